@@ -1,0 +1,76 @@
+"""Object metadata and the shape of every Kubernetes object we decode.
+
+The mirror decodes straight into these; rooms read them. Only fields Fairlead uses are held, unknown ones
+are passed over, and nothing here is ever mutated: a change arrives as a new object.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class Noun(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename="camel",
+    omit_defaults=True,
+    # Decoded objects form trees, never cycles, so the collector need not walk hundreds of thousands of them.
+    gc=False,
+):
+    """A frozen struct spelled in snake_case here and in camelCase on the wire."""
+
+
+class OwnerReference(Noun):
+    api_version: str = ""
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Noun):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the bare name of what belongs to no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class Thing(Noun):
+    """An object of any kind: what a kind without a struct of its own is decoded into."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta
+
+
+class Condition(Noun):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    last_heartbeat_time: str | None = None
+    observed_generation: int | None = None
+
+
+def encode(noun: Any) -> bytes:
+    return msgspec.json.encode(noun)

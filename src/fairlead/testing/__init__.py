@@ -1,0 +1,1 @@
+"""The testing kit: fakes, builders and conformance suites. Shipped, imported by tests only."""
