@@ -1,0 +1,63 @@
+"""What holds for every test: which ones need the real Kubernetes, where they run, and how to leave them out.
+
+A test is a `kube` test when it asks, directly or through another fixture, for `kube_programs`, or carries the
+marker. Nothing here may skip a test silently.
+"""
+
+from typing import Any, Final
+
+import pytest
+
+from tests.kube.rig.build import PROGRAMS, programs_dir
+
+LEFT_OUT: Final = pytest.StashKey[int]()
+# Building Kubernetes happens inside the first test's set-up where scripts/test has not done it before.
+BUILD_S: Final = 3600
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-kube",
+        action="store_true",
+        help="leave out the tests that need the real kube-apiserver (marker `kube`)",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist writes the group into the test's id in the same hook, after us
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    is_built = all((programs_dir() / name).exists() for name in PROGRAMS)
+    kube = [item for item in items if "kube_programs" in getattr(item, "fixturenames", ())]
+    for item in kube:
+        item.add_marker(pytest.mark.kube)
+    kube = [item for item in items if item.get_closest_marker("kube")]
+    if config.getoption("no_kube"):
+        items[:] = [item for item in items if item not in set(kube)]
+        config.hook.pytest_deselected(items=kube)
+        config.stash[LEFT_OUT] = len(kube)
+        return
+    for item in kube:
+        # One worker owns the servers, so that they are started once.
+        item.add_marker(pytest.mark.xdist_group("kube"))
+        if not is_built:
+            item.add_marker(pytest.mark.timeout(BUILD_S))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # A worker tells the controller, which collects nothing itself.
+    workeroutput: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if workeroutput is not None:
+        workeroutput["kube_left_out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    left_out = getattr(node, "workeroutput", {}).get("kube_left_out", 0)
+    node.config.stash[LEFT_OUT] = max(left_out, node.config.stash.get(LEFT_OUT, 0))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("no_kube"):
+        count = config.stash.get(LEFT_OUT, 0)
+        terminalreporter.write_line(
+            f"--no-kube: {count} tests against the real kube-apiserver were left out", yellow=True
+        )
