@@ -1,0 +1,183 @@
+"""The fragment measure: vectors worked by hand, and a scalar twin that shares no code with the arrays."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.engine.fragmentation import (
+    NodeStates,
+    Shape,
+    best_outcomes,
+    compile_shapes,
+    fragment_descent,
+    fragment_milli,
+    outcomes_of,
+    typical_shapes,
+)
+from fairlead.engine.gpus import NO_GPU, GpuRequest
+
+MODELS = {"T4": 0, "V100": 1}
+Node = tuple[list[int], int, int, int]  # free devices, CPU, memory, model
+
+
+def states_of(*nodes: Node) -> NodeStates:
+    free_CG = np.zeros((len(nodes), 8), dtype=np.int64)
+    for row, (free, *_) in enumerate(nodes):
+        free_CG[row, : len(free)] = free
+    cpu, memory, model = (np.array([node[column] for node in nodes], dtype=np.int64) for column in (1, 2, 3))
+    return NodeStates(free_CG, cpu, memory, model)
+
+
+def pod(cpu: int, count: int = 0, milli: int = 1000, memory: int = 0, models: Sequence[str] = ()) -> Shape:
+    return Shape(cpu, memory, GpuRequest(count, milli, models=frozenset(models)) if count else NO_GPU)
+
+
+WORKLOAD = [(pod(4000, 1, 500), 4), (pod(8000, 1), 3), (pod(8000, 2), 1), (pod(16000), 2)]
+
+
+@pytest.mark.parametrize(
+    ("node", "fragment"),
+    [
+        # 500: both devices serve, 0 · whole: the 700 is a fragment · two whole: all 1700 · CPU only: all 1700
+        pytest.param(([700, 1000], 32000, 0, 0), 0.3 * 700 + 0.1 * 1700 + 0.2 * 1700, id="a broken device"),
+        pytest.param(([1000, 1000], 32000, 0, 0), 0.2 * 2000, id="an idle node is a fragment to CPU-only pods alone"),
+        pytest.param(([1000, 1000], 4000, 0, 0), 0.6 * 2000, id="CPU spent: only the small share can come"),
+        pytest.param(([1000, 1000], 3999, 0, 0), 2000.0, id="CPU spent: all is stranded"),
+        pytest.param(([400, 500], 32000, 0, 0), 0.4 * 400 + 0.6 * 900, id="the share fits one device only"),
+        pytest.param(([0, 0], 32000, 0, 0), 0.0, id="full"),
+        pytest.param(([], 32000, 0, 0), 0.0, id="no devices"),
+    ],
+)
+def test_fragment_by_hand(node: Node, fragment: float) -> None:
+    shapes = compile_shapes(WORKLOAD, MODELS)
+    assert fragment_milli(states_of(node), shapes)[0] / shapes.total_weight == pytest.approx(fragment)
+
+
+def test_a_node_of_another_model_is_all_fragment() -> None:
+    shapes = compile_shapes([(pod(1000, 1, models=["V100"]), 1)], MODELS)
+    nodes = states_of(([1000], 8000, 0, 0), ([1000], 8000, 0, 1), ([1000], 8000, 0, -1))
+    assert fragment_milli(nodes, shapes).tolist() == [1000, 0, 1000]
+
+
+def test_memory_counts_when_the_shapes_say_so() -> None:
+    shapes = compile_shapes([(pod(1000, 1, memory=64), 1)], MODELS)
+    nodes = states_of(([1000], 8000, 63, 0), ([1000], 8000, 64, 0))
+    assert fragment_milli(nodes, shapes).tolist() == [1000, 0]
+
+
+def test_descent_by_hand_prefers_the_broken_device() -> None:
+    # A 300 on the 700 leaves 400, which serves no 500 any more: 0.7·400 + 0.3·1400.
+    # A 300 on the whole one: two broken devices, nothing for whole pods: 0.6·1400.
+    before = 0.3 * 700 + 0.3 * 1700
+    descent_C, device_C = fragment_descent(
+        states_of(([1000, 700], 32000, 0, 0)), pod(1000, 1, 300), compile_shapes(WORKLOAD, MODELS)
+    )
+    assert descent_C[0] == pytest.approx(max(before - (0.7 * 400 + 0.3 * 1400), before - 0.6 * 1400))
+    assert device_C.tolist() == [1]
+
+
+def test_a_cpu_pod_strands_gpus() -> None:
+    nodes = states_of(([1000, 1000], 16000, 0, 0), ([0, 0], 16000, 0, 0))
+    descent_C, device_C = fragment_descent(nodes, pod(14000), compile_shapes(WORKLOAD, MODELS))
+    assert descent_C.tolist() == [-1600, 0]
+    assert device_C.tolist() == [-1, -1]
+
+
+def test_typical_shapes_are_the_most_frequent_up_to_the_coverage() -> None:
+    small, whole, rare = pod(1000, 1, 500), pod(2000, 1), pod(9000, 8)
+    pods = [rare] + [small] * 60 + [whole] * 39
+    assert typical_shapes(pods, coverage=0.95) == [(small, 60), (whole, 39)]
+    assert typical_shapes(pods, coverage=1.0) == [(small, 60), (whole, 39), (rare, 1)]
+    assert typical_shapes([whole, small]) == [(whole, 1), (small, 1)]
+
+
+def test_equal_outcomes_take_the_lowest_device() -> None:
+    outcomes = outcomes_of(states_of(([500, 500, 1000], 1000, 0, 0)), pod(0, 1, 400))
+    value_C, device_C = best_outcomes(outcomes, np.array([3.0, 3.0, 1.0]), 1)
+    assert (value_C.tolist(), device_C.tolist()) == ([3.0], [0])
+
+
+milli = st.sampled_from([0, 100, 230, 470, 500, 810, 1000])
+nodes_ = st.lists(
+    st.tuples(
+        st.lists(milli, max_size=8),
+        st.integers(0, 40).map(lambda core: core * 1000),
+        st.integers(0, 9),
+        st.integers(-1, 1),
+    ),
+    min_size=1,
+    max_size=6,
+)
+pods_ = st.builds(
+    pod,
+    st.integers(0, 20).map(lambda core: core * 1000),
+    st.integers(0, 4),
+    st.just(1000),
+    st.integers(0, 6),
+    st.sampled_from([(), ("T4",), ("T4", "V100"), ("H100",)]),
+) | st.builds(
+    pod, st.integers(0, 20).map(lambda core: core * 1000), st.just(1), st.sampled_from([100, 230, 470, 500, 810])
+)
+workloads = st.lists(st.tuples(pods_, st.integers(1, 50)), min_size=1, max_size=8)
+
+
+def names_model(model: int, wanted: frozenset[str]) -> bool:
+    return not wanted or any(MODELS.get(name) == model for name in wanted)
+
+
+def fragment_by_hand(node: Node, workload: list[tuple[Shape, int]]) -> int:
+    """The definition, one shape and one device at a time."""
+    free, cpu, memory, model = node
+    fragment = 0
+    for shape, weight in workload:
+        serving = [left for left in free if shape.gpu.count and left >= shape.gpu.milli]
+        hosts = (
+            shape.gpu.count > 0
+            and len(serving) >= shape.gpu.count
+            and cpu >= shape.cpu_milli
+            and memory >= shape.memory_mib
+            and names_model(model, shape.gpu.models)
+        )
+        fragment += weight * (sum(free) - (sum(serving) if hosts else 0))
+    return fragment
+
+
+@given(nodes_, workloads)
+def test_fragment_agrees_with_its_scalar_twin_exactly(nodes: list[Node], workload: list[tuple[Shape, int]]) -> None:
+    shapes = compile_shapes(workload, MODELS)
+    assert fragment_milli(states_of(*nodes), shapes).tolist() == [fragment_by_hand(node, workload) for node in nodes]
+
+
+@given(nodes_, workloads, pods_)
+def test_descent_agrees_with_trying_every_device(
+    nodes: list[Node], workload: list[tuple[Shape, int]], placed: Shape
+) -> None:
+    wanted = placed.gpu
+    for node in nodes:
+        free, cpu, memory, model = node
+        if sum(left >= wanted.milli for left in free) < wanted.count:
+            continue
+        if wanted.is_shared:
+            choices = [[device] for device, left in enumerate(free) if left >= wanted.milli]
+        else:
+            ranked = sorted(range(len(free)), key=lambda device: free[device])
+            choices = [[device for device in ranked if free[device] >= wanted.milli][: wanted.count]]
+        after = []
+        for choice in choices:
+            left = [milli - wanted.milli * (device in choice) for device, milli in enumerate(free)]
+            after.append(fragment_by_hand((left, cpu - placed.cpu_milli, memory - placed.memory_mib, model), workload))
+        total = sum(weight for _, weight in workload)
+        best = min(after)
+        descent_C, device_C = fragment_descent(states_of(node), placed, compile_shapes(workload, MODELS))
+        assert descent_C[0] == (fragment_by_hand(node, workload) - best) / total
+        assert device_C[0] == (choices[after.index(best)][0] if wanted.is_shared else -1)
+
+
+@given(nodes_, workloads)
+def test_a_state_has_one_value_whatever_the_batch(nodes: list[Node], workload: list[tuple[Shape, int]]) -> None:
+    shapes = compile_shapes(workload, MODELS)
+    alone = [fragment_milli(states_of(node), shapes)[0] for node in nodes]
+    assert fragment_milli(states_of(*nodes, *nodes), shapes).tolist() == alone * 2
