@@ -4,11 +4,13 @@ The mirror decodes straight into these; rooms read them. Only fields Fairlead us
 are passed over, and nothing here is ever mutated: a change arrives as a new object.
 """
 
-from typing import Any
+from typing import Any, dataclass_transform
 
 import msgspec
 
 
+# Options of a struct are its children's too, except kw_only; the decorator tells mypy so.
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Noun(
     msgspec.Struct,
     frozen=True,
@@ -21,7 +23,7 @@ class Noun(
     """A frozen struct spelled in snake_case here and in camelCase on the wire."""
 
 
-class OwnerReference(Noun):
+class OwnerReference(Noun, kw_only=True):
     api_version: str = ""
     kind: str
     name: str
@@ -30,7 +32,7 @@ class OwnerReference(Noun):
     block_owner_deletion: bool | None = None
 
 
-class ObjectMeta(Noun):
+class ObjectMeta(Noun, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -54,7 +56,7 @@ class ObjectMeta(Noun):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class Thing(Noun):
+class Thing(Noun, kw_only=True):
     """An object of any kind: what a kind without a struct of its own is decoded into."""
 
     api_version: str = ""
@@ -62,7 +64,7 @@ class Thing(Noun):
     metadata: ObjectMeta
 
 
-class Condition(Noun):
+class Condition(Noun, kw_only=True):
     type: str
     status: str
     reason: str = ""

@@ -1,0 +1,165 @@
+"""The catalog: what else the rules look at besides nodes and pods.
+
+Namespaces, services and their controllers, storage. The placement loop writes it from the mirror; rules read it and
+remember the version they read, so that a change is noticed the next time they are asked.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from fairlead.model.selectors import EVERYTHING, Selector, SelectorError, equal_to, parse_label_selector
+from fairlead.model.volumes import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from fairlead.model.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+
+Selecting = Service | ReplicaSet | StatefulSet | ReplicationController
+Stored = (
+    PersistentVolume
+    | PersistentVolumeClaim
+    | StorageClass
+    | CsiNode
+    | CsiDriver
+    | CsiStorageCapacity
+    | VolumeAttachment
+)
+
+
+class Catalog:
+    def __init__(self) -> None:
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self.namespaces_version = 0
+        self.workloads_version = 0
+        self.storage_version = 0
+        self.budgets: dict[str, PodDisruptionBudget] = {}
+        self.claims: dict[str, PersistentVolumeClaim] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.csi_nodes: dict[str, CsiNode] = {}
+        self.csi_drivers: dict[str, CsiDriver] = {}
+        self.capacities: dict[str, CsiStorageCapacity] = {}
+        self.attachments: dict[str, VolumeAttachment] = {}
+        self._services: dict[str, dict[str, dict[str, str]]] = {}
+        self._controllers: dict[tuple[str, str, str], Selector] = {}
+
+    # Namespaces
+
+    def set_namespace(self, namespace: Namespace) -> None:
+        labels = namespace.metadata.labels
+        if self.namespaces.get(namespace.metadata.name) != labels:
+            self.namespaces[namespace.metadata.name] = labels
+            self.namespaces_version += 1
+
+    def drop_namespace(self, name: str) -> None:
+        if self.namespaces.pop(name, None) is not None:
+            self.namespaces_version += 1
+
+    # Services and controllers: only what they select matters, so a status change costs nothing
+
+    def set_selecting(self, thing: Selecting) -> None:
+        namespace, name = thing.metadata.namespace, thing.metadata.name
+        if isinstance(thing, Service):
+            services = self._services.setdefault(namespace, {})
+            selector = thing.spec.selector
+            if selector is None:
+                changed = services.pop(name, None) is not None
+            else:
+                changed = services.get(name) != selector
+                services[name] = selector
+        else:
+            key = (type(thing).__name__, namespace, name)
+            selects = _selector_of(thing)
+            changed = self._controllers.get(key) != selects
+            self._controllers[key] = selects
+        self.workloads_version += changed
+
+    def drop_selecting(self, thing: Selecting) -> None:
+        namespace, name = thing.metadata.namespace, thing.metadata.name
+        if isinstance(thing, Service):
+            gone: object = self._services.get(namespace, {}).pop(name, None)
+        else:
+            gone = self._controllers.pop((type(thing).__name__, namespace, name), None)
+        self.workloads_version += gone is not None
+
+    def services_selecting(self, namespace: str, labels: Mapping[str, str]) -> list[dict[str, str]]:
+        return [
+            selector
+            for selector in self._services.get(namespace, {}).values()
+            if all(labels.get(key) == value for key, value in selector.items())
+        ]
+
+    def service_selector(self, namespace: str, name: str) -> dict[str, str] | None:
+        return self._services.get(namespace, {}).get(name)
+
+    def controller_selector(self, kind: str, namespace: str, name: str) -> Selector | None:
+        return self._controllers.get((kind, namespace, name))
+
+    def controllers_selecting(self, namespace: str, labels: Mapping[str, str]) -> list[Selector]:
+        return [
+            selector
+            for (_, of, _), selector in self._controllers.items()
+            if of == namespace and not selector.is_empty and selector.matches(labels)
+        ]
+
+    # Storage and budgets
+
+    def set_stored(self, thing: Stored) -> None:
+        self._shelf(thing)[thing.metadata.key] = thing
+        self.storage_version += 1
+
+    def drop_stored(self, thing: Stored) -> None:
+        self._shelf(thing).pop(thing.metadata.key, None)
+        self.storage_version += 1
+
+    def set_budget(self, budget: PodDisruptionBudget) -> None:
+        self.budgets[budget.metadata.key] = budget
+
+    def drop_budget(self, key: str) -> None:
+        self.budgets.pop(key, None)
+
+    def set_all(self, things: Iterable[Selecting | Stored | Namespace | PodDisruptionBudget]) -> None:
+        for thing in things:
+            if isinstance(thing, Namespace):
+                self.set_namespace(thing)
+            elif isinstance(thing, PodDisruptionBudget):
+                self.set_budget(thing)
+            elif isinstance(thing, Service | ReplicaSet | StatefulSet | ReplicationController):
+                self.set_selecting(thing)
+            else:
+                self.set_stored(thing)
+
+    def _shelf(self, thing: Stored) -> dict[str, Stored]:
+        shelves: dict[type, object] = {
+            PersistentVolumeClaim: self.claims,
+            PersistentVolume: self.volumes,
+            StorageClass: self.classes,
+            CsiNode: self.csi_nodes,
+            CsiDriver: self.csi_drivers,
+            CsiStorageCapacity: self.capacities,
+            VolumeAttachment: self.attachments,
+        }
+        shelf = shelves[type(thing)]
+        assert isinstance(shelf, dict)
+        return shelf
+
+
+def _selector_of(thing: ReplicaSet | StatefulSet | ReplicationController) -> Selector:
+    """What the controller selects; a selector that cannot be parsed adds no condition, as in Kubernetes."""
+    if isinstance(thing, ReplicationController):
+        return equal_to(thing.spec.selector or {})
+    try:
+        return parse_label_selector(thing.spec.selector)
+    except SelectorError:
+        return EVERYTHING

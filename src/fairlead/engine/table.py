@@ -1,0 +1,534 @@
+"""The table: the cluster as columns, one row per node.
+
+The placement loop owns it and drains the cluster's changes into it; rules read it through views. `place` and `remove`
+are the only writers of pod state and undo each other exactly; nothing here decides anything.
+"""
+
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+import numpy as np
+
+from fairlead.engine import axes
+from fairlead.engine.axes import Bools, Ids, Ints, LabelColumn, ResourceAxis, RowColumn
+from fairlead.engine.catalog import Catalog
+from fairlead.engine.request import Request, class_key
+from fairlead.engine.tallies import Picks, Tally
+from fairlead.engine.terms import Term
+from fairlead.engine.view import View
+from fairlead.model import resources
+from fairlead.model.node import Node
+from fairlead.model.pod import Pod
+from fairlead.model.quantity import nanos
+from fairlead.model.taints import Taint
+
+_Value = TypeVar("_Value")
+
+# Journal entries that tell of a node rather than of a placed request.
+NODE_CHANGED: Final = -1
+# A journal longer than this is cut; whoever has read less than what remains starts afresh.
+JOURNAL_LIMIT: Final = 1 << 20
+
+CARRIED_ANTI: Final = 0
+CARRIED_AFFINITY: Final = 1
+CARRIED_PREFERRED: Final = 2
+
+
+class Occupant:
+    """A pod that holds a place on a node."""
+
+    __slots__ = ("key", "node", "request", "row", "started_at", "terminating", "uid")
+
+    def __init__(self, uid: str, key: str, request: Request, node: str, started_at: str, terminating: bool) -> None:
+        self.uid = uid
+        self.key = key
+        self.request = request
+        self.node = node
+        self.row = axes.ABSENT
+        # Empty when it has not started yet, which counts as later than any start.
+        self.started_at = started_at
+        self.terminating = terminating
+
+    def __repr__(self) -> str:
+        return f"Occupant({self.key} on {self.node})"
+
+
+class Image:
+    """Where an image already is. The first size heard of counts for every node."""
+
+    __slots__ = ("rows", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.rows: set[int] = set()
+
+
+class Carried:
+    """A term that placed pods carry, and where they are."""
+
+    __slots__ = ("kind", "tally", "term", "weight")
+
+    def __init__(self, kind: int, term: Term, weight: int) -> None:
+        self.kind = kind
+        self.term = term
+        self.weight = weight
+        self.tally = Tally(None)
+
+
+class NodeTable:
+    def __init__(self, catalog: Catalog | None = None, capacity: int = 64) -> None:
+        self.catalog = catalog if catalog is not None else Catalog()
+        self.axis = ResourceAxis()
+        # Rows in use lie below size; freed ones are taken again, smallest first, so that rows depend on history alone.
+        self.size = 0
+        self.version = 0
+        self.row_of: dict[str, int] = {}
+        self.nodes: list[Node | None] = []
+        self._free: list[int] = []
+
+        self.valid_N: Bools = np.zeros(capacity, dtype=np.bool_)
+        self.cordoned_N: Bools = np.zeros(capacity, dtype=np.bool_)
+        self.taint_set_N: Ids = np.zeros(capacity, dtype=np.int32)
+        self.feature_set_N: Ids = np.zeros(capacity, dtype=np.int32)
+        self.condition_set_N: Ids = np.zeros(capacity, dtype=np.int32)
+        self.alloc_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
+        self.used_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
+
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self.feature_sets: list[frozenset[str]] = [frozenset()]
+        self.condition_sets: list[tuple[tuple[str, str], ...]] = [()]
+        self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
+        self._feature_set_ids: dict[frozenset[str], int] = {frozenset(): 0}
+        self._condition_set_ids: dict[tuple[tuple[str, str], ...], int] = {(): 0}
+        self.labels: dict[str, LabelColumn] = {}
+        self.each_row = RowColumn(capacity)
+        self.images: dict[str, Image] = {}
+        self._order: Ints | None = None
+        self._rank: Ints | None = None
+
+        self.requests: dict[bytes, Request] = {}
+        self.occupants: dict[str, Occupant] = {}
+        self.on_row: list[dict[str, Occupant]] = []
+        self.waiting: dict[str, dict[str, Occupant]] = {}
+        self.ports: dict[tuple[str, int], dict[str, dict[int, int]]] = {}
+        self.claim_users: dict[str, int] = {}
+        self.disk_users: dict[str, Occupant] = {}
+
+        self.tallies: dict[object, Tally] = {}
+        self._tallies_everywhere: list[Tally] = []
+        self._tallies_in: dict[str, list[Tally]] = {}
+        self.carried: list[Carried] = []
+        self._carried_ids: dict[tuple[int, Term, int], Carried] = {}
+        self._namespaces_seen = self.catalog.namespaces_version
+
+        self.journal: list[tuple[int, int]] = []
+        self.journal_start = 0
+
+    # Reading
+
+    @property
+    def capacity(self) -> int:
+        return len(self.valid_N)
+
+    @property
+    def node_count(self) -> int:
+        return len(self.row_of)
+
+    def view(self, rows: Ints | None = None) -> View:
+        return View(self, rows)
+
+    def name(self, row: int) -> str:
+        node = self.nodes[row]
+        assert node is not None
+        return node.metadata.name
+
+    @property
+    def order(self) -> Ints:
+        """Rows sorted by node name."""
+        if self._order is None:
+            self._order = np.array([self.row_of[name] for name in sorted(self.row_of)], dtype=np.int64)
+        return self._order
+
+    @property
+    def rank(self) -> Ints:
+        """Each row's place in `order`."""
+        if self._rank is None or len(self._rank) < self.size:
+            self._rank = np.full(self.size, axes.ABSENT, dtype=np.int64)
+            self._rank[self.order] = np.arange(len(self.order))
+        return self._rank
+
+    def label(self, key: str) -> LabelColumn:
+        """The column of a label key, made when first asked for."""
+        column = self.labels.get(key)
+        if column is None:
+            column = self.labels[key] = LabelColumn(key, self.capacity)
+            for row in self.row_of.values():
+                node = self.nodes[row]
+                assert node is not None
+                column.set(row, node.metadata.labels.get(key))
+        return column
+
+    # Nodes
+
+    def add_node(self, node: Node) -> int:
+        """Add the node, or take over its changes if it is known."""
+        row = self.row_of.get(node.name)
+        if row is not None:
+            self.update_node(node)
+            return row
+        if self._free:
+            row = self._free.pop(0)
+        else:
+            row = self.size
+            if row == self.capacity:
+                self._grow(2 * self.capacity)
+            self.size += 1
+            self.nodes.append(None)
+            self.on_row.append({})
+        self.row_of[node.name] = row
+        self.nodes[row] = node
+        self.valid_N[row] = True
+        self._write(row, node)
+        self._order = self._rank = None
+        for occupant in self.waiting.pop(node.name, {}).values():
+            self.place(occupant)
+        return row
+
+    def update_node(self, node: Node) -> bool:
+        """Take over the node's changes; False if nothing a rule could see has changed."""
+        row = self.row_of[node.name]
+        old = self.nodes[row]
+        assert old is not None
+        self.nodes[row] = node
+        if _visible(old) == _visible(node):
+            return False
+        self._forget_images(row, old)
+        self._write(row, node)
+        return True
+
+    def remove_node(self, name: str) -> None:
+        """Drop the node; its pods wait in case it returns, as they stay bound to its name."""
+        row = self.row_of[name]
+        node = self.nodes[row]
+        assert node is not None
+        stranded = list(self.on_row[row].values())
+        for occupant in stranded:
+            self.remove(occupant)
+        for occupant in stranded:
+            self.waiting.setdefault(name, {})[occupant.uid] = occupant
+        self._forget_images(row, node)
+        del self.row_of[name]
+        self.nodes[row] = None
+        self.valid_N[row] = False
+        self.cordoned_N[row] = False
+        self.alloc_RN[:, row] = 0
+        self.taint_set_N[row] = self.feature_set_N[row] = self.condition_set_N[row] = 0
+        for column in self.labels.values():
+            column.set(row, None)
+        self._free.append(row)
+        self._free.sort()
+        self._order = self._rank = None
+        self._changed(row)
+
+    def _write(self, row: int, node: Node) -> None:
+        amounts = allocatable(node)
+        for name in amounts:
+            self.axis.row(name)
+        self._fit_axis()
+        self.alloc_RN[:, row] = 0
+        for name, amount in amounts.items():
+            self.alloc_RN[self.axis.row(name), row] = amount
+        self.cordoned_N[row] = node.spec.unschedulable
+        self.taint_set_N[row] = _number(self._taint_set_ids, self.taint_sets, tuple(node.spec.taints or ()))
+        features = frozenset(node.status.declared_features or ())
+        self.feature_set_N[row] = _number(self._feature_set_ids, self.feature_sets, features)
+        self.condition_set_N[row] = _number(self._condition_set_ids, self.condition_sets, _conditions(node))
+        for column in self.labels.values():
+            column.set(row, node.metadata.labels.get(column.key))
+        for image in node.status.images or ():
+            for name in image.names or ():
+                known = self.images.get(name)
+                if known is None:
+                    known = self.images[name] = Image(image.size_bytes)
+                known.rows.add(row)
+        self._changed(row)
+
+    def _forget_images(self, row: int, node: Node) -> None:
+        for image in node.status.images or ():
+            for name in image.names or ():
+                known = self.images.get(name)
+                if known is not None:
+                    known.rows.discard(row)
+                    if not known.rows:
+                        del self.images[name]
+
+    def _changed(self, row: int) -> None:
+        self.version += 1
+        self._note(row, NODE_CHANGED)
+
+    def _grow(self, capacity: int) -> None:
+        def longer(column_N: np.ndarray) -> np.ndarray:
+            grown = np.zeros((*column_N.shape[:-1], capacity), dtype=column_N.dtype)
+            grown[..., : column_N.shape[-1]] = column_N
+            return grown
+
+        self.valid_N, self.cordoned_N = longer(self.valid_N), longer(self.cordoned_N)
+        self.taint_set_N, self.feature_set_N = longer(self.taint_set_N), longer(self.feature_set_N)
+        self.condition_set_N = longer(self.condition_set_N)
+        self.alloc_RN, self.used_RN = longer(self.alloc_RN), longer(self.used_RN)
+        for column in self.labels.values():
+            column.grow(capacity)
+        self.each_row.grow(capacity)
+        self.version += 1
+
+    def _fit_axis(self) -> None:
+        missing = self.axis.size - len(self.alloc_RN)
+        if missing > 0:
+            more = np.zeros((missing, self.capacity), dtype=np.int64)
+            self.alloc_RN = np.concatenate([self.alloc_RN, more])
+            self.used_RN = np.concatenate([self.used_RN, more.copy()])
+
+    # Requests: classes of pods
+
+    def request(self, pod: Pod, *, incoming: bool = True) -> Request:
+        """The class of a pod, compiled once. An incoming pod's `nodeName` is a wish, a placed one's a fact."""
+        key = class_key(pod, incoming=incoming)
+        request = self.requests.get(key)
+        return request if request is not None else self._compile(key, pod, incoming=incoming)
+
+    def _compile(self, key: bytes, pod: Pod, *, incoming: bool) -> Request:
+        request = Request(key, len(self.requests), pod, self.axis, incoming=incoming)
+        self.requests[key] = request
+        self._fit_axis()
+        for tally in (*self._tallies_everywhere, *self._tallies_in.get(request.namespace, ())):
+            assert tally.picks is not None
+            if tally.picks(request.namespace, request.labels):
+                request.tallies.append(tally)
+        terms = request.terms
+        if not terms.is_empty:
+            carried = [
+                *(self._carry(CARRIED_ANTI, term, 0) for term in terms.anti_affinity),
+                *(self._carry(CARRIED_AFFINITY, term, 0) for term in terms.affinity),
+                *(self._carry(CARRIED_PREFERRED, weighted.term, weighted.weight) for weighted in terms.preferred),
+            ]
+            request.carried = [term.tally for term in carried]
+        return request
+
+    def _carry(self, kind: int, term: Term, weight: int) -> Carried:
+        key = (kind, term, weight)
+        carried = self._carried_ids.get(key)
+        if carried is None:
+            carried = self._carried_ids[key] = Carried(kind, term, weight)
+            self.carried.append(carried)
+        return carried
+
+    def carried_for(self, request: Request) -> list[Carried]:
+        """Terms of placed pods (now or once) that ask for pods of this class."""
+        if self._namespaces_seen != self.catalog.namespaces_version:
+            self._namespaces_seen = self.catalog.namespaces_version
+            for known in self.requests.values():
+                known.matching, known.matching_seen = [], 0
+        if request.matching_seen < len(self.carried):
+            labels = self.catalog.namespaces.get(request.namespace, {})
+            request.matching.extend(
+                carried
+                for carried in self.carried[request.matching_seen :]
+                if carried.term.asks_for(request.namespace, labels, request.labels)
+            )
+            request.matching_seen = len(self.carried)
+        matching: list[Carried] = request.matching
+        return matching
+
+    def tally(
+        self, key: object, picks: Picks, namespaces: Iterable[str] | None, *, terminating_too: bool = True
+    ) -> Tally:
+        """The count of placed pods that `picks` picks; from other `namespaces` (None: all) it would pick none."""
+        tally = self.tallies.get(key)
+        if tally is not None:
+            return tally
+        tally = self.tallies[key] = Tally(picks, terminating_too=terminating_too)
+        names = None if namespaces is None else set(namespaces)
+        if names is None:
+            self._tallies_everywhere.append(tally)
+        else:
+            for name in names:
+                self._tallies_in.setdefault(name, []).append(tally)
+        for request in self.requests.values():
+            if (names is None or request.namespace in names) and picks(request.namespace, request.labels):
+                request.tallies.append(tally)
+                for row, count in request.rows.items():
+                    counted = count if terminating_too else count - request.terminating_rows.get(row, 0)
+                    if counted:
+                        tally.add(row, counted)
+        return tally
+
+    # Pods
+
+    def add_pod(self, pod: Pod) -> None:
+        """Take over what the cluster says about a pod: placed, changed, or no longer there."""
+        known = self.occupants.get(pod.uid)
+        if not pod.holds_a_node:
+            if known is not None:
+                self.forget(known)
+            return
+        request = self.request(pod, incoming=False)
+        if known is not None:
+            if known.request is request and known.node == pod.spec.node_name:
+                known.started_at = pod.status.start_time or ""
+                if known.terminating != pod.is_terminating:
+                    self._set_terminating(known, pod.is_terminating)
+                return
+            self.forget(known)
+        self.place(occupant_of(pod, request, pod.spec.node_name))
+
+    def remove_pod(self, uid: str) -> None:
+        occupant = self.occupants.get(uid)
+        if occupant is not None:
+            self.forget(occupant)
+
+    def forget(self, occupant: Occupant) -> None:
+        """Remove the pod, whether its node is here or awaited."""
+        if occupant.row == axes.ABSENT:
+            del self.occupants[occupant.uid]
+            waiting = self.waiting[occupant.node]
+            del waiting[occupant.uid]
+            if not waiting:
+                del self.waiting[occupant.node]
+        else:
+            self.remove(occupant)
+
+    def place(self, occupant: Occupant) -> None:
+        """Put the pod on its node; on an unknown node it waits for the node to appear."""
+        row = self.row_of.get(occupant.node, axes.ABSENT)
+        self.occupants[occupant.uid] = occupant
+        occupant.row = row
+        if row == axes.ABSENT:
+            self.waiting.setdefault(occupant.node, {})[occupant.uid] = occupant
+            return
+        self.on_row[row][occupant.uid] = occupant
+        self._count(occupant, row, 1)
+
+    def remove(self, occupant: Occupant) -> None:
+        """Take the pod off its node: exactly what `place` did, undone."""
+        row = occupant.row
+        del self.occupants[occupant.uid]
+        del self.on_row[row][occupant.uid]
+        self._count(occupant, row, -1)
+        occupant.row = axes.ABSENT
+
+    def _count(self, occupant: Occupant, row: int, sign: int) -> None:
+        request = occupant.request
+        delta_R = request.delta_R
+        if len(delta_R) != len(self.used_RN):
+            request.grow(len(self.used_RN))
+            delta_R = request.delta_R
+        if sign > 0:
+            self.used_RN[:, row] += delta_R
+        else:
+            self.used_RN[:, row] -= delta_R
+        request.pods += sign
+        _bump(request.rows, row, sign)
+        if occupant.terminating:
+            _bump(request.terminating_rows, row, sign)
+            for tally in request.tallies:
+                if tally.terminating_too:
+                    tally.add(row, sign)
+        else:
+            for tally in request.tallies:
+                tally.add(row, sign)
+        for tally in request.carried:
+            tally.add(row, sign)
+        if not request.is_plain:
+            self._count_shared(occupant, row, sign)
+        self._note(row, request.number if sign > 0 else NODE_CHANGED)
+
+    def _count_shared(self, occupant: Occupant, row: int, sign: int) -> None:
+        """Ports, claims and disks: what two pods cannot both have."""
+        request = occupant.request
+        for ip, protocol, port in request.ports:
+            taken = self.ports.setdefault((protocol, port), {}).setdefault(ip, {})
+            _bump(taken, row, sign)
+            if not taken:
+                del self.ports[protocol, port][ip]
+        for claim in request.claims_for_pod:
+            key = f"{request.namespace}/{claim}"
+            users = self.claim_users.get(key, 0) + sign
+            if users:
+                self.claim_users[key] = users
+            else:
+                del self.claim_users[key]
+        if request.disks:
+            if sign > 0:
+                self.disk_users[occupant.uid] = occupant
+            else:
+                del self.disk_users[occupant.uid]
+
+    def _set_terminating(self, occupant: Occupant, terminating: bool) -> None:
+        row, request = occupant.row, occupant.request
+        occupant.terminating = terminating
+        if row == axes.ABSENT:
+            return
+        _bump(request.terminating_rows, row, 1 if terminating else -1)
+        for tally in request.tallies:
+            if not tally.terminating_too:
+                tally.add(row, -1 if terminating else 1)
+        self._note(row, NODE_CHANGED)
+
+    # The journal: which rows changed, so that others can repair what they remember
+
+    def _note(self, row: int, what: int) -> None:
+        self.journal.append((row, what))
+        if len(self.journal) >= JOURNAL_LIMIT:
+            cut = JOURNAL_LIMIT // 2
+            del self.journal[:cut]
+            self.journal_start += cut
+
+    @property
+    def journal_end(self) -> int:
+        return self.journal_start + len(self.journal)
+
+
+def occupant_of(pod: Pod, request: Request, node: str) -> Occupant:
+    return Occupant(pod.uid, pod.key, request, node, pod.status.start_time or "", pod.is_terminating)
+
+
+def allocatable(node: Node) -> dict[str, int]:
+    amounts: dict[str, int] = {}
+    for name, quantity in node.allocatable.items():
+        if name == resources.PODS or resources.is_counted(name):
+            amounts[name] = resources.amount(name, nanos(quantity))
+    return amounts
+
+
+def _conditions(node: Node) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((condition.type, condition.status) for condition in node.status.conditions or ()))
+
+
+def _visible(node: Node) -> tuple[object, ...]:
+    """All of a node that some rule looks at; heartbeats and messages are not."""
+    status = node.status
+    return (
+        node.metadata.labels,
+        node.metadata.annotations.get("scheduler.alpha.kubernetes.io/preferAvoidPods"),
+        node.spec,
+        node.allocatable,
+        status.images,
+        status.declared_features,
+        _conditions(node),
+    )
+
+
+def _number(numbers: dict[_Value, int], values: list[_Value], value: _Value) -> int:
+    number = numbers.get(value)
+    if number is None:
+        number = numbers[value] = len(values)
+        values.append(value)
+    return number
+
+
+def _bump(counts: dict[int, int], key: int, change: int) -> None:
+    count = counts.get(key, 0) + change
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]

@@ -1,0 +1,119 @@
+"""Inter-pod terms: whom a pod wants near or far, compiled once per class of pods.
+
+A term is read in two ways. Carried by a placed pod it is asked about an incoming one (`asks_for`); owned by an
+incoming pod it picks placed ones (`OwnTerms`), with its namespaces looked up beforehand.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from fairlead.model.pod import Pod, PodAffinity, PodAffinityTerm
+from fairlead.model.selectors import Selector, SelectorError, parse_label_selector
+
+
+class Term(msgspec.Struct, frozen=True):
+    topology_key: str
+    namespaces: tuple[str, ...]
+    namespace_selector: Selector
+    selector: Selector
+
+    def asks_for(self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+        if namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
+            return False
+        return self.selector.matches(labels)
+
+
+class WeightedTerm(msgspec.Struct, frozen=True):
+    term: Term
+    weight: int
+
+
+class PodTerms(msgspec.Struct, frozen=True):
+    """All terms of a pod; a kind that does not parse counts as none, and `error` says why."""
+
+    affinity: tuple[Term, ...] = ()
+    anti_affinity: tuple[Term, ...] = ()
+    preferred: tuple[WeightedTerm, ...] = ()
+    error: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.affinity or self.anti_affinity or self.preferred or self.error)
+
+
+NO_TERMS = PodTerms()
+
+
+class OwnTerms(msgspec.Struct, frozen=True):
+    """Picks the placed pods that answer all of these terms of an incoming pod."""
+
+    terms: tuple[Term, ...]
+    # Per term the namespaces it reaches; None is all of them.
+    reach: tuple[frozenset[str] | None, ...]
+
+    def pick(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        return all(
+            (names is None or namespace in names) and term.selector.matches(labels)
+            for term, names in zip(self.terms, self.reach, strict=True)
+        )
+
+
+def own_terms(
+    terms: Iterable[Term], namespaces: Mapping[str, Mapping[str, str]], *, unlabelled_reach: bool
+) -> OwnTerms:
+    """`unlabelled_reach` is the bug of 1.34 to 1.36: a namespace selector that no labels at all would satisfy reaches
+    every namespace."""
+    terms = tuple(terms)
+    reach: list[frozenset[str] | None] = []
+    for term in terms:
+        selector = term.namespace_selector
+        if selector.is_empty or (unlabelled_reach and selector.matches({})):
+            reach.append(None)
+        else:
+            found = (name for name, labels in namespaces.items() if selector.matches(labels))
+            reach.append(frozenset((*term.namespaces, *found)))
+    return OwnTerms(terms, tuple(reach))
+
+
+def parse_terms(pod: Pod) -> PodTerms:
+    affinity = pod.spec.affinity
+    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+        return NO_TERMS
+    namespace = pod.metadata.namespace
+    near, far = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
+    errors: list[str] = []
+
+    def parse(name: str, terms: Iterable[PodAffinityTerm]) -> tuple[Term, ...]:
+        try:
+            return tuple(_parse(term, namespace) for term in terms)
+        except SelectorError as error:
+            errors.append(f"{name}: {error}")
+            return ()
+
+    def weigh(name: str, kind: PodAffinity, sign: int) -> tuple[WeightedTerm, ...]:
+        wanted = kind.preferred or ()
+        parsed = parse(name, (weighted.pod_affinity_term for weighted in wanted))
+        return tuple(
+            WeightedTerm(term, sign * weighted.weight) for term, weighted in zip(parsed, wanted, strict=bool(parsed))
+        )
+
+    return PodTerms(
+        affinity=parse("requiredAffinityTerms", near.required or ()),
+        anti_affinity=parse("requiredAntiAffinityTerms", far.required or ()),
+        preferred=(*weigh("preferredAffinityTerms", near, 1), *weigh("preferredAntiAffinityTerms", far, -1)),
+        error=errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]" if errors else "",
+    )
+
+
+def _parse(term: PodAffinityTerm, own_namespace: str) -> Term:
+    if not term.namespaces and term.namespace_selector is None:
+        namespaces: tuple[str, ...] = (own_namespace,)
+    else:
+        namespaces = tuple(sorted(term.namespaces or ()))
+    return Term(
+        topology_key=term.topology_key,
+        namespaces=namespaces,
+        namespace_selector=parse_label_selector(term.namespace_selector),
+        selector=parse_label_selector(term.label_selector),
+    )

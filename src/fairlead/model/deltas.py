@@ -1,0 +1,20 @@
+"""All the cluster may do to us: the changes a refused unit can wait for."""
+
+from enum import Enum
+
+
+class Delta(Enum):
+    NODE_ADDED = "NodeAdded"
+    NODE_REMOVED = "NodeRemoved"
+    NODE_CORDON_CHANGED = "NodeCordonChanged"
+    NODE_LABELS_CHANGED = "NodeLabelsChanged"
+    NODE_TAINTS_CHANGED = "NodeTaintsChanged"
+    NODE_ALLOCATABLE_CHANGED = "NodeAllocatableChanged"
+    NODE_CONDITIONS_CHANGED = "NodeConditionsChanged"
+    NODE_FEATURES_CHANGED = "NodeFeaturesChanged"
+    POD_ADDED = "PodAdded"
+    POD_CHANGED = "PodChanged"
+    POD_REMOVED = "PodRemoved"
+    NAMESPACE_CHANGED = "NamespaceChanged"
+    SERVICE_CHANGED = "ServiceChanged"
+    STORAGE_CHANGED = "StorageChanged"

@@ -1,0 +1,154 @@
+"""What a pod asks for, summed the way Kubernetes sums it.
+
+Amounts stay exact billionths (see quantity.py) until `Amounts` are taken for a table: cpu in thousandths, everything
+else in whole units, each rounded up once per pod.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from fairlead.model.pod import Container, ContainerStatus, Pod
+from fairlead.model.quantity import NANO, Quantity, milli, nanos, whole
+
+CPU = "cpu"
+MEMORY = "memory"
+EPHEMERAL_STORAGE = "ephemeral-storage"
+PODS = "pods"
+
+# What a container that says nothing is taken to use when nodes are scored.
+ASSUMED_CPU = 100 * 10**6
+ASSUMED_MEMORY = 200 * 2**20 * NANO
+ASSUMED: Mapping[str, int] = {CPU: ASSUMED_CPU, MEMORY: ASSUMED_MEMORY}
+
+Nanos = dict[str, int]
+
+
+@lru_cache(maxsize=4096)
+def is_extended(name: str) -> bool:
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+
+
+@lru_cache(maxsize=4096)
+def is_scalar(name: str) -> bool:
+    """A name the scheduler counts besides cpu, memory and ephemeral storage; other names are passed over."""
+    return is_extended(name) or name.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in name
+
+
+def is_counted(name: str) -> bool:
+    return name in (CPU, MEMORY, EPHEMERAL_STORAGE) or is_scalar(name)
+
+
+def is_pod_level(name: str) -> bool:
+    return name in (CPU, MEMORY) or name.startswith("hugepages-")
+
+
+def amount(name: str, billionths: int) -> int:
+    """In the unit the scheduler reckons in."""
+    return milli(billionths) if name == CPU else whole(billionths)
+
+
+def read(quantities: Mapping[str, Quantity] | None) -> Nanos:
+    return {name: nanos(quantity) for name, quantity in (quantities or {}).items()}
+
+
+def pod_requests(
+    pod: Pod, *, assumed: Mapping[str, int] | None = None, pod_level: bool = True, placed: bool = False
+) -> Nanos:
+    """Everything the pod needs at once.
+
+    `assumed` stands in for what a container does not mention, `pod_level` honours requests of the whole pod, `placed`
+    reckons with a resize under way (the larger of what is wanted, granted and in force).
+    """
+    needs = _container_requests(pod, assumed or {}, placed)
+    whole_pod = pod.spec.resources
+    if pod_level and whole_pod is not None and whole_pod.requests:
+        wanted = read(whole_pod.requests)
+        if placed and pod.status.resources is not None:
+            granted = _largest(pod, wanted, read(pod.status.resources.requests), read(pod.status.allocated_resources))
+            wanted = {name: granted.get(name, 0) for name in wanted}
+        needs.update((name, value) for name, value in wanted.items() if is_pod_level(name))
+    _add(needs, read(pod.spec.overhead))
+    return needs
+
+
+def scoring_requests(pod: Pod, *, pod_level: bool, placed: bool = False) -> Nanos:
+    """What the pod is taken to use when nodes are scored: silent containers count with assumed amounts.
+
+    With requests for the whole pod only a resource missing at both levels is assumed.
+    """
+    whole_pod = pod.spec.resources
+    if not (pod_level and whole_pod is not None and any(is_pod_level(name) for name in whole_pod.requests or ())):
+        return pod_requests(pod, assumed=ASSUMED, pod_level=pod_level, placed=placed)
+    needs = pod_requests(pod, placed=placed)
+    missing = {name: value for name, value in ASSUMED.items() if name not in needs}
+    return pod_requests(pod, assumed=missing, placed=placed) if missing else needs
+
+
+def is_best_effort(pod: Pod) -> bool:
+    """No container asks for or limits cpu or memory (the v1.13 meaning)."""
+    for container in pod.spec.containers or ():
+        for quantities in (container.resources.requests, container.resources.limits):
+            if any(name in (CPU, MEMORY) and nanos(value) > 0 for name, value in (quantities or {}).items()):
+                return False
+    return True
+
+
+def _container_requests(pod: Pod, assumed: Mapping[str, int], placed: bool) -> Nanos:
+    statuses: dict[str, ContainerStatus] = {}
+    if placed:
+        for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())):
+            statuses[status.name] = status
+
+    def needs_of(container: Container, resizable: bool) -> Nanos:
+        needs = read(container.resources.requests)
+        status = statuses.get(container.name) if resizable else None
+        if status is not None and status.resources is not None:
+            needs = _largest(pod, needs, read(status.resources.requests), read(status.allocated_resources))
+        for name, value in assumed.items():
+            needs.setdefault(name, value)
+        return needs
+
+    total: Nanos = {}
+    for container in pod.spec.containers or ():
+        _add(total, needs_of(container, resizable=True))
+    sidecars: Nanos = {}
+    peak: Nanos = {}
+    for container in pod.spec.init_containers or ():
+        needs = needs_of(container, resizable=container.is_sidecar)
+        if container.is_sidecar:
+            _add(total, needs)
+            _add(sidecars, needs)
+            needs = sidecars
+        else:
+            _add(needs, sidecars)
+        _raise_to(peak, needs)
+    _raise_to(total, peak)
+    return total
+
+
+def _largest(pod: Pod, wanted: Nanos, in_force: Nanos, granted: Nanos) -> Nanos:
+    largest: Nanos = {} if _is_resize_infeasible(pod) else dict(wanted)
+    _raise_to(largest, in_force)
+    _raise_to(largest, granted)
+    return largest
+
+
+def _is_resize_infeasible(pod: Pod) -> bool:
+    pending = next((c for c in pod.status.conditions or () if c.type == "PodResizePending"), None)
+    return pending is not None and pending.reason == "Infeasible"
+
+
+def _add(total: Nanos, more: Mapping[str, int]) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + value
+
+
+def _raise_to(total: Nanos, other: Mapping[str, int]) -> None:
+    for name, value in other.items():
+        if name not in total or value > total[name]:
+            total[name] = value
+
+
+def counted(needs: Mapping[str, int]) -> Iterable[tuple[str, int]]:
+    """Names the scheduler reckons with, in its units."""
+    return ((name, amount(name, value)) for name, value in needs.items() if is_counted(name))

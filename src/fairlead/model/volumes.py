@@ -1,0 +1,229 @@
+"""Volumes a pod mounts, and the claims, volumes, classes and drivers behind them."""
+
+import msgspec
+
+from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.model.quantity import Quantity
+from fairlead.model.selectors import LabelSelector, NodeSelector
+
+BETA_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+BIND_COMPLETED_ANNOTATION = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+
+
+class ClaimVolume(Noun):
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class EphemeralVolume(Noun):
+    """A claim made for one pod, named after the pod and the volume."""
+
+
+class GcePersistentDisk(Noun):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AwsElasticBlockStore(Noun):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    read_only: bool = False
+
+
+class AzureDisk(Noun):
+    disk_name: str = ""
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+
+
+class CinderVolume(Noun):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class PortworxVolume(Noun):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class IscsiVolume(Noun):
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RbdVolume(Noun):
+    monitors: tuple[str, ...] | None = None
+    image: str = ""
+    pool: str = ""
+    read_only: bool = False
+
+
+class ImageVolume(Noun):
+    reference: str = ""
+
+
+class CsiSource(Noun):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class Volume(Noun):
+    name: str = ""
+    persistent_volume_claim: ClaimVolume | None = None
+    ephemeral: EphemeralVolume | None = None
+    gce_persistent_disk: GcePersistentDisk | None = None
+    aws_elastic_block_store: AwsElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderVolume | None = None
+    portworx_volume: PortworxVolume | None = None
+    iscsi: IscsiVolume | None = None
+    rbd: RbdVolume | None = None
+    image: ImageVolume | None = None
+
+
+class StorageRequests(Noun):
+    requests: dict[str, Quantity] | None = None
+
+
+class ClaimSpec(Noun):
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    access_modes: tuple[str, ...] | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    selector: LabelSelector | None = None
+    resources: StorageRequests = StorageRequests()
+
+
+class ClaimStatus(Noun):
+    phase: str = ""
+
+
+class PersistentVolumeClaim(Noun):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+    @property
+    def storage_class(self) -> str:
+        annotated = self.metadata.annotations.get(BETA_CLASS_ANNOTATION)
+        return annotated if annotated is not None else self.spec.storage_class_name or ""
+
+    @property
+    def is_bound(self) -> bool:
+        return bool(self.spec.volume_name) and BIND_COMPLETED_ANNOTATION in self.metadata.annotations
+
+
+class ClaimReference(Noun):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(Noun):
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(Noun):
+    capacity: dict[str, Quantity] | None = None
+    access_modes: tuple[str, ...] | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    claim_ref: ClaimReference | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiSource | None = None
+    gce_persistent_disk: GcePersistentDisk | None = None
+    aws_elastic_block_store: AwsElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderVolume | None = None
+    portworx_volume: PortworxVolume | None = None
+
+
+class PersistentVolumeStatus(Noun):
+    phase: str = ""
+
+
+class PersistentVolume(Noun):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+    @property
+    def storage_class(self) -> str:
+        annotated = self.metadata.annotations.get(BETA_CLASS_ANNOTATION)
+        return annotated if annotated is not None else self.spec.storage_class_name
+
+    def is_for(self, claim: PersistentVolumeClaim) -> bool:
+        """Bound or promised to this claim and no other."""
+        reference = self.spec.claim_ref
+        if reference is None or (reference.name, reference.namespace) != (
+            claim.metadata.name,
+            claim.metadata.namespace,
+        ):
+            return False
+        return not reference.uid or reference.uid == claim.metadata.uid
+
+
+class TopologyLabelRequirement(Noun):
+    key: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class TopologyTerm(Noun):
+    match_label_expressions: tuple[TopologyLabelRequirement, ...] | None = None
+
+
+class StorageClass(Noun):
+    metadata: ObjectMeta = ObjectMeta()
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: tuple[TopologyTerm, ...] | None = None
+
+
+class DriverAllocatable(Noun):
+    count: int | None = None
+
+
+class CsiNodeDriver(Noun):
+    name: str = ""
+    allocatable: DriverAllocatable | None = None
+
+
+class CsiNodeSpec(Noun):
+    drivers: tuple[CsiNodeDriver, ...] | None = None
+
+
+class CsiNode(Noun):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CsiNodeSpec = CsiNodeSpec()
+
+
+class CsiDriverSpec(Noun):
+    storage_capacity: bool | None = None
+
+
+class CsiDriver(Noun):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CsiDriverSpec = CsiDriverSpec()
+
+
+class CsiStorageCapacity(Noun):
+    metadata: ObjectMeta = ObjectMeta()
+    storage_class_name: str = ""
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
+    node_topology: LabelSelector | None = None
+
+
+class AttachmentSource(Noun):
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(Noun):
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class VolumeAttachment(Noun):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
