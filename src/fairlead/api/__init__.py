@@ -1,0 +1,1 @@
+"""HTTP: routes, views, the error shape."""

@@ -1,0 +1,64 @@
+"""/healthz, /readyz and /metrics, as Kubernetes components serve them.
+
+Health is about this process, readiness about what it needs: a standby with a warm mirror is ready.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import structlog
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from fairlead.settings import BadSettings
+
+log = structlog.get_logger("fairlead.probes")
+
+Check = Callable[[], str | None]
+"""None when all is well, else a sentence about what is not."""
+
+
+class Probes:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self.health: dict[str, Check] = {"ping": lambda: None}
+        self.readiness: dict[str, Check] = {}
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/healthz", lambda request: self._answer(request, self.health)),
+            web.get("/livez", lambda request: self._answer(request, self.health)),
+            web.get("/readyz", lambda request: self._answer(request, self.health | self.readiness)),
+            web.get("/metrics", self._metrics),
+        ]
+
+    async def _answer(self, request: web.Request, checks: dict[str, Check]) -> web.Response:
+        problems = {name: check() for name, check in checks.items()}
+        failed = any(problem is not None for problem in problems.values())
+        if not failed and "verbose" not in request.query:
+            return web.Response(text="ok")
+        lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in problems.items()]
+        lines.append("check failed" if failed else "check passed")
+        return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+@asynccontextmanager
+async def served(routes: list[web.RouteDef], host: str, port: int) -> AsyncIterator[tuple[str, int]]:
+    """Routes on an address for as long as the block runs; yields the address really bound."""
+    application = web.Application(client_max_size=1 << 20)
+    application.add_routes(routes)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host or None, port).start()
+        except OSError as problem:
+            raise BadSettings(f"listen: cannot listen on {host}:{port}: {problem.strerror or problem}") from None
+        bound = runner.addresses[0]
+        log.info("listening", address=f"{bound[0]}:{bound[1]}")
+        yield bound[0], bound[1]
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,205 @@
+"""The composition root: builds every object, opens the one TaskGroup, and takes it all down again.
+
+Called by the CLI with settings, a clock and a source of luck. Nothing else in the house builds a client.
+"""
+
+import asyncio
+import contextlib
+import re
+import signal
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from fairlead import settings as configuration
+from fairlead.api.probes import Probes, served
+from fairlead.cluster.backoff import Backoff, Rng
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import ConfigurationError, Temporary
+from fairlead.cluster.kubeconfig import Connection, connect_by_kubeconfig, connect_in_cluster
+from fairlead.cluster.lease import LeaseTimes, NamedLease
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.writer import Writer
+from fairlead.model.kinds import ServerVersion
+from fairlead.settings import BadSettings, Settings
+
+log = structlog.get_logger("fairlead")
+
+T = TypeVar("T")
+
+OLDEST_KUBERNETES = (1, 30)
+# What is in hand when we are told to stop gets this long to finish.
+GRACE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What every capability is built from. Writes and events go through the fence of the leader's lease."""
+
+    settings: Settings
+    clock: Clock
+    rng: Rng
+    metrics: Metrics
+    reader: Client
+    writer: Writer
+    recorder: Recorder
+    lease: NamedLease
+
+
+Capability = Callable[[Runtime], Awaitable[None]]
+"""Runs while this process leads; returns when told to stop (its task is cancelled after GRACE_S)."""
+
+CAPABILITIES: dict[str, Capability] = {}
+"""What this version can do, by the name `--capabilities` takes."""
+
+
+def find_connection(settings: Settings, clock: Clock) -> Connection:
+    """The cluster the settings mean: a kubeconfig where one is named or found, else the pod's own account."""
+    paths = configuration.kubeconfig_paths(settings)
+    if settings.kubeconfig or any(path.exists() for path in paths):
+        return connect_by_kubeconfig(paths, clock, settings.context)
+    address = configuration.in_cluster_address()
+    if address is not None:
+        return connect_in_cluster(*address, clock)
+    raise ConfigurationError(
+        f"no cluster to run against: no kubeconfig at {', '.join(map(str, paths))} and not running in a pod; "
+        "name one with --kubeconfig or the KUBECONFIG variable"
+    )
+
+
+def wanted_capabilities(settings: Settings) -> dict[str, Capability]:
+    missing = [name for name in settings.capabilities if name not in CAPABILITIES]
+    if missing:
+        there = ", ".join(CAPABILITIES) or "none yet"
+        raise BadSettings(f"capabilities: {', '.join(missing)} is not in this version; there is: {there}")
+    return {name: CAPABILITIES[name] for name in settings.capabilities}
+
+
+async def serve(settings: Settings, *, clock: Clock, rng: Rng, stop: asyncio.Event) -> None:
+    """Run until `stop` is set (gracefully) or the task is cancelled (at once)."""
+    capabilities = wanted_capabilities(settings)
+    connection = find_connection(settings, clock)
+    metrics = Metrics()
+    probes = Probes(metrics.registry)
+    host, _, port = settings.listen.rpartition(":")
+    connected = asyncio.Event()
+    probes.readiness["kubernetes"] = lambda: None if connected.is_set() else f"no answer yet from {connection.server}"
+    async with (
+        served(probes.routes(), host.strip("[]"), int(port)),
+        built(settings, connection, clock, rng, metrics) as runtime,
+    ):
+        version = await until_stopped(first_contact(runtime), stop)
+        if version is None:
+            return
+        connected.set()
+        log.info("connected", server=connection.server, kubernetes=version.git_version, by=connection.described_as)
+        await lead_until_stopped(runtime, capabilities, stop)
+    log.info("stopped")
+
+
+@asynccontextmanager
+async def built(
+    settings: Settings, connection: Connection, clock: Clock, rng: Rng, metrics: Metrics
+) -> AsyncIterator[Runtime]:
+    times = LeaseTimes(settings.lease.duration_s, settings.lease.renew_deadline_s, settings.lease.retry_s)
+    identity = configuration.identity(settings, uuid.uuid4().hex[:8])
+    async with Client(connection, clock=clock, metrics=metrics) as reader:
+        lease = NamedLease(
+            reader,
+            name=settings.lease.name,
+            namespace=settings.namespace,
+            identity=identity,
+            clock=clock,
+            rng=rng,
+            metrics=metrics,
+            times=times,
+        )
+        # A write must be over, on the server too, before another leader may start.
+        in_time_s = times.duration_s - times.renew_deadline_s
+        async with Client(
+            connection, clock=clock, metrics=metrics, fence=lease, timeout_s=in_time_s, pool=settings.in_flight
+        ) as leader:
+            recorder = Recorder(
+                leader, controller="fairlead.io/fairlead", instance=identity, clock=clock, metrics=metrics
+            )
+            writer = Writer(leader, recorder, clock=clock, rng=rng, metrics=metrics, in_flight=settings.in_flight)
+            yield Runtime(settings, clock, rng, metrics, reader, writer, recorder, lease)
+
+
+async def first_contact(runtime: Runtime) -> ServerVersion:
+    """The server's version once it answers; a refusal or a server too old ends the run."""
+    backoff = Backoff(runtime.rng)
+    version: ServerVersion | None = None
+    while version is None:
+        try:
+            version = await runtime.reader.version()
+        except Temporary as problem:
+            delay_s = backoff.next_s(problem.retry_after_s)
+            log.warning("no cluster yet", problem=str(problem), again_in_s=round(delay_s, 1))
+            await runtime.clock.sleep(delay_s)
+    found = re.match(r"v?(\d+)\.(\d+)", version.git_version)
+    if found and (int(found[1]), int(found[2])) < OLDEST_KUBERNETES:
+        wanted = ".".join(map(str, OLDEST_KUBERNETES))
+        raise ConfigurationError(f"the server is Kubernetes {version.git_version}; Fairlead needs {wanted} or newer")
+    return version
+
+
+async def lead_until_stopped(runtime: Runtime, capabilities: dict[str, Capability], stop: asyncio.Event) -> None:
+    async def lead() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            recording = tasks.create_task(runtime.recorder.run(), name="recorder")
+            working = [tasks.create_task(_run(run, runtime), name=name) for name, run in capabilities.items()]
+            await stop.wait()
+            log.info("stopping", grace_s=GRACE_S)
+            if working:
+                await asyncio.wait(working, timeout=GRACE_S)
+            runtime.recorder.stop()
+            await asyncio.wait([recording], timeout=1.0)
+            for task in (recording, *working):
+                task.cancel()
+
+    await until_stopped(runtime.lease.run(lead), stop, grace_s=GRACE_S + 2.0)
+
+
+async def _run(capability: Capability, runtime: Runtime) -> None:
+    await capability(runtime)
+
+
+async def until_stopped(work: Awaitable[T], stop: asyncio.Event, grace_s: float = 0.0) -> T | None:
+    """What the work returns, or None if it was stopped first and did not end by itself within the grace."""
+    running = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done() and grace_s:
+            await asyncio.wait([running], timeout=grace_s)
+        return running.result() if running.done() else None
+    finally:
+        for task in (running, stopping):
+            task.cancel()
+        await asyncio.gather(running, stopping, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and Ctrl-C stop gracefully; a second one cancels."""
+    loop, main = asyncio.get_running_loop(), asyncio.current_task()
+
+    def asked() -> None:
+        if stop.is_set() and main is not None:
+            main.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

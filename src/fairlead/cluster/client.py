@@ -1,0 +1,396 @@
+"""The client: one API server's REST as typed calls.
+
+Used by the mirror, the writer, the leases and the recorder; no other room speaks HTTP to Kubernetes. A call
+either returns what was asked or raises one of `cluster.errors` within its timeout; it never retries a write.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import aiohttp
+import msgspec
+from opentelemetry import propagate, trace
+from prometheus_client import Counter
+from yarl import URL
+
+from fairlead import __version__
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import NotFound, NotLeader, Unauthorized, error_from_answer, no_answer
+from fairlead.cluster.fence import Fence, fenced_sockets
+from fairlead.cluster.kubeconfig import Connection
+from fairlead.cluster.metrics import Metrics
+from fairlead.model.kinds import Kind, ServerVersion
+from fairlead.model.meta import Noun, ObjectMeta
+
+T = TypeVar("T")
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
+
+FIELD_MANAGER = "fairlead"
+_READS = frozenset({"GET", "HEAD"})
+
+
+class ListMeta(Noun, frozen=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a list; items stay raw so that one that does not decode spoils only itself."""
+
+    items: list[msgspec.Raw] | None = None
+    metadata: ListMeta = ListMeta()
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What a write returns where only the new version matters."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Client:
+    """Calls to one API server as one user.
+
+    With a fence every byte it sends needs the fence's leave: the client of a leader.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        clock: Clock,
+        metrics: Metrics | None = None,
+        fence: Fence | None = None,
+        timeout_s: float = 30.0,
+        pool: int = 64,
+        # No single answer of a server that pages its lists comes near this.
+        max_answer_bytes: int = 256 << 20,
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._metrics = metrics or Metrics()
+        self._fence = fence
+        self._timeout_s = timeout_s
+        self._pool = pool
+        self._max_answer_bytes = max_answer_bytes
+        self._host = URL(connection.server).host or ""
+        self._counted: dict[tuple[str, str], Counter] = {}
+        self._sessions: tuple[aiohttp.ClientSession, aiohttp.ClientSession] | None = None
+
+    @property
+    def described_as(self) -> str:
+        return f"{self._connection.server} ({self._connection.described_as or 'given'})"
+
+    async def __aenter__(self) -> Self:
+        # Watches hold their connection for minutes and must not use up the pool of the calls.
+        self._sessions = (self._session(self._pool), self._session(0))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._sessions is not None:
+            for session in self._sessions:
+                await session.close()
+            self._sessions = None
+
+    def _session(self, limit: int) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=limit,
+            ssl=self._connection.tls or True,
+            keepalive_timeout=60,
+            socket_factory=None if self._fence is None else fenced_sockets(self._fence),
+        )
+        headers = {
+            "User-Agent": f"fairlead/{__version__}",
+            "Accept": JSON,
+            # Compression costs the server and us more CPU than the wire saves inside a data centre.
+            "Accept-Encoding": "identity",
+            **self._connection.impersonate,
+        }
+        return aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False)
+
+    # -- the one way out ------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = JSON,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """The whole body of a 2xx answer; anything else is an error of `cluster.errors`."""
+        try:
+            return await self._attempt(method, path, query, body, content_type, timeout_s or self._timeout_s)
+        except Unauthorized:
+            # A rotated token or an expired exec credential looks like this once.
+            if not await self._connection.credentials.renew():
+                raise
+            return await self._attempt(method, path, query, body, content_type, timeout_s or self._timeout_s)
+
+    async def _attempt(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Any,
+        content_type: str,
+        timeout_s: float,
+    ) -> bytes:
+        asked = f"{method} {path}"
+        if self._fence is not None:
+            if not self._fence.is_open():
+                raise NotLeader(f"{asked}: not sent, the lease has run out")
+            if method not in _READS:
+                # The server itself gives up in time, so that a queued write cannot outlive the lease.
+                query = {**(query or {}), "timeout": f"{math.ceil(timeout_s)}s"}
+        headers = await self._headers(content_type if body is not None else None)
+        started_s = self._clock.elapsed_s()
+        code = "<error>"
+        try:
+            async with asyncio.timeout(timeout_s):
+                async with self._calls.request(
+                    method,
+                    self._url(path, query),
+                    data=None if body is None else (body if isinstance(body, bytes) else msgspec.json.encode(body)),
+                    headers=headers,
+                    proxy=self._connection.proxy,
+                    server_hostname=self._connection.server_name,
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(sock_connect=min(10.0, timeout_s)),
+                ) as answer:
+                    code = str(answer.status)
+                    whole = await self._whole(asked, answer)
+                    if answer.status < 300:
+                        return whole
+                    raise error_from_answer(asked, answer.status, whole, answer.headers.get("Retry-After"))
+        except TimeoutError:
+            raise no_answer(asked, f"no answer in {timeout_s:g} s", may_have_happened=method not in _READS) from None
+        except aiohttp.ClientConnectorError as problem:
+            raise no_answer(asked, f"no connection: {problem}", may_have_happened=False) from problem
+        except (aiohttp.ClientError, OSError) as problem:
+            why = f"the connection broke: {problem or type(problem).__name__}"
+            raise no_answer(asked, why, may_have_happened=method not in _READS) from problem
+        finally:
+            self._count(code, method)
+            self._metrics.request_seconds.labels(method, self._host).observe(self._clock.elapsed_s() - started_s)
+
+    async def _whole(self, asked: str, answer: aiohttp.ClientResponse) -> bytes:
+        if answer.content_length is not None and answer.content_length <= self._max_answer_bytes:
+            return await answer.read()
+        parts, size = [], 0
+        async for part in answer.content.iter_any():
+            parts.append(part)
+            size += len(part)
+            if size > self._max_answer_bytes:
+                raise no_answer(asked, f"the answer is over {self._max_answer_bytes} bytes", may_have_happened=True)
+        return b"".join(parts)
+
+    async def _headers(self, content_type: str | None) -> dict[str, str]:
+        headers = dict(await self._connection.credentials.headers())
+        if content_type is not None:
+            headers["Content-Type"] = content_type
+        if trace.get_current_span().get_span_context().is_valid:
+            propagate.inject(headers)
+        return headers
+
+    def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
+        url = URL(self._connection.server + path, encoded=True)
+        return url.with_query(query) if query else url
+
+    def _count(self, code: str, method: str) -> None:
+        counter = self._counted.get((code, method))
+        if counter is None:
+            counter = self._counted[code, method] = self._metrics.requests.labels(code, method, self._host)
+        counter.inc()
+
+    @property
+    def _calls(self) -> aiohttp.ClientSession:
+        assert self._sessions is not None, "the client is used as `async with Client(...) as client`"
+        return self._sessions[0]
+
+    # -- reading --------------------------------------------------------------------------------------------
+
+    async def version(self) -> ServerVersion:
+        return msgspec.json.decode(await self.request("GET", "/version"), type=ServerVersion)
+
+    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
+        return self._decoded(kind.struct, "GET", kind, await self.request("GET", kind.path(namespace, name)))
+
+    async def find(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
+        """Like `get`, but what is not there is None."""
+        try:
+            return await self.get(kind, name, namespace)
+        except NotFound:
+            return None
+
+    async def pages(
+        self, kind: Kind[Any], namespace: str = "", *, query: Mapping[str, str] | None = None, limit: int = 1000
+    ) -> AsyncIterator[Page]:
+        """A list, page by page, all pages of one version."""
+        rest = ""
+        while True:
+            asked = {**(query or {}), "limit": str(limit), **({"continue": rest} if rest else {})}
+            body = await self.request("GET", kind.collection_path(namespace), query=asked)
+            page = self._decoded(Page, "LIST", kind, body)
+            yield page
+            rest = page.metadata.continue_
+            if not rest:
+                return
+
+    async def list(self, kind: Kind[T], namespace: str = "", *, query: Mapping[str, str] | None = None) -> list[T]:
+        """Everything at once, for what is known to be small."""
+        decoder = msgspec.json.Decoder(kind.struct)
+        return [
+            decoder.decode(item) async for page in self.pages(kind, namespace, query=query) for item in page.items or ()
+        ]
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], *, silence_s: float, timeout_s: float | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """An answer without an end, as the chunks it arrives in; silence longer than `silence_s` breaks it."""
+        asked = f"WATCH {path}"
+        assert self._sessions is not None, "the client is used as `async with Client(...) as client`"
+        code = "<error>"
+        try:
+            async with self._sessions[1].get(
+                self._url(path, query),
+                headers=await self._headers(None),
+                proxy=self._connection.proxy,
+                server_hostname=self._connection.server_name,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=10.0, sock_read=silence_s),
+            ) as answer:
+                code = str(answer.status)
+                if answer.status >= 300:
+                    whole = await self._whole(asked, answer)
+                    raise error_from_answer(asked, answer.status, whole, answer.headers.get("Retry-After"))
+                yield answer.content.iter_any()
+        except TimeoutError:
+            raise no_answer(asked, f"silent for {silence_s:g} s", may_have_happened=False) from None
+        except (aiohttp.ClientError, OSError) as problem:
+            why = f"the stream broke: {problem or type(problem).__name__}"
+            raise no_answer(asked, why, may_have_happened=False) from problem
+        except Unauthorized:
+            await self._connection.credentials.renew()
+            raise
+        finally:
+            self._count(code, "WATCH")
+
+    # -- writing --------------------------------------------------------------------------------------------
+
+    async def create(self, kind: Kind[T], body: Any, namespace: str = "", *, dry_run: bool = False) -> T:
+        query = {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
+        path = kind.collection_path(namespace if kind.namespaced else "")
+        return self._decoded(kind.struct, "POST", kind, await self.request("POST", path, query=query, body=body))
+
+    async def replace(self, kind: Kind[T], name: str, body: Any, namespace: str = "", *, subresource: str = "") -> T:
+        path = kind.path(namespace, name, subresource)
+        answer = await self.request("PUT", path, query={"fieldManager": FIELD_MANAGER}, body=body)
+        return self._decoded(kind.struct, "PUT", kind, answer)
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        *,
+        content_type: str = MERGE_PATCH,
+        subresource: str = "",
+    ) -> T:
+        answer = await self.request(
+            "PATCH",
+            kind.path(namespace, name, subresource),
+            query={"fieldManager": FIELD_MANAGER},
+            body=patch,
+            content_type=content_type,
+        )
+        return self._decoded(kind.struct, "PATCH", kind, answer)
+
+    async def apply(
+        self, kind: Kind[T], name: str, body: Any, namespace: str = "", *, subresource: str = "", force: bool = True
+    ) -> T:
+        answer = await self.request(
+            "PATCH",
+            kind.path(namespace, name, subresource),
+            query={"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"},
+            body=body,
+            content_type=APPLY_PATCH,
+        )
+        return self._decoded(kind.struct, "APPLY", kind, answer)
+
+    async def delete(
+        self,
+        kind: Kind[Any],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_s: int | None = None,
+        propagation: str = "Background",
+    ) -> None:
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        options |= _preconditions(uid, resource_version)
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        await self.request("DELETE", kind.path(namespace, name), body=options)
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "target": {"kind": "Node", "name": node},
+        }
+        await self.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body)
+
+    async def evict(self, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> None:
+        options: dict[str, Any] = _preconditions(uid, "")
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        body: dict[str, Any] = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+        }
+        if options:
+            body["deleteOptions"] = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+        await self.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body=body)
+
+    async def scale(
+        self, kind: Kind[Any], namespace: str, name: str, replicas: int, resource_version: str = ""
+    ) -> None:
+        """Through the scale subresource: for kinds whose replicas we know nothing else about."""
+        patch: dict[str, Any] = {"spec": {"replicas": replicas}}
+        if resource_version:
+            patch["metadata"] = {"resourceVersion": resource_version}
+        path = kind.path(namespace, name, "scale")
+        await self.request("PATCH", path, query={"fieldManager": FIELD_MANAGER}, body=patch, content_type=MERGE_PATCH)
+
+    def _decoded(self, struct: type[T], verb: str, kind: Kind[Any], body: bytes) -> T:
+        try:
+            return msgspec.json.decode(body, type=struct)
+        except msgspec.DecodeError as problem:
+            # Half an object, or a proxy's page with a 200 on it: as good as no answer.
+            raise no_answer(f"{verb} {kind.name}", f"not a {kind.kind}: {problem}", may_have_happened=True) from problem
+
+
+def _preconditions(uid: str, resource_version: str) -> dict[str, Any]:
+    wanted = {"uid": uid, "resourceVersion": resource_version}
+    named = {name: value for name, value in wanted.items() if value}
+    return {"preconditions": named} if named else {}

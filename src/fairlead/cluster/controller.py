@@ -1,0 +1,169 @@
+"""The controller shell: what every reconciling room runs in.
+
+It turns deltas of mirrors into keys, hands each key to the room's `reconcile` in at most one hand at a time,
+and decides what a failure means. A room's controller sees, plans and hands intents over; it never loops,
+sleeps or retries by itself.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import structlog
+from opentelemetry import trace
+
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import ClusterError, Conflict, NotLeader, Temporary
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Delta, Mirror, Subscription
+from fairlead.cluster.workqueue import WorkQueue
+from fairlead.model.intents import WakeAfter
+from fairlead.model.meta import ObjectMeta
+
+log = structlog.get_logger("fairlead.controller")
+tracer = trace.get_tracer("fairlead.controller")
+
+REFUSED_RETRY_S = 30.0
+
+Reconcile = Callable[[str], Awaitable[WakeAfter | None]]
+
+
+class TemporaryError(Exception):
+    """This may pass later; with a delay not before that."""
+
+    def __init__(self, message: str, delay_s: float | None = None) -> None:
+        super().__init__(message)
+        self.delay_s = delay_s
+
+
+class PermanentError(Exception):
+    """Trying again is pointless until the object itself changes."""
+
+
+def own_key(delta: Delta[Any]) -> Iterable[str]:
+    return (delta.key,)
+
+
+def owner_keys(kind: str, api_group: str = "") -> Callable[[Delta[Any]], Iterable[str]]:
+    """Maps an owned object to the key of the owner of the given kind, before and after the change."""
+
+    def keys(delta: Delta[Any]) -> Iterable[str]:
+        found = set()
+        for seen in (delta.old, delta.new):
+            metadata: ObjectMeta | None = seen.metadata if seen is not None else None
+            for owner in metadata.owner_references if metadata else ():
+                if owner.kind == kind and owner.api_version.rpartition("/")[0] == api_group:
+                    assert metadata is not None
+                    found.add(f"{metadata.namespace}/{owner.name}" if metadata.namespace else owner.name)
+        return sorted(found)
+
+    return keys
+
+
+class Controller:
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        workers: int = 4,
+        deadline_s: float = 120.0,
+    ) -> None:
+        self.name = name
+        self.queue = WorkQueue(name, clock=clock, metrics=metrics)
+        self._reconcile = reconcile
+        self._clock = clock
+        self._workers = workers
+        self._deadline_s = deadline_s
+        self._sources: list[tuple[Mirror[Any], Callable[[Delta[Any]], Iterable[str]]]] = []
+        self._outcomes = metrics.reconciles
+        self._work_seconds = metrics.work_seconds.labels(name)
+
+    def watches(self, mirror: Mirror[Any], keys: Callable[[Delta[Any]], Iterable[str]] = own_key) -> None:
+        """Look at `keys(delta)` whenever the mirror changes."""
+        self._sources.append((mirror, keys))
+
+    async def run(self) -> None:
+        """Work until stopped (what is in hand is finished) or cancelled (it is not)."""
+        for mirror, _ in self._sources:
+            await mirror.wait_synced()
+        async with asyncio.TaskGroup() as tasks:
+            timer = tasks.create_task(self.queue.run(), name=f"{self.name}: timer")
+            feeders = [
+                tasks.create_task(self._feed(mirror.subscribe(), keys), name=f"{self.name}: {mirror.kind.plural}")
+                for mirror, keys in self._sources
+            ]
+            workers = [tasks.create_task(self._work(), name=f"{self.name}: worker {n}") for n in range(self._workers)]
+            await asyncio.gather(*workers)
+            for task in (timer, *feeders):
+                task.cancel()
+
+    def stop(self) -> None:
+        """Take nothing new; `run` returns when what is in hand is done."""
+        self.queue.close()
+
+    async def _feed(self, subscription: Subscription[Any], keys: Callable[[Delta[Any]], Iterable[str]]) -> None:
+        try:
+            while True:
+                await subscription.wait()
+                for delta in subscription.drain():
+                    for key in keys(delta):
+                        self.queue.add(key)
+                # A storm of changes is drained in one go above; everyone else gets a turn between two storms.
+                await asyncio.sleep(0)
+        finally:
+            subscription.close()
+
+    async def _work(self) -> None:
+        while (key := await self.queue.take()) is not None:
+            try:
+                await self._look_at(key)
+            finally:
+                self.queue.done(key)
+
+    async def _look_at(self, key: str) -> None:
+        started_s = self._clock.elapsed_s()
+        with tracer.start_as_current_span(f"reconcile {self.name}", attributes={"fairlead.key": key}):
+            outcome = await self._outcome(key)
+        self._outcomes.labels(self.name, outcome).inc()
+        self._work_seconds.observe(self._clock.elapsed_s() - started_s)
+
+    async def _outcome(self, key: str) -> str:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                wake = await self._reconcile(key)
+        except (TemporaryError, Temporary, Conflict, TimeoutError) as problem:
+            asked_s = (
+                problem.delay_s if isinstance(problem, TemporaryError) else getattr(problem, "retry_after_s", None)
+            )
+            delay_s = self.queue.add_rate_limited(key, asked_s)
+            log.info("try again", controller=self.name, key=key, problem=_said(problem), in_s=round(delay_s, 3))
+            return "temporary"
+        except NotLeader:
+            log.info("no longer leader", controller=self.name, key=key)
+            return "temporary"
+        except PermanentError as problem:
+            self.queue.forget(key)
+            log.warning("given up until it changes", controller=self.name, key=key, problem=_said(problem))
+            return "permanent"
+        except ClusterError as problem:
+            # Refused: a quota, a role or another object may change that, and we would not be told.
+            delay_s = self.queue.add_rate_limited(key, REFUSED_RETRY_S)
+            log.warning("refused", controller=self.name, key=key, problem=_said(problem), in_s=round(delay_s, 3))
+            return "refused"
+        except Exception:
+            # Our bug, not the object's: say so with the trace, keep the others going, and come back to it.
+            delay_s = self.queue.add_rate_limited(key, 1.0)
+            log.exception("bug in reconcile", controller=self.name, key=key, in_s=round(delay_s, 3))
+            return "bug"
+        self.queue.forget(key)
+        if wake is None:
+            return "done"
+        self.queue.add_after(key, wake.seconds)
+        return "wake"
+
+
+def _said(problem: BaseException) -> str:
+    return str(problem) or type(problem).__name__

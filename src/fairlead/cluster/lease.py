@@ -1,0 +1,253 @@
+"""Leases: one holder at a time, and none that writes after its time.
+
+    standby ──(free, or unrenewed for its whole duration as we saw it)──▶ leader
+    leader  ──(could not renew for RENEW_DEADLINE, or somebody else holds it)──▶ standby
+
+Nobody's wall clock is trusted but one's own, and that only for lengths: a candidate waits a whole duration
+from the moment *it* saw the last renewal, the holder counts from before it *sent* its own, on a clock that
+runs while the machine sleeps. The holder stops `duration − renew_deadline` earlier than anyone may start;
+`is_open` says so to the fence at every send.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from fairlead.cluster.backoff import Rng
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock, rfc3339_micro
+from fairlead.cluster.errors import AlreadyExists, ClusterError, Conflict
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.watch import Watch, selectors
+from fairlead.model.kinds import LEASES, Lease, LeaseSpec
+from fairlead.model.meta import ObjectMeta
+
+log = structlog.get_logger("fairlead.lease")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """The usual 15 s, 10 s, 2 s. A write may take the server `duration − renew_deadline` at most."""
+
+    duration_s: int = 15
+    renew_deadline_s: float = 10.0
+    retry_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.duration_s > self.renew_deadline_s > self.retry_s > 0:
+            raise ValueError(f"wanted duration > renew deadline > retry > 0, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The lease as last seen, and when by our own clock."""
+
+    lease: Lease
+    seen_at_s: float
+
+
+class NamedLease:
+    """A lease by name that this process tries to hold, and the fence of whoever writes under it."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str,
+        namespace: str,
+        identity: str,
+        clock: Clock,
+        rng: Rng,
+        metrics: Metrics,
+        times: LeaseTimes | None = None,
+    ) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.identity = identity
+        self.times = times or LeaseTimes()
+        self._client = client
+        self._clock = clock
+        self._seen: Sighting | None = None
+        self._changed = asyncio.Event()
+        self._deadline_s = float("-inf")
+        self._gauge = metrics.leader.labels(name)
+        self._gauge.set(0)
+        self._watch = Watch(
+            client,
+            LEASES,
+            clock=clock,
+            rng=rng,
+            metrics=metrics,
+            namespace=namespace,
+            selectors=selectors(field=f"metadata.name={name}"),
+        )
+
+    # -- what others ask ------------------------------------------------------------------------------------
+
+    def is_open(self) -> bool:
+        """Whether we hold the lease at this moment and may send."""
+        return self._clock.elapsed_s() < self._deadline_s
+
+    @property
+    def holder(self) -> str:
+        """Whoever held it when last seen; empty when nobody did."""
+        return (self._seen.lease.spec.holder_identity or "") if self._seen else ""
+
+    # -- life -----------------------------------------------------------------------------------------------
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Hold the lease whenever it can be had, and `lead` while it is held; returns when `lead` does."""
+        following = asyncio.create_task(self._watch.run(self), name=f"lease {self.name}: watch")
+        try:
+            while True:
+                await self._acquire()
+                log.info("leading", lease=self.name, identity=self.identity)
+                self._gauge.set(1)
+                try:
+                    if await self._lead(lead):
+                        return
+                finally:
+                    self._gauge.set(0)
+                log.warning("no longer leading", lease=self.name, identity=self.identity, holder=self.holder)
+        finally:
+            following.cancel()
+            await self._release()
+
+    async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        """True when the work ended by itself, False when the lease was lost first."""
+        work = asyncio.ensure_future(lead())
+        renewing = asyncio.create_task(self._keep(), name=f"lease {self.name}: renew")
+        try:
+            await asyncio.wait([work, renewing], return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                await work
+                return True
+            await renewing
+            return False
+        finally:
+            for task in (renewing, work):
+                task.cancel()
+            await asyncio.gather(renewing, work, return_exceptions=True)
+
+    async def _acquire(self) -> None:
+        while True:
+            wait_s = self.times.retry_s
+            try:
+                if await self._try():
+                    return
+                wait_s = self._free_in_s()
+            except (ClusterError, TimeoutError) as problem:
+                log.info("lease out of reach", lease=self.name, problem=str(problem) or "no answer in time")
+            self._changed.clear()
+            changed = asyncio.ensure_future(self._changed.wait())
+            pause = asyncio.ensure_future(self._clock.sleep(max(wait_s, 0.01)))
+            try:
+                await asyncio.wait([changed, pause], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+                pause.cancel()
+
+    async def _keep(self) -> None:
+        """Renew until that has failed for too long, or somebody else holds the lease."""
+        while True:
+            await self._clock.sleep(self.times.retry_s)
+            try:
+                if not await self._try():
+                    self._deadline_s = float("-inf")
+                    return
+            except (ClusterError, TimeoutError) as problem:
+                log.warning("lease not renewed", lease=self.name, problem=str(problem) or "no answer in time")
+            if not self.is_open():
+                return
+
+    async def _try(self) -> bool:
+        """Take or renew the lease if it is ours to take; True while we hold it."""
+        # Everything before the answer counts against us.
+        sent_at_s = self._clock.elapsed_s()
+        async with asyncio.timeout(self.times.renew_deadline_s / 2):
+            current = await self._client.find(LEASES, self.name, self.namespace)
+            now = self._clock.now()
+            try:
+                if current is None:
+                    taken = await self._client.create(LEASES, self._body(None, now), self.namespace)
+                else:
+                    self._see(current)
+                    if self.holder != self.identity and self._free_in_s() > 0:
+                        return False
+                    taken = await self._client.replace(LEASES, self.name, self._body(current, now), self.namespace)
+            except (Conflict, AlreadyExists):
+                return False  # somebody was quicker; the next look tells who
+        self._see(taken)
+        self._deadline_s = sent_at_s + self.times.renew_deadline_s
+        return True
+
+    async def _release(self) -> None:
+        """Let a standby start at once instead of after a whole duration; worth half a second, not more."""
+        if not self.is_open() or self._seen is None:
+            self._deadline_s = float("-inf")
+            return
+        self._deadline_s = float("-inf")
+        current = self._seen.lease
+        spec = msgspec.structs.replace(current.spec, holder_identity="", lease_duration_seconds=1)
+        with contextlib.suppress(ClusterError, TimeoutError):
+            async with asyncio.timeout(0.5):
+                body = msgspec.to_builtins(msgspec.structs.replace(current, spec=spec))
+                await self._client.replace(LEASES, self.name, body, self.namespace)
+
+    def _free_in_s(self) -> float:
+        """Seconds until we may take it: zero or less when nobody holds it or its holder has gone silent."""
+        if self._seen is None or not self.holder:
+            return 0.0
+        duration_s = self._seen.lease.spec.lease_duration_seconds or self.times.duration_s
+        return self._seen.seen_at_s + duration_s - self._clock.elapsed_s()
+
+    def _body(self, current: Lease | None, now: datetime) -> dict[str, object]:
+        spec = current.spec if current else LeaseSpec()
+        ours = spec.holder_identity == self.identity
+        metadata: dict[str, object] = {"name": self.name, "namespace": self.namespace}
+        if current is not None:
+            metadata = msgspec.to_builtins(current.metadata)
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": self.times.duration_s,
+                "acquireTime": spec.acquire_time if ours else rfc3339_micro(now),
+                "renewTime": rfc3339_micro(now),
+                "leaseTransitions": (spec.lease_transitions or 0) + (0 if ours or current is None else 1),
+            },
+        }
+
+    # -- the watch's sink: a renewal must be seen when it happens, not when we happen to look -----------------
+
+    def replace(self, objects: Mapping[str, Lease]) -> None:
+        for lease in objects.values():
+            self._see(lease)
+
+    def apply(self, changes: Iterable[tuple[bool, Lease]]) -> None:
+        for exists, lease in changes:
+            if exists:
+                self._see(lease)
+
+    def trouble(self, problem: ClusterError | None) -> None:
+        if problem is not None:
+            log.info("lease not followed", lease=self.name, problem=str(problem))
+
+    def _see(self, lease: Lease) -> None:
+        seen = self._seen.lease.metadata if self._seen else None
+        # An answer and the watch tell of the same write in either order; versions only rise.
+        if seen is not None and seen.uid == lease.metadata.uid and _version(lease.metadata) <= _version(seen):
+            return
+        self._seen = Sighting(lease, self._clock.elapsed_s())
+        self._changed.set()
+
+
+def _version(metadata: ObjectMeta) -> int:
+    return int(metadata.resource_version or 0)

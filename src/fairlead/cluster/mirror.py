@@ -1,0 +1,171 @@
+"""The mirror: what the server holds of one kind, in memory, indexed, and told to whoever subscribes.
+
+One watch feeds it; rooms read it and drain deltas at their own pace. It never calls anybody: a change only
+marks the key as dirty for each subscriber, so a slow reader costs memory for the keys it has not read, never
+for the events it has missed. Objects are immutable and shared.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic
+
+from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.watch import T, Watch
+from fairlead.model.kinds import Kind
+
+Index = Callable[[T], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta(Generic[T]):
+    """What became of one key since the subscriber last looked: `old` is what it was given then."""
+
+    key: str
+    old: T | None
+    new: T | None
+
+    @property
+    def is_replaced(self) -> bool:
+        """Deleted and made anew under the same name: another object, with another life."""
+        return self.old is not None and self.new is not None and self.old.metadata.uid != self.new.metadata.uid
+
+
+class Subscription(Generic[T]):
+    """The keys that changed since the last drain. Many changes of one key are one delta."""
+
+    def __init__(self, mirror: "Mirror[T]") -> None:
+        self._mirror = mirror
+        self._before: dict[str, T | None] = {}
+        self._dirty = asyncio.Event()
+
+    def mark(self, key: str, old: T | None) -> None:
+        if key not in self._before:
+            self._before[key] = old
+            self._dirty.set()
+
+    def drain(self, limit: int | None = None) -> list[Delta[T]]:
+        """The net change of each dirty key, oldest first; with a limit the rest stays for the next call."""
+        taken = (
+            list(self._before) if limit is None else [key for key, _ in zip(self._before, range(limit), strict=False)]
+        )
+        deltas = []
+        for key in taken:
+            old, new = self._before.pop(key), self._mirror.get(key)
+            # Added and deleted between two looks, or put back as it was: nothing to tell.
+            if old is not new:
+                deltas.append(Delta(key, old, new))
+        if not self._before:
+            self._dirty.clear()
+        return deltas
+
+    async def wait(self) -> None:
+        """Until there is something to drain."""
+        await self._dirty.wait()
+
+    def close(self) -> None:
+        self._mirror.unsubscribe(self)
+
+
+class Mirror(Generic[T]):
+    def __init__(
+        self, watch: Watch[T], kind: Kind[T], metrics: Metrics, indexes: Mapping[str, Index[T]] | None = None
+    ) -> None:
+        self.kind = kind
+        self._watch = watch
+        self._gauge = metrics.mirror_objects.labels(kind.name)
+        self._objects: dict[str, T] = {}
+        self._indexers = dict(indexes or {})
+        self._indexes: dict[str, dict[str, set[str]]] = {name: {} for name in self._indexers}
+        self._subscriptions: list[Subscription[T]] = []
+        self._synced = asyncio.Event()
+        self.problem: ClusterError | None = None
+
+    async def run(self) -> None:
+        """Follow the server until cancelled."""
+        await self._watch.run(self)
+
+    # -- reading --------------------------------------------------------------------------------------------
+
+    def get(self, key: str) -> T | None:
+        return self._objects.get(key)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._objects.values())
+
+    def keys(self) -> Iterable[str]:
+        return self._objects.keys()
+
+    def by(self, index: str, value: str) -> list[T]:
+        return [self._objects[key] for key in sorted(self._indexes[index].get(value, ()))]
+
+    @property
+    def is_synced(self) -> bool:
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        """Until the first whole list has arrived."""
+        await self._synced.wait()
+
+    def subscribe(self) -> Subscription[T]:
+        """Deltas from nothing on: what is already here comes first, as added."""
+        subscription = Subscription(self)
+        for key in self._objects:
+            subscription.mark(key, None)
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription[T]) -> None:
+        self._subscriptions.remove(subscription)
+
+    # -- the watch's sink -----------------------------------------------------------------------------------
+
+    def replace(self, objects: Mapping[str, T]) -> None:
+        for key in [key for key in self._objects if key not in objects]:
+            self._set(key, None)
+        for key, new in objects.items():
+            self._set(key, new)
+        self._gauge.set(len(self._objects))
+        self._synced.set()
+
+    def apply(self, changes: Iterable[tuple[bool, T]]) -> None:
+        for exists, seen in changes:
+            self._set(seen.metadata.key, seen if exists else None)
+        self._gauge.set(len(self._objects))
+
+    def trouble(self, problem: ClusterError | None) -> None:
+        self.problem = problem
+
+    def _set(self, key: str, new: T | None) -> None:
+        old = self._objects.get(key)
+        if old is None and new is None:
+            return
+        if old is not None and new is not None and _is_same(old, new):
+            return  # told twice, by a list after a watch: keep the object everybody already holds
+        if new is None:
+            del self._objects[key]
+        else:
+            self._objects[key] = new
+        for name, indexer in self._indexers.items():
+            self._reindex(self._indexes[name], key, indexer(old) if old else (), indexer(new) if new else ())
+        for subscription in self._subscriptions:
+            subscription.mark(key, old)
+
+    @staticmethod
+    def _reindex(index: dict[str, set[str]], key: str, before: Iterable[str], after: Iterable[str]) -> None:
+        gone, come = set(before), set(after)
+        for value in gone - come:
+            keys = index[value]
+            keys.discard(key)
+            if not keys:
+                del index[value]
+        for value in come - gone:
+            index.setdefault(value, set()).add(key)
+
+
+def _is_same(one: T, other: T) -> bool:
+    return one.metadata.resource_version == other.metadata.resource_version and one.metadata.uid == other.metadata.uid

@@ -1,0 +1,166 @@
+"""The recorder: events in `events.k8s.io/v1`, told once and then counted.
+
+`record` never waits and never fails: events are a courtesy. The same thing said again about the same object
+becomes a series with a count instead of another event. What waits is bounded; past that, events are dropped
+and the drop is counted.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock, rfc3339_micro
+from fairlead.cluster.controller import Controller, PermanentError
+from fairlead.cluster.errors import NotFound, Refused, Temporary
+from fairlead.cluster.metrics import Metrics
+from fairlead.model.intents import RecordEvent, WakeAfter
+from fairlead.model.kinds import EVENTS
+
+# The API's own limits.
+NOTE_BYTES = 1024
+CUT = " ..."
+
+
+@dataclass(slots=True)
+class Series:
+    event: RecordEvent
+    name: str
+    first_at: str
+    last_at: str
+    said_at_s: float
+    count: int = 1
+    written: int = 0  # how many of the count the server knows of
+    written_at_s: float = 0.0
+
+
+class Recorder:
+    MOST_SERIES = 10_000
+    # An event not repeated for this long starts anew when it is.
+    SERIES_ENDS_S = 360.0
+    # The second occurrence is told at once, further ones at this pace.
+    COUNT_EVERY_S = 30.0
+    MOST_ATTEMPTS = 5
+
+    def __init__(
+        self, client: Client, *, controller: str, instance: str, clock: Clock, metrics: Metrics, workers: int = 16
+    ) -> None:
+        self._client = client
+        self._controller = controller
+        self._instance = instance
+        self._clock = clock
+        self._series: OrderedDict[str, Series] = OrderedDict()
+        self._named = 0
+        self._dropped = metrics.events_dropped
+        self._sending = Controller(f"events-{controller}", self._send, clock=clock, metrics=metrics, workers=workers)
+
+    def record(self, event: RecordEvent) -> None:
+        key = "\0".join(
+            (
+                event.regarding.kind,
+                event.regarding.namespace,
+                event.regarding.name,
+                event.regarding.uid,
+                event.reason,
+                event.action,
+                "Warning" if event.warning else "Normal",
+                event.related.name if event.related else "",
+                event.note,
+            )
+        )
+        now_s, now = self._clock.elapsed_s(), rfc3339_micro(self._clock.now())
+        series = self._series.get(key)
+        if series is not None and now_s - series.said_at_s <= self.SERIES_ENDS_S:
+            series.count += 1
+            series.last_at, series.said_at_s = now, now_s
+            self._series.move_to_end(key)
+        else:
+            self._make_room(now_s)
+            if len(self._series) >= self.MOST_SERIES:
+                self._dropped.inc()
+                return
+            self._named += 1
+            name = f"{event.regarding.name}.{int(self._clock.now().timestamp() * 1e6):x}{self._named & 0xFFF:03x}"
+            self._series[key] = Series(event, name, now, now, now_s)
+        self._sending.queue.add(key)
+
+    async def run(self) -> None:
+        await self._sending.run()
+
+    def stop(self) -> None:
+        self._sending.stop()
+
+    def _make_room(self, now_s: float) -> None:
+        while self._series:
+            key, oldest = next(iter(self._series.items()))
+            is_over = now_s - oldest.said_at_s > self.SERIES_ENDS_S
+            is_told = oldest.written >= oldest.count
+            if not (is_over or (is_told and len(self._series) >= self.MOST_SERIES)):
+                return
+            del self._series[key]
+
+    async def _send(self, key: str) -> WakeAfter | None:
+        series = self._series.get(key)
+        if series is None or series.written >= series.count:
+            return None
+        try:
+            if series.written == 0:
+                count = series.count
+                await self._client.create(EVENTS, self._body(series), self._namespace(series.event))
+            else:
+                since_s = self._clock.elapsed_s() - series.written_at_s
+                if series.written > 1 and since_s < self.COUNT_EVERY_S:
+                    return WakeAfter(seconds=self.COUNT_EVERY_S - since_s)
+                count = series.count
+                patch = {"series": {"count": count, "lastObservedTime": series.last_at}}
+                await self._client.patch(EVENTS, series.name, patch, self._namespace(series.event))
+        except Temporary:
+            if self._sending.queue.failures(key) >= self.MOST_ATTEMPTS:
+                self._forget(key)
+                return None
+            raise
+        except NotFound:
+            # The event expired, or its namespace is gone: nothing to count on any more.
+            self._series.pop(key, None)
+            return None
+        except Refused as problem:
+            self._forget(key)
+            raise PermanentError(f"event {series.event.reason} refused: {problem}") from problem
+        series.written, series.written_at_s = count, self._clock.elapsed_s()
+        return WakeAfter(seconds=self.COUNT_EVERY_S) if series.count > count else None
+
+    def _forget(self, key: str) -> None:
+        self._dropped.inc()
+        self._series.pop(key, None)
+
+    def _namespace(self, event: RecordEvent) -> str:
+        # Events about what has no namespace live in `default`, as the API demands.
+        return event.regarding.namespace or "default"
+
+    def _body(self, series: Series) -> dict[str, Any]:
+        event = series.event
+        body: dict[str, Any] = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": series.name, "namespace": self._namespace(event)},
+            "eventTime": series.first_at,
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "action": event.action,
+            "reason": event.reason,
+            "regarding": event.regarding,
+            "note": _cut(event.note),
+            "type": "Warning" if event.warning else "Normal",
+        }
+        if event.related is not None:
+            body["related"] = event.related
+        if series.count > 1:
+            body["series"] = {"count": series.count, "lastObservedTime": series.last_at}
+        return body
+
+
+def _cut(note: str) -> str:
+    raw = note.encode()
+    if len(raw) <= NOTE_BYTES:
+        return note
+    return raw[: NOTE_BYTES - len(CUT)].decode("utf-8", "ignore") + CUT

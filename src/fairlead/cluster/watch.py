@@ -1,0 +1,251 @@
+"""One kind, listed once and followed for ever: the only place that knows how a Kubernetes watch can break.
+
+`Watch.run` feeds a Sink: `replace` with everything after a list, `apply` with what changed since. It resumes
+from the last version it handed over, lists again only when the server has forgotten that version (410), and
+streams the initial list where the server offers that. It ends only by being cancelled.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from fairlead.cluster.backoff import Backoff, Rng
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import (
+    BadRequest,
+    ClusterError,
+    Gone,
+    Invalid,
+    Status,
+    Temporary,
+    error_from_status,
+    no_answer,
+)
+from fairlead.cluster.metrics import Metrics
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import Noun, ObjectMeta
+
+log = structlog.get_logger("fairlead.watch")
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class HasMetadata(Protocol):
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=HasMetadata)
+T_contra = TypeVar("T_contra", bound=HasMetadata, contravariant=True)
+
+
+class Sink(Protocol[T_contra]):
+    """Who is told what the server holds. Both calls must be quick: the stream waits for them."""
+
+    def replace(self, objects: Mapping[str, T_contra]) -> None:
+        """This is everything there is."""
+
+    def apply(self, changes: Iterable[tuple[bool, T_contra]]) -> None:
+        """These were added or modified (True) or deleted (False), in this order."""
+
+    def trouble(self, problem: ClusterError | None) -> None:
+        """What keeps us from following right now; None once that is over."""
+
+
+class Envelope(msgspec.Struct, frozen=True, gc=False):
+    """A line of the stream. The object stays raw: a bookmark's is hollow and does not decode as the kind."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Marked(Noun, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Watch(Generic[T]):
+    # The server marks its place about once a minute; silence well past that is a dead connection.
+    SILENCE_S = 90.0
+    # The server ends a watch after this long, spread so that a thousand watches do not end at once.
+    STAY_S = (300.0, 600.0)
+    # One object cannot be larger than etcd takes (1.5 MiB); a line that long without an end is garbage.
+    MAX_LINE_BYTES = 32 << 20
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[T],
+        *,
+        clock: Clock,
+        rng: Rng,
+        metrics: Metrics,
+        namespace: str = "",
+        selectors: Mapping[str, str] | None = None,
+        stream_lists: bool = True,
+    ) -> None:
+        self._client = client
+        self._kind = kind
+        self._clock = clock
+        self._rng = rng
+        self._metrics = metrics
+        self._path = kind.collection_path(namespace)
+        self._namespace = namespace
+        self._selectors = dict(selectors or {})
+        self._stream_lists = stream_lists
+        self._backoff = Backoff(rng)
+        self._object = msgspec.json.Decoder(kind.struct)
+        self._envelope = msgspec.json.Decoder(Envelope)
+        self._marked = msgspec.json.Decoder(Marked)
+        self._version = ""
+
+    async def run(self, sink: Sink[T]) -> None:
+        while True:
+            started_s, began_at = self._clock.elapsed_s(), self._version
+            problem: ClusterError | None = None
+            try:
+                if self._version:
+                    await self._follow(sink)
+                else:
+                    await self._start(sink)
+            except Gone as gone:
+                # The server has compacted what we would resume from: only a new list can tell what we missed.
+                self._version, problem = "", gone
+            except ClusterError as broke:
+                problem = broke
+            if problem is None and self._clock.elapsed_s() - started_s > 1.0:
+                continue  # the server ended the watch in its own good time
+            cause = type(problem).__name__ if problem else "Ended"
+            self._metrics.mirror_breaks.labels(self._kind.name, cause).inc()
+            if self._version != began_at:
+                self._backoff.reset()
+            asked_s = problem.retry_after_s if isinstance(problem, Temporary) else None
+            delay_s = self._backoff.next_s(asked_s)
+            if problem is not None:
+                sink.trouble(problem)
+                log.info("watch broke", kind=self._kind.name, problem=str(problem), resume_in_s=round(delay_s, 2))
+            await self._clock.sleep(delay_s)
+
+    async def _start(self, sink: Sink[T]) -> None:
+        """List everything, then follow; over one stream where the server can."""
+        if self._stream_lists:
+            try:
+                await self._follow(sink)
+                return
+            except (Invalid, BadRequest):
+                # The WatchList gate is off there: the plain way works everywhere.
+                log.debug("no streamed list offered", kind=self._kind.name)
+        await self._list(sink)
+        await self._follow(sink)
+
+    async def _list(self, sink: Sink[T]) -> None:
+        objects: dict[str, T] = {}
+        version = ""
+        async for page in self._client.pages(self._kind, self._namespace, query=self._selectors):
+            for item in page.items or ():
+                if (decoded := self._decode(item)) is not None:
+                    objects[decoded.metadata.key] = decoded
+            version = page.metadata.resource_version
+        self._metrics.mirror_lists.labels(self._kind.name, "pages").inc()
+        self._handed_over(sink, objects, version)
+
+    async def _follow(self, sink: Sink[T]) -> None:
+        # Until the server marks the end of the initial events, what arrives is gathered here and not told yet.
+        initial: dict[str, T] | None = None if self._version else {}
+        stay_s = self.STAY_S[0] + self._rng() * (self.STAY_S[1] - self.STAY_S[0])
+        query = {
+            **self._selectors,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(int(stay_s)),
+        }
+        if initial is None:
+            query["resourceVersion"] = self._version
+        else:
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        # The server's own end comes first; ours is for a server that forgets.
+        async with self._client.stream(self._path, query, silence_s=self.SILENCE_S, timeout_s=stay_s + 60.0) as chunks:
+            if initial is None:
+                sink.trouble(None)
+            rest = b""
+            async for chunk in chunks:
+                lines = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+                rest = lines.pop()
+                if len(rest) > self.MAX_LINE_BYTES:
+                    raise no_answer(f"WATCH {self._path}", "a line without an end", may_have_happened=False)
+                initial = self._take(lines, initial, sink)
+            if rest.strip():
+                raise no_answer(f"WATCH {self._path}", "the stream ended inside an object", may_have_happened=False)
+
+    def _take(self, lines: list[bytes], initial: dict[str, T] | None, sink: Sink[T]) -> dict[str, T] | None:
+        changes: list[tuple[bool, T]] = []
+        version = self._version
+        failed: ClusterError | None = None
+        for line in lines:
+            if not line:
+                continue
+            try:
+                envelope = self._envelope.decode(line)
+                if envelope.type == "ERROR":
+                    failed = error_from_status(f"WATCH {self._path}", msgspec.json.decode(envelope.object, type=Status))
+                    break
+                if envelope.type == "BOOKMARK":
+                    mark = self._marked.decode(envelope.object).metadata
+                    if initial is None:
+                        version = mark.resource_version
+                    elif mark.annotations.get(INITIAL_EVENTS_END) == "true":
+                        self._metrics.mirror_lists.labels(self._kind.name, "stream").inc()
+                        self._handed_over(sink, initial, mark.resource_version)
+                        initial, version = None, mark.resource_version
+                    continue
+            except msgspec.DecodeError as garbage:
+                failed = no_answer(f"WATCH {self._path}", f"not a watch event: {garbage}", may_have_happened=False)
+                break
+            decoded = self._decode(envelope.object)
+            if decoded is None:
+                version = self._version_of(envelope.object) or version
+                continue
+            if initial is None:
+                changes.append((envelope.type != "DELETED", decoded))
+                version = decoded.metadata.resource_version
+            elif envelope.type == "DELETED":
+                initial.pop(decoded.metadata.key, None)
+            else:
+                initial[decoded.metadata.key] = decoded
+        if changes:
+            sink.apply(changes)
+        if initial is None:
+            # Only now: what was not handed over must come again after a break.
+            self._version = version
+        if failed is not None:
+            raise failed
+        return initial
+
+    def _handed_over(self, sink: Sink[T], objects: Mapping[str, T], version: str) -> None:
+        sink.replace(objects)
+        sink.trouble(None)
+        self._version = version
+        self._backoff.reset()
+
+    def _decode(self, raw: msgspec.Raw) -> T | None:
+        try:
+            return self._object.decode(raw)
+        except msgspec.DecodeError as problem:
+            # One odd object must not blind us to the others; it is counted, and named in the log.
+            self._metrics.undecodable.labels(self._kind.name).inc()
+            log.error("object left out", kind=self._kind.name, problem=str(problem), object=bytes(raw)[:200])
+            return None
+
+    def _version_of(self, raw: msgspec.Raw) -> str:
+        try:
+            return self._marked.decode(raw).metadata.resource_version
+        except msgspec.DecodeError:
+            return ""
+
+
+def selectors(*, label: str = "", field: str = "") -> dict[str, Any]:
+    """Query parameters that narrow a list and its watch."""
+    named = {"labelSelector": label, "fieldSelector": field}
+    return {name: value for name, value in named.items() if value}

@@ -1,0 +1,207 @@
+"""The writer: carries intents out, each with a result.
+
+It sends with bounded concurrency, repeats what is temporary within a bounded budget, and never what may have
+happened already without looking first. It has no opinion about what to do next: that is the planner's.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import structlog
+from opentelemetry import trace
+
+from fairlead.cluster.backoff import Backoff, Rng
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    NotFound,
+    NotLeader,
+    Refused,
+    Temporary,
+    Unavailable,
+)
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.recorder import Recorder
+from fairlead.model.intents import Apply, Bind, Create, Delete, Evict, Intent, Patch, PatchStatus, RecordEvent, Scale
+from fairlead.model.meta import Noun, ObjectMeta
+
+log = structlog.get_logger("fairlead.writer")
+tracer = trace.get_tracer("fairlead.writer")
+
+
+class Outcome(StrEnum):
+    DONE = "done"
+    EXISTS = "exists"  # a Create found its name taken
+    MISSING = "missing"  # what was to be changed is not there
+    CONFLICT = "conflict"  # a precondition did not hold: look again and plan anew
+    REFUSED = "refused"  # invalid, forbidden: the same again is pointless
+    FAILED = "failed"  # temporary, and the budget is spent; `may_have_happened` tells the rest
+    NOT_LEADER = "not_leader"  # the lease ran out; nothing was sent
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    intent: Intent
+    outcome: Outcome
+    error: ClusterError | None = None
+    answer: Any = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.outcome is Outcome.DONE
+
+    @property
+    def may_have_happened(self) -> bool:
+        return self.outcome is Outcome.FAILED and isinstance(self.error, Unavailable) and self.error.may_have_happened
+
+
+class BoundPodSpec(Noun, frozen=True):
+    node_name: str = ""
+
+
+class BoundPod(Noun, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: BoundPodSpec = BoundPodSpec()
+
+
+class Writer:
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        *,
+        clock: Clock,
+        rng: Rng,
+        metrics: Metrics,
+        in_flight: int = 64,
+        budget_s: float = 30.0,
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._clock = clock
+        self._rng = rng
+        self._metrics = metrics
+        self._slots = asyncio.Semaphore(in_flight)
+        self._budget_s = budget_s
+
+    async def carry_out_all(self, intents: Iterable[Intent]) -> list[Result]:
+        """All of them at once, results in the order of the intents."""
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(self.carry_out(intent)) for intent in intents]
+        return [task.result() for task in running]
+
+    async def carry_out(self, intent: Intent) -> Result:
+        name = type(intent).__name__
+        if isinstance(intent, RecordEvent):
+            self._recorder.record(intent)
+            return Result(intent, Outcome.DONE)
+        async with self._slots:
+            with tracer.start_as_current_span(f"write {name}"):
+                result = await self._until_settled(intent, name)
+        self._metrics.writes.labels(name, result.outcome).inc()
+        if result.outcome in (Outcome.REFUSED, Outcome.FAILED):
+            log.warning("write failed", intent=name, outcome=result.outcome, problem=str(result.error))
+        return result
+
+    async def _until_settled(self, intent: Intent, name: str) -> Result:
+        give_up_at_s = self._clock.elapsed_s() + self._budget_s
+        backoff = Backoff(self._rng, base_s=0.1, cap_s=5.0)
+        in_doubt = False
+        while True:
+            try:
+                return Result(intent, Outcome.DONE, answer=await self._send(intent))
+            except Temporary as problem:
+                if isinstance(problem, Unavailable) and problem.may_have_happened:
+                    in_doubt = True
+                    if isinstance(intent, Create) and "generateName" in _metadata(intent.body):
+                        # A second send would make a second object under another name.
+                        return Result(intent, Outcome.FAILED, problem)
+                delay_s = backoff.next_s(problem.retry_after_s)
+                if self._clock.elapsed_s() + delay_s > give_up_at_s:
+                    return Result(intent, Outcome.FAILED, problem)
+                self._metrics.write_retries.labels(name).inc()
+                await self._clock.sleep(delay_s)
+            except NotLeader as problem:
+                return Result(intent, Outcome.NOT_LEADER, problem)
+            except AlreadyExists as problem:
+                return Result(intent, Outcome.EXISTS, problem)
+            except NotFound as problem:
+                # What is to go is gone: that is what was wanted.
+                wanted_gone = isinstance(intent, Delete | Evict)
+                return Result(intent, Outcome.DONE if wanted_gone else Outcome.MISSING, problem)
+            except Conflict as problem:
+                if in_doubt and isinstance(intent, Bind) and await self._is_bound(intent):
+                    return Result(intent, Outcome.DONE)  # the send that seemed to fail did not
+                return Result(intent, Outcome.CONFLICT, problem)
+            except Refused as problem:
+                return Result(intent, Outcome.REFUSED, problem)
+
+    async def _is_bound(self, intent: Bind) -> bool:
+        try:
+            body = await self._client.request("GET", f"/api/v1/namespaces/{intent.namespace}/pods/{intent.name}")
+        except ClusterError:
+            return False  # a conflict either way; the watch will tell
+        pod = msgspec.json.decode(body, type=BoundPod)
+        return pod.metadata.uid == intent.uid and pod.spec.node_name == intent.node
+
+    async def _send(self, intent: Intent) -> Any:
+        client = self._client
+        match intent:
+            case Bind():
+                return await client.bind(intent.namespace, intent.name, intent.uid, intent.node)
+            case Create():
+                return await client.create(intent.kind, intent.body, intent.namespace)
+            case Apply():
+                return await client.apply(
+                    intent.kind,
+                    intent.name,
+                    intent.body,
+                    intent.namespace,
+                    subresource=intent.subresource,
+                    force=intent.force,
+                )
+            case Patch():
+                patch = _at_version(intent.patch, intent.resource_version)
+                return await client.patch(
+                    intent.kind, intent.name, patch, intent.namespace, subresource=intent.subresource
+                )
+            case PatchStatus():
+                patch = _at_version({"status": intent.status}, intent.resource_version)
+                return await client.patch(intent.kind, intent.name, patch, intent.namespace, subresource="status")
+            case Delete():
+                return await client.delete(
+                    intent.kind,
+                    intent.name,
+                    intent.namespace,
+                    uid=intent.uid,
+                    resource_version=intent.resource_version,
+                    grace_s=intent.grace_s,
+                    propagation=intent.propagation,
+                )
+            case Evict():
+                return await client.evict(intent.namespace, intent.name, uid=intent.uid, grace_s=intent.grace_s)
+            case Scale():
+                patch = {"spec": {"replicas": intent.replicas}}
+                if intent.annotations:
+                    patch["metadata"] = {"annotations": intent.annotations}
+                patch = _at_version(patch, intent.resource_version)
+                return await client.patch(intent.kind, intent.name, patch, intent.namespace)
+        raise TypeError(f"{type(intent).__name__} is not for the writer")
+
+
+def _metadata(body: Any) -> dict[str, Any]:
+    found = body.get("metadata") if isinstance(body, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _at_version(patch: dict[str, Any], resource_version: str) -> dict[str, Any]:
+    if not resource_version:
+        return patch
+    return {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": resource_version}}

@@ -1,0 +1,36 @@
+"""Structured logs: a line of JSON for machines, coloured text for a terminal. Set up once, by the composition root."""
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import msgspec
+import structlog
+
+from fairlead.settings import LogSettings
+
+
+def start_logs(settings: LogSettings, stream: TextIO = sys.stderr) -> None:
+    as_text = settings.form == "text" or (settings.form == "auto" and stream.isatty())
+    level = getattr(logging, settings.level.upper())
+    processors: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if as_text:
+        processors.append(structlog.dev.ConsoleRenderer(colors=stream.isatty()))
+    else:
+        processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=True,
+    )
+    # What libraries say goes the same way, from warnings on.
+    logging.basicConfig(stream=stream, level=max(level, logging.WARNING), format="%(levelname)s %(name)s %(message)s")
+
+
+def _json(event: dict[str, Any], **_: Any) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()

@@ -1,0 +1,116 @@
+"""Intents: all that Fairlead may do to a cluster, as values.
+
+A plan returns them; `cluster.writer` carries them out with the preconditions they name. An intent never
+holds a connection, a clock or an opinion about retrying.
+"""
+
+from typing import Any
+
+import msgspec
+
+from fairlead.model.kinds import Kind
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to be done to one object."""
+
+
+class Bind(Intent, frozen=True):
+    """Bind a pod to a node. The UID is a precondition: a pod recreated under the same name is another pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
+class Create(Intent, frozen=True):
+    kind: Kind[Any]
+    body: Any
+    namespace: str = ""
+
+
+class Apply(Intent, frozen=True):
+    """Server-side apply: our fields become what the body says, other writers' fields stay theirs."""
+
+    kind: Kind[Any]
+    name: str
+    body: Any
+    namespace: str = ""
+    subresource: str = ""
+    force: bool = True
+
+
+class Patch(Intent, frozen=True):
+    """A merge patch; with a resource version it is refused if anything else has changed the object since."""
+
+    kind: Kind[Any]
+    name: str
+    patch: dict[str, Any]
+    namespace: str = ""
+    subresource: str = ""
+    resource_version: str = ""
+
+
+class PatchStatus(Intent, frozen=True):
+    kind: Kind[Any]
+    name: str
+    status: Any
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class Delete(Intent, frozen=True):
+    kind: Kind[Any]
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    grace_s: int | None = None
+    propagation: str = "Background"
+
+
+class Evict(Intent, frozen=True):
+    """Delete a pod through the eviction API, so that disruption budgets are asked first."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    grace_s: int | None = None
+
+
+class Scale(Intent, frozen=True):
+    """One PATCH of a workload's replicas, with the annotations and the version that make it happen once only."""
+
+    kind: Kind[Any]
+    namespace: str
+    name: str
+    replicas: int
+    resource_version: str = ""
+    annotations: dict[str, str] = {}
+
+
+class Regarding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The object an event is about."""
+
+    kind: str
+    name: str
+    api_version: str = "v1"
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class RecordEvent(Intent, frozen=True):
+    regarding: Regarding
+    reason: str
+    action: str
+    note: str
+    warning: bool = False
+    related: Regarding | None = None
+
+
+class WakeAfter(Intent, frozen=True):
+    """Look at this key again after a while, whatever happens or does not happen meanwhile."""
+
+    seconds: float

@@ -1,0 +1,94 @@
+"""Kinds: what a resource is called in a path, in a manifest, and which struct holds it here.
+
+Rooms name kinds by these values; only the cluster room turns them into paths.
+"""
+
+from typing import Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from fairlead.model.meta import ObjectMeta, Thing
+
+T = TypeVar("T")
+
+
+class Kind(msgspec.Struct, Generic[T], frozen=True):
+    """A resource of the API: `Kind("apps", "v1", "deployments", "Deployment", struct=Thing)`."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    struct: type[T]
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def name(self) -> str:
+        """As `kubectl` spells it: `deployments.apps`, `pods`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def collection_path(self, namespace: str = "") -> str:
+        prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return f"{prefix}/namespaces/{namespace}/{self.plural}" if namespace else f"{prefix}/{self.plural}"
+
+    def path(self, namespace: str, name: str, subresource: str = "") -> str:
+        if self.namespaced and not namespace:
+            raise ValueError(f"{self.kind} {name!r} lives in a namespace and none was given")
+        collection = self.collection_path(namespace if self.namespaced else "")
+        # Some names hold a colon; a name with a slash must not become another path.
+        whole = f"{collection}/{quote(name, safe=':')}"
+        return f"{whole}/{subresource}" if subresource else whole
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """`namespace/name` → (namespace, name); a bare name has no namespace."""
+    namespace, _, name = key.rpartition("/")
+    return namespace, name
+
+
+class ConfigMap(Thing, frozen=True):
+    data: dict[str, str] = {}
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Thing, frozen=True):
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str
+    major: str = ""
+    minor: str = ""
+
+
+CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", ConfigMap)
+LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", Lease)
+NAMESPACES = Kind("", "v1", "namespaces", "Namespace", Thing, namespaced=False)
+EVENTS = Kind("events.k8s.io", "v1", "events", "Event", Thing)
+
+__all__ = [
+    "CONFIG_MAPS",
+    "EVENTS",
+    "LEASES",
+    "NAMESPACES",
+    "ConfigMap",
+    "Kind",
+    "Lease",
+    "LeaseSpec",
+    "ObjectMeta",
+    "ServerVersion",
+    "Thing",
+    "split_key",
+]

@@ -1,0 +1,176 @@
+"""Settings: one typed configuration from a file, the environment and flags; later ones win.
+
+The only reader of environment variables and configuration files. A wrong value is refused with the name of
+the key, where it came from, what was found and what was expected. `FAIRLEAD_LEASE_DURATION_S=30` sets
+`lease.durationS`; `--set lease.durationS=30` would as well.
+"""
+
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import yaml
+
+API_VERSION = "fairlead.io/v1alpha1"
+KIND = "Configuration"
+PREFIX = "FAIRLEAD_"
+
+Capability = Literal["placement", "jobs", "tasks", "data", "modules"]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A part of the configuration; a key that is not here is a mistake, not a wish."""
+
+
+class LeaseSettings(Section, frozen=True):
+    """How long a leader may be silent. The holder stops writing `durationS − renewDeadlineS` before others start."""
+
+    name: str = "fairlead"
+    duration_s: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 15
+    renew_deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    retry_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0
+
+
+class LogSettings(Section, frozen=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    form: Literal["auto", "json", "text"] = "auto"
+
+
+class Settings(Section, frozen=True):
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = "fairlead-system"
+    capabilities: tuple[Capability, ...] = ()
+    identity: str = ""
+    listen: Annotated[str, msgspec.Meta(pattern=r"^\S*:\d{1,5}$")] = "127.0.0.1:8470"
+    traces_to: str = ""
+    in_flight: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64
+    lease: LeaseSettings = LeaseSettings()
+    logs: LogSettings = LogSettings()
+
+
+class BadSettings(Exception):
+    """The configuration cannot be used; the message names the key."""
+
+
+def load(
+    *, file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Settings:
+    """Defaults, then the file, then the environment, then flags (dotted names; None means not given)."""
+    merged: dict[str, Any] = {}
+    if file is not None:
+        _merge(merged, _from_file(file))
+        _check(merged, f"{file}: ")
+    for key, value in _from_environment(environment if environment is not None else os.environ):
+        _put(merged, key, value)
+        _check(merged, f"{PREFIX}{_variable(key)}: ")
+    for key, value in (flags or {}).items():
+        if value is not None:
+            _put(merged, key, value)
+            _check(merged, f"--{_dashed(key)}: ")
+    return _check(merged, "")
+
+
+def kubeconfig_paths(settings: Settings, environment: Mapping[str, str] | None = None) -> list[Path]:
+    """Where to look for a kubeconfig: the one named, else KUBECONFIG's list, else the usual place."""
+    environment = environment if environment is not None else os.environ
+    if settings.kubeconfig:
+        return [Path(settings.kubeconfig).expanduser()]
+    listed = [Path(part) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
+    return listed or [Path.home() / ".kube" / "config"]
+
+
+def in_cluster_address(environment: Mapping[str, str] | None = None) -> tuple[str, str] | None:
+    """Host and port of the API server for a process that runs in a pod."""
+    environment = environment if environment is not None else os.environ
+    host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "")
+    return (host, port) if host and port else None
+
+
+def identity(settings: Settings, unique: str) -> str:
+    """Who holds a lease: readable by people, different for every process."""
+    return settings.identity or f"{socket.gethostname()}_{unique}"
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(file.read_text())
+    except OSError as problem:
+        raise BadSettings(f"{file} cannot be read: {problem.strerror}") from None
+    except yaml.YAMLError as problem:
+        raise BadSettings(f"{file} is not YAML: {problem}") from None
+    if not isinstance(found, dict):
+        raise BadSettings(f"{file}: wanted a mapping with apiVersion {API_VERSION} and kind {KIND}")
+    told = (found.pop("apiVersion", None), found.pop("kind", None))
+    if told != (API_VERSION, KIND):
+        raise BadSettings(
+            f"{file}: apiVersion and kind are {told[0]!r} and {told[1]!r}; wanted {API_VERSION} and {KIND}"
+        )
+    return found
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    known = {_variable(key): key for key in keys()}
+    for name, value in sorted(environment.items()):
+        if not name.startswith(PREFIX):
+            continue
+        key = known.get(name.removeprefix(PREFIX))
+        if key is None:
+            raise BadSettings(
+                f"{name}: no such setting; there are {', '.join(PREFIX + name for name in sorted(known))}"
+            )
+        yield key, value
+
+
+def keys(section: type[msgspec.Struct] = Settings, prefix: str = "") -> Iterator[str]:
+    """Every setting by its dotted name, as a file spells it."""
+    for field in msgspec.structs.fields(section):
+        name = f"{prefix}{field.encode_name}"
+        if isinstance(field.type, type) and issubclass(field.type, Section):
+            yield from keys(field.type, f"{name}.")
+        else:
+            yield name
+
+
+def _check(merged: dict[str, Any], source: str) -> Settings:
+    try:
+        # Variables and flags are text; lax conversion turns "15" into 15 and still refuses "abc".
+        return msgspec.convert(merged, Settings, strict=False)
+    except msgspec.ValidationError as problem:
+        what, _, where = str(problem).partition(" - at ")
+        key = where.strip("`").removeprefix("$.").removeprefix("$")
+        raise BadSettings(f"{source}{key + ': ' if key else ''}{what[:1].lower()}{what[1:]}") from None
+
+
+def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _put(into: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        into = into.setdefault(section, {})
+    # Lists come as comma-separated text from where there is only text.
+    if key == "capabilities" and isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    into[last] = value
+
+
+def _variable(key: str) -> str:
+    return _words(key, "_").upper()
+
+
+def _dashed(key: str) -> str:
+    return _words(key, "-")
+
+
+def _words(key: str, joint: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", joint, key.replace(".", joint)).lower()
