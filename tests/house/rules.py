@@ -1,0 +1,150 @@
+"""The house's rules about its own files: each returns its complaints, none where all is well.
+
+Called by the tests beside it with this checkout, and with small broken examples that prove each rule can
+complain. Rules look at files and modules only; they never import what they judge by name alone.
+"""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+LARGEST_BYTES: Final = 1 << 20
+COMMAND_PAGES: Final = ("README.md", "CONTRIBUTING.md")
+
+# Written so that these lines do not offend against themselves.
+MACHINE_PATH: Final = re.compile(r"(?<![\w.*])/(?:work|root|home/\w+|Users/\w+)/")
+REGISTRY: Final = re.compile(
+    r"--(?:extra-)?index-url|--find-links|--trusted-host|https?://[\w.-]*(?:artifactory|nexus)"
+)
+UNFINISHED: Final = re.compile(r"\b(?:TODO|FIXME)\b(?!\|)")
+
+
+def tracked_files(root: Path = ROOT) -> list[Path]:
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True, text=True, timeout=60
+    )
+    files = (root / name for name in listing.stdout.split("\0") if name)
+    # A file that someone is just deleting or moving is no longer ours to judge.
+    return [file for file in files if file.is_file()]
+
+
+def lines_that_match(files: Iterable[Path], pattern: re.Pattern[str]) -> list[str]:
+    """`file:line: text` of every line of text that matches."""
+    return [
+        f"{file}:{number}: {line.strip()[:120]}"
+        for file in files
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def large_files(files: Iterable[Path], largest_bytes: int = LARGEST_BYTES) -> list[str]:
+    return [f"{file}: {size} bytes" for file in files if (size := file.stat().st_size) > largest_bytes]
+
+
+def commands_not_named(root: Path = ROOT) -> list[str]:
+    """Programs in scripts/ that neither README nor CONTRIBUTING speaks of."""
+    pages = "\n".join((root / page).read_text() for page in COMMAND_PAGES)
+    commands = sorted(command.name for command in (root / "scripts").iterdir() if command.is_file())
+    return [name for name in commands if not re.search(rf"scripts/{re.escape(name)}(?![\w-])", pages)]
+
+
+def commands_that_do_not_exist(root: Path = ROOT) -> list[str]:
+    """Commands that README or CONTRIBUTING promises and scripts/ does not hold."""
+    pages = "\n".join((root / page).read_text() for page in COMMAND_PAGES)
+    promised = sorted(set(re.findall(r"(?<![\w/])scripts/([\w-]+)", pages)))
+    return [name for name in promised if not (root / "scripts" / name).is_file()]
+
+
+def modules_without_docstring(source: Path) -> list[str]:
+    return [
+        str(file.relative_to(source))
+        for file in sorted(source.rglob("*.py"))
+        if is_public(file.relative_to(source)) and not (ast.get_docstring(ast.parse(file.read_text())) or "").strip()
+    ]
+
+
+def is_public(module: Path) -> bool:
+    return not any(part.startswith("_") and part != "__init__.py" for part in module.parts)
+
+
+# --- glossary ---------------------------------------------------------------------------------------------
+
+
+def glossary(page: str) -> dict[str, str]:
+    """The words and meanings of the table under `## Glossary`."""
+    section = re.search(r"^## Glossary\s*$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    if section is None:
+        return {}
+    rows = [row.strip().strip("|").split("|", 1) for row in section[1].splitlines() if row.strip().startswith("|")]
+    cells = [(row[0].strip(" `*"), row[1].strip()) for row in rows if len(row) == 2]
+    # The first two rows are the header and its rule.
+    return dict(cells[2:])
+
+
+def words_without_meaning(words: Mapping[str, str]) -> list[str]:
+    return [word for word, meaning in words.items() if not meaning]
+
+
+def words_not_used(words: Iterable[str], source: Path) -> list[str]:
+    """Glossary words that occur nowhere in the code, be it as a name, in snake_case, in CamelCase or in prose."""
+    text = "\n".join(file.read_text() for file in sorted(source.rglob("*.py")))
+    spoken = " " + re.sub(r"[\W_]+", " ", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", text)).lower() + " "
+    return [word for word in words if not any(f" {form} " in spoken for form in forms(word))]
+
+
+def forms(word: str) -> Iterator[str]:
+    plain = re.sub(r"[\W_]+", " ", word).strip().lower()
+    yield from (plain, f"{plain}s", f"{plain}es")
+    if plain.endswith("y"):
+        yield f"{plain[:-1]}ies"
+
+
+# --- registries -------------------------------------------------------------------------------------------
+
+
+def registry_entries(registry: ModuleType) -> Iterator[tuple[str, str, Any]]:
+    """(table, name, entry) of every public dict of the module."""
+    for table, entries in vars(registry).items():
+        if isinstance(entries, dict) and not table.startswith("_"):
+            for name, entry in entries.items():
+                yield table, name, entry
+
+
+def entries_not_documented(entries: Iterable[tuple[str, str, Any]], pages: str) -> list[str]:
+    """Entries that neither a page names nor a docstring describes, and rules that refuse without a reason."""
+    complaints = []
+    for table, name, entry in entries:
+        if not re.search(rf"(?<!\w){re.escape(str(name))}(?!\w)", pages) and not described(entry):
+            complaints.append(f"{table}[{name!r}]: on no page, without a docstring")
+        if hasattr(entry, "reason") and not (isinstance(entry.reason, str) and entry.reason.strip()):
+            complaints.append(f"{table}[{name!r}]: refuses without a reason")
+    return complaints
+
+
+def described(entry: Any) -> bool:
+    """A docstring of its own, not one of its kind's or its parent's; or of a module that holds nothing else public."""
+    thing = entry if inspect.isclass(entry) or inspect.isroutine(entry) else type(entry)
+    own = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
+    if (own or "").strip():
+        return True
+    home = sys.modules.get(thing.__module__)
+    return home is not None and bool((home.__doc__ or "").strip()) and public_names(home) == [thing.__name__]
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """Classes and functions that the module defines itself."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isclass(value) or inspect.isroutine(value))
+        and value.__module__ == module.__name__
+    ]
