@@ -21,9 +21,9 @@ COMMAND_PAGES: Final = ("README.md", "CONTRIBUTING.md")
 # Written so that these lines do not offend against themselves.
 MACHINE_PATH: Final = re.compile(r"(?<![\w.*])/(?:work|root|home/\w+|Users/\w+)/")
 REGISTRY: Final = re.compile(
-    r"--(?:extra-)?index-url|--find-links|--trusted-host|https?://[\w.-]*(?:artifactory|nexus)"
+    r"--(?:(?:extra-)?index-url|find-links|trusted-host)|https?://[\w.-]*(?:artifactory|nexus)"
 )
-UNFINISHED: Final = re.compile(r"\b(?:TODO|FIXME)\b(?!\|)")
+UNFINISHED: Final = re.compile(r"\b(?:TO(?:DO)|FIX(?:ME))\b")
 
 
 def tracked_files(root: Path = ROOT) -> list[Path]:
