@@ -117,7 +117,11 @@ class Client:
             "Accept-Encoding": "identity",
             **self._connection.impersonate,
         }
-        return aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False)
+        session = aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False)
+        # aiohttp would send a PUT or DELETE a second time by itself when a kept-alive connection breaks. Whether
+        # that may be is the writer's to judge, and it offers no public switch (its own test client does this too).
+        session._retry_connection = False
+        return session
 
     # -- the one way out ------------------------------------------------------------------------------------
 

@@ -60,7 +60,8 @@ class Status(msgspec.Struct, frozen=True):
 
 class ApiError(ClusterError):
     def __init__(self, asked: str, status: Status) -> None:
-        super().__init__(f"{asked}: {status.code} {status.reason or 'Unknown'}: {status.message}")
+        code = f"{status.code} " if status.code else ""
+        super().__init__(f"{asked}: {code}{status.reason or 'Unknown'}: {status.message}")
         self.asked = asked
         self.status = status
 

@@ -196,7 +196,12 @@ class NamedLease:
         spec = msgspec.structs.replace(current.spec, holder_identity="", lease_duration_seconds=1)
         with contextlib.suppress(ClusterError, TimeoutError):
             async with asyncio.timeout(0.5):
-                body = msgspec.to_builtins(msgspec.structs.replace(current, spec=spec))
+                body = {
+                    "apiVersion": LEASES.api_version,
+                    "kind": LEASES.kind,
+                    "metadata": current.metadata,
+                    "spec": spec,
+                }
                 await self._client.replace(LEASES, self.name, body, self.namespace)
 
     def _free_in_s(self) -> float:

@@ -56,11 +56,13 @@ class ObjectMeta(Noun, frozen=True):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class Thing(Noun, kw_only=True):
-    """An object of any kind: what a kind without a struct of its own is decoded into."""
+class Thing(Noun, frozen=True, kw_only=True):
+    """An object of any kind: what a kind without a struct of its own is decoded into.
 
-    api_version: str = ""
-    kind: str = ""
+    It does not hold its apiVersion and kind: a watch tells them and a list does not, and the `Kind` it was
+    asked by knows them.
+    """
+
     metadata: ObjectMeta
 
 
