@@ -37,7 +37,7 @@ CARRIED_PREFERRED: Final = 2
 class Occupant:
     """A pod that holds a place on a node."""
 
-    __slots__ = ("key", "node", "request", "row", "started_at", "terminating", "uid")
+    __slots__ = ("key", "node", "preempted", "request", "row", "started_at", "terminating", "uid")
 
     def __init__(self, uid: str, key: str, request: Request, node: str, started_at: str, terminating: bool) -> None:
         self.uid = uid
@@ -48,6 +48,8 @@ class Occupant:
         # Empty when it has not started yet, which counts as later than any start.
         self.started_at = started_at
         self.terminating = terminating
+        # On its way out because the scheduler evicted it for another.
+        self.preempted = False
 
     def __repr__(self) -> str:
         return f"Occupant({self.key} on {self.node})"
@@ -339,6 +341,10 @@ class NodeTable:
         matching: list[Carried] = request.matching
         return matching
 
+    def shunning(self, request: Request) -> list[Carried]:
+        """Required anti-affinity of placed pods that asks for pods of this class."""
+        return [carried for carried in self.carried_for(request) if carried.kind == CARRIED_ANTI]
+
     def tally(
         self, key: object, picks: Picks, namespaces: Iterable[str] | None, *, terminating_too: bool = True
     ) -> Tally:
@@ -375,6 +381,7 @@ class NodeTable:
         if known is not None:
             if known.request is request and known.node == pod.spec.node_name:
                 known.started_at = pod.status.start_time or ""
+                known.preempted = _is_preempted(pod)
                 if known.terminating != pod.is_terminating:
                     self._set_terminating(known, pod.is_terminating)
                 return
@@ -489,7 +496,16 @@ class NodeTable:
 
 
 def occupant_of(pod: Pod, request: Request, node: str) -> Occupant:
-    return Occupant(pod.uid, pod.key, request, node, pod.status.start_time or "", pod.is_terminating)
+    occupant = Occupant(pod.uid, pod.key, request, node, pod.status.start_time or "", pod.is_terminating)
+    occupant.preempted = _is_preempted(pod)
+    return occupant
+
+
+def _is_preempted(pod: Pod) -> bool:
+    if pod.metadata.deletion_timestamp is None:
+        return False
+    target = next((c for c in pod.status.conditions or () if c.type == "DisruptionTarget"), None)
+    return target is not None and target.status == "True" and target.reason == "PreemptionByScheduler"
 
 
 def allocatable(node: Node) -> dict[str, int]:

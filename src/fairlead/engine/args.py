@@ -1,0 +1,28 @@
+"""Arguments of the rules, as read from a profile's pluginConfig."""
+
+import msgspec
+
+from fairlead.engine.node_terms import NodeTerm
+from fairlead.engine.priorities.inter_pod_affinity import AffinityArgs
+from fairlead.engine.priorities.node_affinity import WeightedNodeTerm
+from fairlead.engine.priorities.node_resources_fit import CPU_AND_MEMORY, Strategy, Weights
+from fairlead.engine.quirks import NONE, Quirks
+from fairlead.engine.spread import SpreadArgs
+
+
+class PreemptionArgs(msgspec.Struct, frozen=True):
+    least_percentage: int = 10
+    least_absolute: int = 100
+
+
+class PluginArgs(msgspec.Struct, frozen=True):
+    quirks: Quirks = NONE
+    ignored_resources: frozenset[str] = frozenset()
+    ignored_groups: frozenset[str] = frozenset()
+    strategy: Strategy = Strategy()
+    balanced: Weights = CPU_AND_MEMORY
+    added_required: tuple[NodeTerm, ...] | None = None
+    added_preferred: tuple[WeightedNodeTerm, ...] | None = None
+    affinity: AffinityArgs = AffinityArgs()
+    spread: SpreadArgs = SpreadArgs()
+    preemption: PreemptionArgs = PreemptionArgs()

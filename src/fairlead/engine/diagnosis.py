@@ -1,0 +1,158 @@
+"""Diagnosis: who refused how many nodes and why, and how every node scored.
+
+Made only when somebody asks or a unit is refused; a decision that succeeds never pays for it.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from fairlead.engine.axes import Bools, Ints
+from fairlead.engine.evaluation import Evaluation
+from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit
+from fairlead.engine.rule import Failed
+from fairlead.engine.view import View
+from fairlead.model.deltas import Delta
+from fairlead.model.outcome import Code, Diagnosis, NearestMiss, Refusal
+
+
+class NodeScore(msgspec.Struct, frozen=True):
+    raw: int
+    normalised: int
+    weighted: int
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """How the feasible nodes compare: per node the total, and per rule raw, normalised and weighted scores."""
+
+    totals: dict[str, int]
+    scores: dict[str, dict[str, NodeScore]]
+    skipped: tuple[str, ...]
+    best: tuple[str, ...]
+
+
+def diagnose(evaluation: Evaluation) -> Diagnosis:
+    """Why nothing is feasible: each node counts under the first rule that refuses it."""
+    table, request, profile = evaluation.table, evaluation.request, evaluation.profile
+    nodes = table.node_count
+    if evaluation.rejection is not None:
+        cures = next(rule.cures for rule in profile.predicates if rule.name == evaluation.rejection.rule)
+        return Diagnosis(nodes=nodes, rejection=evaluation.rejection, cures=cures)
+    view = table.view()
+    open_N = looked_at(evaluation, view)
+    narrowed_out = nodes - int(open_N.sum())
+    refusals: list[Refusal] = []
+    cures_found: set[Delta] = set()
+    for rule in profile.predicates:
+        if not rule.applies(table, request):
+            continue
+        refused_N = np.zeros(view.size, dtype=np.bool_)
+        for failed in rule.refusals(view, request):
+            rows_N = failed.rows & open_N
+            count = int(rows_N.sum())
+            if count:
+                unresolvable = int((rows_N & failed.unresolvable).sum())
+                refusals.append(Refusal(rule.name, failed.reason, count, unresolvable))
+                cures_found |= rule.cures
+            refused_N |= failed.rows
+        open_N &= ~refused_N
+    return Diagnosis(
+        nodes=nodes,
+        refusals=tuple(refusals),
+        narrowed_by=tuple(rule.name for rule in profile.predicates if rule.narrows(request) is not None),
+        narrowed_out=narrowed_out,
+        misses=nearest_misses(evaluation, view),
+        cures=frozenset(cures_found),
+    )
+
+
+def looked_at(evaluation: Evaluation, view: View) -> Bools:
+    """Rows of nodes that rules are asked about at all."""
+    table = evaluation.table
+    open_N = view.take(table.valid_N).copy()
+    if evaluation.narrowed is not None:
+        open_N &= view.among({table.row_of[name] for name in evaluation.narrowed if name in table.row_of})
+    return open_N
+
+
+def codes(evaluation: Evaluation) -> dict[int, Code]:
+    """What the first rule that refuses a row says of it, for every refused row."""
+    table, request = evaluation.table, evaluation.request
+    view = table.view()
+    found: dict[int, Code] = {}
+    if evaluation.rejection is not None:
+        return dict.fromkeys(table.row_of.values(), evaluation.rejection.code)
+    open_N = looked_at(evaluation, view)
+    for row in np.flatnonzero(view.take(table.valid_N) & ~open_N):
+        found[int(row)] = Code.UNRESOLVABLE
+    for rule in evaluation.profile.predicates:
+        if not rule.applies(table, request):
+            continue
+        refused_N, unresolvable_N = combine(rule.refusals(view, request), view.size)
+        for row in np.flatnonzero(refused_N & open_N):
+            found[int(row)] = Code.UNRESOLVABLE if unresolvable_N[row] else Code.UNSCHEDULABLE
+        open_N &= ~refused_N
+    return found
+
+
+def combine(failures: Sequence[Failed], size: int) -> tuple[Bools, Bools]:
+    """Rows refused for any reason, and those refused for good by at least one."""
+    refused_V = np.zeros(size, dtype=np.bool_)
+    unresolvable_V = np.zeros(size, dtype=np.bool_)
+    for failed in failures:
+        refused_V |= failed.rows
+        unresolvable_V |= failed.rows & failed.unresolvable
+    return refused_V, unresolvable_V
+
+
+def nearest_misses(evaluation: Evaluation, view: View) -> tuple[NearestMiss, ...]:
+    """Per resource that was short everywhere it was looked for, the node that came closest."""
+    table = evaluation.table
+    rule = next((r for r in evaluation.profile.predicates if isinstance(r, NodeResourcesFit)), None)
+    candidates_N = evaluation.static_N
+    if rule is None or not candidates_N.any():
+        return ()
+    misses: list[NearestMiss] = []
+    for name, wanted, free_V in rule.slack(view, evaluation.request):
+        if not (free_V[candidates_N] >= wanted).any():
+            row = _first_best(free_V, candidates_N, table.rank)
+            misses.append(NearestMiss(name, table.name(row), wanted, int(free_V[row])))
+    return tuple(misses)
+
+
+def _first_best(value_N: Ints, among_N: Bools, rank_N: Ints) -> int:
+    rows = np.flatnonzero(among_N)
+    best = rows[value_N[rows] == value_N[rows].max()]
+    return int(best[np.argmin(rank_N[best])])
+
+
+def explain(evaluation: Evaluation) -> Explanation:
+    """Every rule's word on every feasible node."""
+    table, request = evaluation.table, evaluation.request
+    view = table.view()
+    feasible_N = evaluation.feasible()
+    rows = [int(row) for row in table.order if feasible_N[row]]
+    names = [table.name(row) for row in rows]
+    totals = np.zeros(view.size, dtype=np.int64)
+    scores: dict[str, dict[str, NodeScore]] = {}
+    skipped: list[str] = []
+    for priority, weight in evaluation.profile.priorities:
+        if not priority.applies(table, request):
+            skipped.append(priority.name)
+            continue
+        raw_N = priority.raw(view, request, feasible_N)
+        normal_N = priority.normalise(raw_N, feasible_N, view, request)
+        totals += weight * normal_N
+        scores[priority.name] = {
+            name: NodeScore(int(raw_N[row]), int(normal_N[row]), weight * int(normal_N[row]))
+            for name, row in zip(names, rows, strict=True)
+        }
+    of_nodes = {name: int(totals[row]) for name, row in zip(names, rows, strict=True)}
+    best = max(of_nodes.values(), default=0)
+    return Explanation(
+        totals=of_nodes,
+        scores=scores,
+        skipped=tuple(skipped),
+        best=tuple(name for name, total in of_nodes.items() if total == best),
+    )

@@ -1,0 +1,150 @@
+"""Node selectors compiled to masks: labels and names of nodes, asked of whole columns at once.
+
+Used by node affinity, topology spread (which nodes count), volumes (where a volume can be reached) and profiles.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import numpy as np
+
+from fairlead.engine.axes import Bools
+from fairlead.engine.request import Request
+from fairlead.engine.view import View
+from fairlead.model.selectors import (
+    EVERYTHING,
+    IN,
+    NOT_IN,
+    LabelSelectorRequirement,
+    NodeSelector,
+    NodeSelectorTerm,
+    Requirement,
+    Selector,
+    SelectorError,
+    equal_to,
+    parse_requirement,
+)
+from fairlead.model.taints import NO_EXECUTE, NO_SCHEDULE, is_tolerated
+
+NAME_FIELD = "metadata.name"
+
+
+class FieldRequirement(msgspec.Struct, frozen=True):
+    """The node's name is, or is not, this one."""
+
+    is_name: bool
+    value: str
+    equal: bool
+
+
+class NodeTerm(msgspec.Struct, frozen=True):
+    """All of it must hold."""
+
+    labels: tuple[Requirement, ...]
+    fields: tuple[FieldRequirement, ...]
+
+
+class NodeWish(msgspec.Struct, frozen=True):
+    """A pod's nodeSelector and required node affinity; `terms` None means no affinity was asked for."""
+
+    selector: Selector = EVERYTHING
+    terms: tuple[NodeTerm, ...] | None = None
+
+
+def parse_term(term: NodeSelectorTerm) -> NodeTerm:
+    return NodeTerm(
+        labels=tuple(
+            parse_requirement(wanted.key, wanted.operator, wanted.values or ())
+            for wanted in term.match_expressions or ()
+        ),
+        fields=tuple(_parse_field(wanted) for wanted in term.match_fields or ()),
+    )
+
+
+def parse_terms(selector: NodeSelector | None) -> tuple[NodeTerm, ...]:
+    """The terms that can match: empty ones and those that do not parse never do."""
+    parsed: list[NodeTerm] = []
+    for term in (selector and selector.node_selector_terms) or ():
+        if not term.is_empty:
+            try:
+                parsed.append(parse_term(term))
+            except SelectorError:
+                continue
+    return tuple(parsed)
+
+
+def _parse_field(wanted: LabelSelectorRequirement) -> FieldRequirement:
+    if wanted.operator not in (IN, NOT_IN):
+        raise SelectorError(f"{wanted.operator!r} is not an operator for fields")
+    values = wanted.values or ()
+    if len(values) != 1:
+        raise SelectorError(f"{wanted.key}: a field wants exactly one value")
+    return FieldRequirement(wanted.key == NAME_FIELD, values[0], wanted.operator == IN)
+
+
+def node_wish(request: Request) -> NodeWish:
+    wish = request.memo.get(NodeWish)
+    if wish is None:
+        spec = request.pod.spec
+        required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
+        wish = request.memo[NodeWish] = NodeWish(
+            selector=equal_to(spec.node_selector or {}),
+            terms=parse_terms(required) if required else None,
+        )
+    assert isinstance(wish, NodeWish)
+    return wish
+
+
+def wished_mask(view: View, request: Request) -> Bools:
+    """Nodes the pod's own nodeSelector and required affinity allow."""
+    wish = node_wish(request)
+    passed_V = requirements_mask(view, wish.selector.requirements)
+    return passed_V if wish.terms is None else passed_V & terms_mask(view, wish.terms)
+
+
+def requirements_mask(view: View, requirements: Iterable[Requirement]) -> Bools:
+    passed_V = np.ones(view.size, dtype=np.bool_)
+    for requirement in requirements:
+        column, ids_V = view.label(requirement.key)
+        passed_V &= column.admitted(requirement)[ids_V]
+    return passed_V
+
+
+def terms_mask(view: View, terms: Iterable[NodeTerm], *, with_fields: bool = True) -> Bools:
+    """Nodes that any term allows; without fields (volumes know labels only) field conditions are passed over."""
+    passed_V = np.zeros(view.size, dtype=np.bool_)
+    for term in terms:
+        passed_V |= term_mask(view, term, with_fields=with_fields)
+    return passed_V
+
+
+def term_mask(view: View, term: NodeTerm, *, with_fields: bool = True) -> Bools:
+    passed_V = requirements_mask(view, term.labels)
+    if with_fields:
+        for field in term.fields:
+            passed_V &= _field_mask(view, field)
+    return passed_V
+
+
+def _field_mask(view: View, field: FieldRequirement) -> Bools:
+    if not field.is_name:
+        # Nodes have no other field; one that is missing reads as empty.
+        return np.full(view.size, (field.value == "") == field.equal, dtype=np.bool_)
+    row = view.table.row_of.get(field.value)
+    named_V = view.among(set() if row is None else {row})
+    return named_V if field.equal else ~named_V
+
+
+def labels_mask(view: View, labels: Mapping[str, str]) -> Bools:
+    return requirements_mask(view, equal_to(labels).requirements)
+
+
+def tolerated_mask(view: View, request: Request) -> Bools:
+    """Nodes without a taint that keeps the pod away."""
+    taint_sets = view.table.taint_sets
+    known: list[bool] = request.memo.setdefault(tolerated_mask, [])
+    known.extend(
+        all(is_tolerated(taint, request.tolerations) for taint in taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE))
+        for taints in taint_sets[len(known) :]
+    )
+    return np.array(known, dtype=np.bool_)[view.take(view.table.taint_set_N)]

@@ -1,0 +1,36 @@
+"""NodePorts: no two pods of a node hold the same host port.
+
+0.0.0.0 is every address of the node; :: is an address like any other, as in Kubernetes.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fairlead.engine.request import Request
+from fairlead.engine.rule import Failed, Predicate, Scope
+from fairlead.engine.view import View
+from fairlead.model.deltas import Delta
+
+if TYPE_CHECKING:
+    from fairlead.engine.table import NodeTable
+
+EVERY_ADDRESS = "0.0.0.0"
+
+
+class NodePorts(Predicate):
+    name = "NodePorts"
+    reason = "node(s) didn't have free ports for the requested pod ports"
+    scope = Scope.ROW
+    cures = frozenset({Delta.NODE_ADDED, Delta.POD_REMOVED})
+
+    def applies(self, table: "NodeTable", request: Request) -> bool:
+        return bool(request.ports)
+
+    def refusals(self, view: View, request: Request) -> Sequence[Failed]:
+        taken: set[int] = set()
+        for ip, protocol, port in request.ports:
+            holders = view.table.ports.get((protocol, port), {})
+            addresses = holders if ip == EVERY_ADDRESS else (EVERY_ADDRESS, ip)
+            for address in addresses:
+                taken.update(holders.get(address, ()))
+        return (Failed(self.reason, view.among(taken), False),)

@@ -1,0 +1,69 @@
+"""NodeResourcesFit: the node has room for one more pod and for everything this one asks for.
+
+Only what is asked for is compared, so a pod that asks for nothing fits an over-committed node. A request larger than
+the whole node can never be met by evicting others, which is what makes it unresolvable.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from fairlead.engine import axes
+from fairlead.engine.axes import Bools
+from fairlead.engine.request import Request
+from fairlead.engine.rule import Failed, Predicate, Scope
+from fairlead.engine.view import View
+from fairlead.model.deltas import Delta
+from fairlead.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended
+
+
+class NodeResourcesFit(Predicate):
+    name = "NodeResourcesFit"
+    pods_reason = "Too many pods"
+    scope = Scope.ROW
+    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_ALLOCATABLE_CHANGED, Delta.POD_REMOVED, Delta.POD_CHANGED})
+
+    def __init__(self, ignored: Collection[str] = (), ignored_groups: Collection[str] = ()) -> None:
+        self._ignored = frozenset(ignored)
+        self._ignored_groups = frozenset(ignored_groups)
+
+    def checked(self, request: Request) -> list[tuple[str, int]]:
+        """What is compared, in the order Kubernetes compares it."""
+        known: list[tuple[str, int]] | None = request.memo.get(self)
+        if known is None:
+            first = [name for name in (CPU, MEMORY, EPHEMERAL_STORAGE) if name in request.needs]
+            scalars = sorted(name for name in request.needs if name not in first and not self._is_ignored(name))
+            known = [(name, request.needs[name]) for name in (*first, *scalars) if request.needs[name] > 0]
+            request.memo[self] = known
+        return known
+
+    def _is_ignored(self, name: str) -> bool:
+        if not is_extended(name):
+            return False
+        return name in self._ignored or name.partition("/")[0] in self._ignored_groups
+
+    def refusals(self, view: View, request: Request) -> Sequence[Failed]:
+        full_V = view.used_RV[axes.PODS] >= view.alloc_RV[axes.PODS]
+        failed = [Failed(self.pods_reason, full_V, False)]
+        for name, amount in self.checked(request):
+            row = view.table.axis.row(name)
+            alloc_V = view.alloc_RV[row]
+            short_V = amount > alloc_V - view.used_RV[row]
+            failed.append(Failed(f"Insufficient {name}", short_V, short_V & (amount > alloc_V)))
+        return failed
+
+    def mask(self, view: View, request: Request) -> Bools:
+        passed_V: Bools = view.used_RV[axes.PODS] < view.alloc_RV[axes.PODS]
+        for name, amount in self.checked(request):
+            row = view.table.axis.row(name)
+            passed_V &= view.alloc_RV[row] - view.used_RV[row] >= amount
+        return passed_V
+
+    def slack(self, view: View, request: Request) -> list[tuple[str, int, axes.Ints]]:
+        """Per resource: its name, what is wanted, what each row has left; for telling how near a miss was."""
+        names = [("pods", 1), *self.checked(request)]
+        rows = [axes.PODS, *(view.table.axis.row(name) for name, _ in names[1:])]
+        return [
+            (name, wanted, np.asarray(view.alloc_RV[row] - view.used_RV[row]))
+            for (name, wanted), row in zip(names, rows, strict=True)
+        ]

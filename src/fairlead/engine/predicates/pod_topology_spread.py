@@ -1,0 +1,84 @@
+"""PodTopologySpread: placing the pod must not make a topology domain too full beside the emptiest one."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from fairlead.engine.request import Request
+from fairlead.engine.rule import Failed, Predicate, Scope
+from fairlead.engine.spread import HARD, Constraint, Counted, SpreadArgs, constraints_of, count, release
+from fairlead.engine.view import View
+from fairlead.model.deltas import Delta
+
+if TYPE_CHECKING:
+    from fairlead.engine.table import NodeTable
+
+# What Kubernetes takes as the emptiest domain's count when there is no domain at all.
+NO_DOMAIN: Final = 2**31 - 1
+
+
+class PodTopologySpread(Predicate):
+    name = "PodTopologySpread"
+    reason = "node(s) didn't match pod topology spread constraints"
+    missing_reason = f"{reason} (missing required label)"
+    scope = Scope.CLUSTER
+    cures = frozenset(
+        {
+            Delta.NODE_ADDED,
+            Delta.NODE_REMOVED,
+            Delta.NODE_LABELS_CHANGED,
+            Delta.NODE_TAINTS_CHANGED,
+            Delta.POD_ADDED,
+            Delta.POD_CHANGED,
+            Delta.POD_REMOVED,
+            Delta.SERVICE_CHANGED,
+        }
+    )
+
+    def __init__(self, args: SpreadArgs = SpreadArgs()) -> None:  # noqa: B008 - frozen
+        self._args = args
+
+    def applies(self, table: "NodeTable", request: Request) -> bool:
+        return bool(self._constraints(table, request))
+
+    def _constraints(self, table: "NodeTable", request: Request) -> tuple[Constraint, ...]:
+        known = request.memo.get((self, HARD))
+        version = table.catalog.workloads_version
+        if known is None or known[0] != version:
+            known = request.memo[self, HARD] = (version, constraints_of(table, request, self._args, HARD))
+        constraints: tuple[Constraint, ...] = known[1]
+        return constraints
+
+    def counted(self, table: "NodeTable", request: Request) -> list[Counted]:
+        version = (table.version, table.catalog.workloads_version)
+        known = request.memo.get(self)
+        if known is None or known[0] != version:
+            if known is not None:
+                release(known[1])
+            constraints = self._constraints(table, request)
+            counted = count(table, request, constraints, args=self._args, all_keys=True)
+            known = request.memo[self] = (version, counted)
+        fresh: list[Counted] = known[1]
+        return fresh
+
+    def refusals(self, view: View, request: Request) -> Sequence[Failed]:
+        missing_V = np.zeros(view.size, dtype=np.bool_)
+        skewed_V = np.zeros(view.size, dtype=np.bool_)
+        for counted in self.counted(view.table, request):
+            ids_V = view.take(counted.column.ids_N)
+            count_D = counted.domains.count_D
+            room = counted.constraint.max_skew - counted.self_match + emptiest(counted)
+            unmet_V = np.append(count_D > room, False)[ids_V]
+            # The first constraint that a node fails gives the reason.
+            missing_V |= (ids_V < 0) & ~skewed_V
+            skewed_V |= unmet_V & ~missing_V
+        return (Failed(self.missing_reason, missing_V, True), Failed(self.reason, skewed_V, False))
+
+
+def emptiest(counted: Counted) -> int:
+    """The count of the domain with fewest pods; 0 while there are fewer domains than wanted."""
+    domains = int(counted.present.sum())
+    if domains < counted.constraint.min_domains:
+        return 0
+    return int(counted.domains.count_D.min(initial=NO_DOMAIN, where=counted.present))

@@ -1,0 +1,203 @@
+"""Preemption: which node to clear for a pod that fits nowhere, and whom to evict there, as DefaultPreemption does.
+
+Every node that evictions could help is tried inside a statement that is rolled back: take away all pods of lower
+priority, and if the pod then fits, give back as many as still leave it room, budgets and importance first. Nothing is
+evicted here; the plan says whom.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from fairlead.engine.diagnosis import codes
+from fairlead.engine.evaluation import Evaluation
+from fairlead.engine.profile import Profile
+from fairlead.engine.table import NodeTable, Occupant
+from fairlead.engine.trial import Trial
+from fairlead.model.outcome import Code
+from fairlead.model.pod import Pod
+from fairlead.model.selectors import Selector, SelectorError, parse_label_selector
+from fairlead.model.workloads import PodDisruptionBudget
+
+NO_VICTIMS: Final = "No preemption victims found for incoming pod"
+NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+# What a pod that has not started counts as having started at: now, which is after everything else.
+NOT_YET: Final = "9999"
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A node that would do, and the pods it costs, most important first."""
+
+    node: str
+    victims: tuple[Occupant, ...]
+    violations: int
+
+
+class PreemptionPlan(msgspec.Struct, frozen=True):
+    code: Code
+    message: str = ""
+    node: str | None = None
+    victims: tuple[Occupant, ...] = ()
+    violations: int = 0
+    candidates: tuple[Candidate, ...] = ()
+
+
+class Preemption:
+    def __init__(self, table: NodeTable, profile: Profile) -> None:
+        self._table = table
+        self._profile = profile
+
+    def plan(self, pod: Pod) -> PreemptionPlan:
+        """The node to clear and the pods to evict; or why evicting does not help."""
+        table = self._table
+        evaluation = Evaluation(table, self._profile, table.request(pod))
+        evaluation.refresh()
+        found = codes(evaluation)
+        why_not = self._ineligible(pod, found)
+        if why_not:
+            return _failure(why_not)
+
+        rows = [int(row) for row in table.order if found.get(int(row)) is Code.UNSCHEDULABLE]
+        limits = self._profile.args.preemption
+        wanted = min(max(len(rows) * limits.least_percentage // 100, limits.least_absolute), len(rows))
+        budgets = _Budget.all_of(table.catalog.budgets.values())
+        candidates: list[Candidate] = []
+        refused: Counter[str] = Counter()
+        harmless = 0
+        for row in rows:
+            tried = self._try(evaluation, row, budgets)
+            if isinstance(tried, Candidate):
+                candidates.append(tried)
+                harmless += not tried.violations
+                # Enough to choose from, and at least one that breaks no budget.
+                if harmless and len(candidates) >= wanted:
+                    break
+            else:
+                refused.update(tried)
+        if not candidates:
+            untried = table.node_count - len(rows)
+            if untried:
+                refused[NOT_HELPFUL] += untried
+            parts = sorted(f"{count} {reason}" for reason, count in refused.items())
+            return _failure(f"0/{table.node_count} nodes are available: {', '.join(parts)}.")
+        best = min(candidates, key=_cost)
+        return PreemptionPlan(Code.SUCCESS, "", best.node, best.victims, best.violations, tuple(candidates))
+
+    def _ineligible(self, pod: Pod, found: dict[int, Code]) -> str:
+        if pod.spec.preemption_policy == "Never":
+            return "not eligible due to preemptionPolicy=Never."
+        row = self._table.row_of.get(pod.status.nominated_node_name)
+        if row is not None and found.get(row) is not Code.UNRESOLVABLE:
+            on_the_way_out = any(
+                occupant.preempted and occupant.request.priority < pod.priority
+                for occupant in self._table.on_row[row].values()
+            )
+            if on_the_way_out:
+                return "not eligible due to a terminating pod on the nominated node."
+        return ""
+
+    def _try(self, evaluation: Evaluation, row: int, budgets: "list[_Budget]") -> Candidate | list[str]:
+        """What clearing this node would cost, or why it would not do."""
+        table, request = self._table, evaluation.request
+        weaker = [o for o in table.on_row[row].values() if o.request.priority < request.priority]
+        if not weaker:
+            return [NO_VICTIMS]
+        weaker.sort(key=_importance)
+        with Trial(evaluation, row) as trial:
+            for occupant in weaker:
+                trial.remove(occupant)
+            reasons = trial.reasons()
+            if reasons:
+                return reasons
+            protected, others = _by_budget(weaker, budgets)
+            victims: list[Occupant] = []
+            violations = 0
+            for occupant in (*protected, *others):
+                trial.place(occupant)
+                if trial.reasons():
+                    trial.remove(occupant)
+                    victims.append(occupant)
+                    violations += occupant in protected
+        if not victims:
+            return [f'expected at least one victim pod on node "{table.name(row)}"']
+        victims.sort(key=_importance)
+        return Candidate(table.name(row), tuple(victims), violations)
+
+
+class _Budget:
+    """A disruption budget and what is left of it while victims are looked at."""
+
+    def __init__(self, budget: PodDisruptionBudget, selector: Selector) -> None:
+        self.namespace = budget.metadata.namespace
+        self.selector = selector
+        self.allowed = budget.status.disruptions_allowed
+        self.already = frozenset(budget.status.disrupted_pods or ())
+
+    @classmethod
+    def all_of(cls, budgets: Iterable[PodDisruptionBudget]) -> "list[_Budget]":
+        usable: list[_Budget] = []
+        for budget in budgets:
+            try:
+                selector = parse_label_selector(budget.spec.selector)
+            except SelectorError:
+                continue
+            # A budget without a selector, or with one that asks for nothing, protects nobody.
+            if not selector.nothing and not selector.is_empty:
+                usable.append(cls(budget, selector))
+        return usable
+
+    def protects(self, occupant: Occupant) -> bool:
+        request = occupant.request
+        return (
+            self.namespace == request.namespace
+            and bool(request.labels)
+            and self.selector.matches(request.labels)
+            and occupant.key.rpartition("/")[2] not in self.already
+        )
+
+
+def _by_budget(occupants: Sequence[Occupant], budgets: Sequence[_Budget]) -> tuple[list[Occupant], list[Occupant]]:
+    """Those whose eviction would break a budget, and the others, each in the order given."""
+    left = [budget.allowed for budget in budgets]
+    protected: list[Occupant] = []
+    others: list[Occupant] = []
+    for occupant in occupants:
+        breaks = False
+        for i, budget in enumerate(budgets):
+            if budget.protects(occupant):
+                left[i] -= 1
+                breaks = breaks or left[i] < 0
+        (protected if breaks else others).append(occupant)
+    return protected, others
+
+
+def _importance(occupant: Occupant) -> tuple[int, str, str]:
+    """Sorts the most important first: higher priority, then longer running."""
+    return -occupant.request.priority, occupant.started_at or NOT_YET, occupant.key
+
+
+def _cost(candidate: Candidate) -> tuple[object, ...]:
+    """Sorts the cheapest first; the last key makes ties certain rather than chance."""
+    priorities = [victim.request.priority for victim in candidate.victims]
+    highest = max(priorities)
+    earliest = min(victim.started_at or NOT_YET for victim in candidate.victims if victim.request.priority == highest)
+    return (
+        candidate.violations,
+        highest,
+        sum(priority + 2**31 for priority in priorities),
+        len(priorities),
+        _reversed(earliest),
+        candidate.node,
+    )
+
+
+def _reversed(moment: str) -> tuple[int, ...]:
+    """Sorts later moments first."""
+    return tuple(-ord(character) for character in moment)
+
+
+def _failure(why: str) -> PreemptionPlan:
+    # Claims are looked at first in Kubernetes, and their word comes first in the sentence.
+    return PreemptionPlan(Code.UNSCHEDULABLE, f"no new claims to deallocate, preemption: {why}")

@@ -1,0 +1,1 @@
+"""Priorities: one taste a file, each a score over nodes."""

@@ -1,0 +1,80 @@
+"""InterPodAffinity: prefer domains with pods that are wanted, or that want this one; shun the reverse.
+
+The pod's own preferred terms, the preferred terms of placed pods that ask for it, and the required affinity of placed
+pods that ask for it (at the profile's hard weight) all add to the domains of the pods concerned.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from fairlead.engine.affinity import own_affinity
+from fairlead.engine.axes import Bools, Ints
+from fairlead.engine.request import Request
+from fairlead.engine.rule import Priority, Scope
+from fairlead.engine.table import CARRIED_AFFINITY, CARRIED_PREFERRED, NodeTable
+from fairlead.engine.tallies import Tally
+from fairlead.engine.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class AffinityArgs(msgspec.Struct, frozen=True):
+    hard_weight: int = 1
+    ignores_existing: bool = False
+    unlabelled_reach: bool = False
+
+
+class InterPodAffinity(Priority):
+    name = "InterPodAffinity"
+    scope = Scope.CLUSTER
+    normalises = True
+
+    def __init__(self, args: AffinityArgs = AffinityArgs()) -> None:  # noqa: B008 - frozen
+        self._args = args
+
+    def applies(self, table: NodeTable, request: Request) -> bool:
+        """Whether any term finds anybody on a node with its key."""
+        if not table.carried:
+            return False
+        return any(
+            tally.total and tally.by_domain(table.label(key), table.version).count_D.any()
+            for key, tally, _ in self._parts(table, request)
+        )
+
+    def _parts(self, table: NodeTable, request: Request) -> "Iterator[tuple[str, Tally, int]]":
+        if self._args.ignores_existing and not request.terms.preferred:
+            return
+        if request.terms.preferred:
+            yield from own_affinity(table, request, unlabelled_reach=self._args.unlabelled_reach).preferred
+        for carried in table.carried_for(request):
+            if carried.kind == CARRIED_PREFERRED:
+                yield carried.term.topology_key, carried.tally, carried.weight
+            elif carried.kind == CARRIED_AFFINITY and self._args.hard_weight > 0:
+                yield carried.term.topology_key, carried.tally, self._args.hard_weight
+
+    def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
+        weight_of: dict[str, Ints] = {}
+        for key, tally, weight in self._parts(view.table, request):
+            if tally.total:
+                count_D = tally.by_domain(view.table.label(key), view.table.version).count_D
+                if key in weight_of:
+                    weight_of[key] += weight * count_D
+                else:
+                    weight_of[key] = weight * count_D
+        raw_V = np.zeros(view.size, dtype=np.int64)
+        for key, weight_D in weight_of.items():
+            raw_V += np.append(weight_D, 0)[view.label(key)[1]]
+        return raw_V
+
+    def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
+        if not feasible_V.any():
+            return np.zeros(view.size, dtype=np.int64)
+        limits = np.iinfo(np.int64)
+        largest = int(raw_V.max(initial=limits.min, where=feasible_V))
+        smallest = int(raw_V.min(initial=limits.max, where=feasible_V))
+        if largest == smallest:
+            return np.zeros(view.size, dtype=np.int64)
+        return (100.0 * ((raw_V - smallest) / (largest - smallest))).astype(np.int64)

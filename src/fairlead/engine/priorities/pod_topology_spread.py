@@ -1,0 +1,120 @@
+"""PodTopologySpread: prefer domains that hold few of the pods counted by the soft constraints.
+
+A domain's count weighs more the more domains there are, so that small topologies are not drowned by large ones.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fairlead.engine.axes import Bools, Floats, Ids, Ints
+from fairlead.engine.request import Request
+from fairlead.engine.rule import Priority, Scope
+from fairlead.engine.spread import (
+    HOSTNAME,
+    SOFT,
+    Constraint,
+    Counted,
+    SpreadArgs,
+    constraints_of,
+    count,
+    release,
+    requires_all_keys,
+)
+from fairlead.engine.view import View
+
+if TYPE_CHECKING:
+    from fairlead.engine.table import NodeTable
+
+
+class PodTopologySpread(Priority):
+    name = "PodTopologySpread"
+    scope = Scope.CLUSTER
+    normalises = True
+
+    def __init__(self, args: SpreadArgs = SpreadArgs()) -> None:  # noqa: B008 - frozen
+        self._args = args
+
+    def applies(self, table: "NodeTable", request: Request) -> bool:
+        return bool(self._constraints(table, request))
+
+    def _constraints(self, table: "NodeTable", request: Request) -> tuple[Constraint, ...]:
+        known = request.memo.get((self, SOFT))
+        version = table.catalog.workloads_version
+        if known is None or known[0] != version:
+            known = request.memo[self, SOFT] = (version, constraints_of(table, request, self._args, SOFT))
+        constraints: tuple[Constraint, ...] = known[1]
+        return constraints
+
+    def counted(self, table: "NodeTable", request: Request) -> list[Counted]:
+        version = (table.version, table.catalog.workloads_version)
+        known = request.memo.get(self)
+        if known is None or known[0] != version:
+            if known is not None:
+                release(known[1])
+            counted = count(
+                table,
+                request,
+                self._constraints(table, request),
+                args=self._args,
+                all_keys=requires_all_keys(request, self._args),
+            )
+            known = request.memo[self] = (version, counted)
+        fresh: list[Counted] = known[1]
+        return fresh
+
+    def scored(self, view: View, request: Request, feasible_V: Bools) -> Bools:
+        """Feasible nodes that carry every key, where that is required."""
+        if not requires_all_keys(request, self._args):
+            return feasible_V
+        scored_V = feasible_V
+        for counted in self.counted(view.table, request):
+            scored_V = scored_V & (view.take(counted.column.ids_N) >= 0)
+        return scored_V
+
+    def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
+        scored_V = self.scored(view, request, feasible_V)
+        score_V: Floats = np.zeros(view.size, dtype=np.float64)
+        for counted in self.counted(view.table, request):
+            ids_V = view.take(counted.column.ids_N)
+            if counted.constraint.key == HOSTNAME:
+                size = int(scored_V.sum())
+                # Counted node by node, whatever the nodes' hostname labels say.
+                rows = counted.tally.by_domain(view.table.each_row, view.table.version)
+                count_V = view.take(rows.count_D)
+            else:
+                size = _distinct(counted, ids_V[scored_V])
+                count_V = np.append(counted.domains.count_D, 0)[ids_V]
+            part_V = count_V * math.log(size + 2) + (counted.constraint.max_skew - 1)
+            part_V[ids_V < 0] = 0.0
+            score_V += part_V
+        whole_V = np.floor(score_V)
+        whole_V += score_V - whole_V >= 0.5
+        raw_V = whole_V.astype(np.int64)
+        raw_V[~scored_V] = 0
+        return raw_V
+
+    def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
+        scored_V = self.scored(view, request, feasible_V)
+        if not scored_V.any():
+            return np.zeros(view.size, dtype=np.int64)
+        largest = int(raw_V.max(initial=0, where=scored_V))
+        smallest = int(raw_V.min(initial=np.iinfo(np.int64).max, where=scored_V))
+        if largest == 0:
+            normal_V = np.full(view.size, 100, dtype=np.int64)
+        else:
+            normal_V = 100 * (largest + smallest - raw_V) // largest
+        normal_V[~scored_V] = 0
+        return normal_V
+
+
+def _distinct(counted: Counted, ids: Ids) -> int:
+    """Domains among the scored nodes; those without the key are together the domain of the empty value."""
+    seen_D = np.zeros(counted.column.size + 1, dtype=np.bool_)
+    seen_D[ids] = True
+    empty = counted.column.numbers.get("")
+    if empty is not None:
+        seen_D[empty] |= seen_D[-1]
+        seen_D[-1] = False
+    return int(seen_D.sum())

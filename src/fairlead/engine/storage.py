@@ -1,0 +1,157 @@
+"""Claims and volumes of a pod, looked up: what the volume rules have in common."""
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from fairlead.engine.request import Request
+from fairlead.model.pod import Pod
+from fairlead.model.volumes import (
+    WAIT_FOR_FIRST_CONSUMER,
+    AwsElasticBlockStore,
+    AzureDisk,
+    CinderVolume,
+    CsiNode,
+    GcePersistentDisk,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PortworxVolume,
+    Volume,
+)
+
+if TYPE_CHECKING:
+    from fairlead.engine.catalog import Catalog
+
+# Plugins that once lived in Kubernetes, and the drivers that took their volumes over.
+MIGRATED: Final = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+}
+
+Attached = tuple[str, str]
+
+
+class ClaimError(ValueError):
+    """A claim the pod names cannot serve it; the text is what Kubernetes would say."""
+
+
+class NamedClaim(msgspec.Struct, frozen=True):
+    """A claim a pod's volume refers to; made for the pod when the volume is ephemeral."""
+
+    name: str
+    ephemeral: bool
+
+
+def named_claims(pod: Pod) -> list[NamedClaim]:
+    claims: list[NamedClaim] = []
+    for volume in pod.spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            claims.append(NamedClaim(volume.persistent_volume_claim.claim_name, False))
+        elif volume.ephemeral is not None:
+            claims.append(NamedClaim(f"{pod.metadata.name}-{volume.name}", True))
+    return claims
+
+
+def not_found(name: str) -> str:
+    return f'persistentvolumeclaim "{name}" not found'
+
+
+def find_claim(catalog: "Catalog", namespace: str, name: str) -> PersistentVolumeClaim:
+    claim = catalog.claims.get(f"{namespace}/{name}")
+    if claim is None:
+        raise ClaimError(not_found(name))
+    return claim
+
+
+def check_owner(pod: Pod, claim: PersistentVolumeClaim) -> None:
+    """A claim made for a pod must say so, or another pod's data might be mounted by accident of names."""
+    owner = claim.metadata.controller
+    if owner is None or owner.uid != pod.metadata.uid:
+        raise ClaimError(f"PVC {claim.metadata.key} was not created for pod {pod.key} (pod is not owner)")
+
+
+def waits_for_consumer(catalog: "Catalog", claim: PersistentVolumeClaim) -> bool:
+    storage_class = catalog.classes.get(claim.storage_class) if claim.storage_class else None
+    return storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+
+def attached_by(catalog: "Catalog", request: Request, csi_node: CsiNode | None, *, strict: bool) -> set[Attached]:
+    """The driver volumes that pods of this class attach to a node, each a driver and a handle.
+
+    Strict, a claim that is missing is an error; for pods already running it is passed over.
+    """
+    attached: set[Attached] = set()
+    pod = request.pod
+    for volume in pod.spec.volumes or ():
+        if volume.persistent_volume_claim is None and volume.ephemeral is None:
+            inline = _migrated(volume)
+            if inline is not None and csi_node is not None:
+                attached.add(inline)
+            continue
+        is_ephemeral = volume.persistent_volume_claim is None
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name
+        else:
+            name = f"{pod.metadata.name}-{volume.name}"
+        try:
+            claim = find_claim(catalog, request.namespace, name)
+        except ClaimError as error:
+            if strict:
+                raise ClaimError(f"looking up PVC {request.namespace}/{name}: {error}") from error
+            continue
+        if is_ephemeral:
+            check_owner(pod, claim)
+        found = _attachment(catalog, claim, csi_node)
+        if found is not None:
+            attached.add(found)
+    return attached
+
+
+def is_attachable(volume: Volume) -> bool:
+    return volume.persistent_volume_claim is not None or volume.ephemeral is not None or _migrated(volume) is not None
+
+
+def _attachment(catalog: "Catalog", claim: PersistentVolumeClaim, csi_node: CsiNode | None) -> Attached | None:
+    volume = catalog.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+    if volume is None:
+        # Not bound yet, or its volume is gone: the class tells the driver, the claim stands for the handle.
+        storage_class = catalog.classes.get(claim.storage_class) if claim.storage_class else None
+        if storage_class is None:
+            return None
+        driver = storage_class.provisioner
+        if driver in MIGRATED:
+            if csi_node is None:
+                return None
+            driver = MIGRATED[driver]
+        return (driver, f"unbound-{claim.metadata.key}") if driver else None
+    if volume.spec.csi is not None:
+        driver, handle = volume.spec.csi.driver, volume.spec.csi.volume_handle
+        return (driver, handle) if driver and handle else None
+    return _migrated(volume) if csi_node is not None else None
+
+
+def _migrated(volume: "Volume | PersistentVolume") -> Attached | None:
+    source = volume.spec if isinstance(volume, PersistentVolume) else volume
+    disks: tuple[GcePersistentDisk | AwsElasticBlockStore | AzureDisk | CinderVolume | PortworxVolume | None, ...] = (
+        source.gce_persistent_disk,
+        source.aws_elastic_block_store,
+        source.azure_disk,
+        source.cinder,
+        source.portworx_volume,
+    )
+    for disk in disks:
+        if isinstance(disk, GcePersistentDisk):
+            return MIGRATED["kubernetes.io/gce-pd"], disk.pd_name
+        if isinstance(disk, AwsElasticBlockStore):
+            # A full path names the zone too; the handle is its last part.
+            return MIGRATED["kubernetes.io/aws-ebs"], disk.volume_id.rpartition("/")[2]
+        if isinstance(disk, AzureDisk):
+            return MIGRATED["kubernetes.io/azure-disk"], disk.disk_uri
+        if isinstance(disk, CinderVolume):
+            return MIGRATED["kubernetes.io/cinder"], disk.volume_id
+        if isinstance(disk, PortworxVolume):
+            return MIGRATED["kubernetes.io/portworx-volume"], disk.volume_id
+    return None
