@@ -8,7 +8,7 @@ import contextlib
 import re
 import signal
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -73,17 +73,24 @@ def find_connection(settings: Settings, clock: Clock) -> Connection:
     )
 
 
-def wanted_capabilities(settings: Settings) -> dict[str, Capability]:
-    missing = [name for name in settings.capabilities if name not in CAPABILITIES]
+def wanted_capabilities(settings: Settings, known: Mapping[str, Capability]) -> dict[str, Capability]:
+    missing = [name for name in settings.capabilities if name not in known]
     if missing:
-        there = ", ".join(CAPABILITIES) or "none yet"
+        there = ", ".join(known) or "none yet"
         raise BadSettings(f"capabilities: {', '.join(missing)} is not in this version; there is: {there}")
-    return {name: CAPABILITIES[name] for name in settings.capabilities}
+    return {name: known[name] for name in settings.capabilities}
 
 
-async def serve(settings: Settings, *, clock: Clock, rng: Rng, stop: asyncio.Event) -> None:
+async def serve(
+    settings: Settings,
+    *,
+    clock: Clock,
+    rng: Rng,
+    stop: asyncio.Event,
+    known: Mapping[str, Capability] = CAPABILITIES,
+) -> None:
     """Run until `stop` is set (gracefully) or the task is cancelled (at once)."""
-    capabilities = wanted_capabilities(settings)
+    capabilities = wanted_capabilities(settings, known)
     connection = find_connection(settings, clock)
     metrics = Metrics()
     probes = Probes(metrics.registry)

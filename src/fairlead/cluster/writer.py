@@ -129,6 +129,9 @@ class Writer:
                 self._metrics.write_retries.labels(name).inc()
                 await self._clock.sleep(delay_s)
             except NotLeader as problem:
+                # Nothing was awaited on the way here: a caller that tries again at once would starve the very
+                # task that is about to tell it to stop.
+                await asyncio.sleep(0)
                 return Result(intent, Outcome.NOT_LEADER, problem)
             except AlreadyExists as problem:
                 return Result(intent, Outcome.EXISTS, problem)
