@@ -1,0 +1,109 @@
+"""Fairlead's own process and its events on the real server, under the role it ships with."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.recorder import Recorder
+from fairlead.model.intents import RecordEvent, Regarding
+from tests.kube.clients import client
+from tests.kube.rig.servers import Rig, until
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases/fairlead"
+
+
+@contextlib.contextmanager
+def serving(kubeconfig: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "fairlead", "serve", f"--kubeconfig={kubeconfig}", "--listen=127.0.0.1:0", *flags]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=10)
+
+
+def said(process: subprocess.Popen[str], event: str) -> dict[str, Any]:
+    """The first log line about an event; everything before it is read past."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        told = json.loads(line)
+        assert isinstance(told, dict)
+        if told["event"] == event:
+            return told
+    raise AssertionError(f"the process ended without saying {event!r}")
+
+
+def test_fairlead_leads_reports_and_leaves_on_sigterm(rig: Rig) -> None:
+    kubeconfig = rig.kubeconfig(rig.service_account_token())
+    with serving(kubeconfig) as process:
+        address = said(process, "listening")["address"]
+        assert said(process, "connected")["kubernetes"] == "v1.36.4"
+        identity = said(process, "leading")["identity"]
+        assert rig.request("GET", LEASE).json()["spec"]["holderIdentity"] == identity
+        with urllib.request.urlopen(f"http://{address}/readyz?verbose", timeout=5) as answer:
+            assert answer.read().decode() == "[+]ping ok\n[+]kubernetes ok\ncheck passed\n"
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+            assert 'leader_election_master_status{name="fairlead"} 1.0' in answer.read().decode()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=5)
+    assert process.returncode == 0
+    assert rig.request("GET", LEASE).json()["spec"]["holderIdentity"] == ""
+
+
+def test_a_standby_leads_at_once_when_the_leader_leaves(rig: Rig) -> None:
+    kubeconfig = rig.kubeconfig(rig.service_account_token())
+    with serving(kubeconfig) as first:
+        said(first, "leading")
+        with serving(kubeconfig) as second:
+            said(second, "connected")
+            first.send_signal(signal.SIGTERM)
+            first.communicate(timeout=5)
+            identity = said(second, "leading")["identity"]
+            assert rig.request("GET", LEASE).json()["spec"]["holderIdentity"] == identity
+
+
+def test_fairlead_waits_for_a_server_that_is_not_there_yet(rig: Rig, tmp_path: Path) -> None:
+    config = rig.kubeconfig().read_text().replace(rig.url, "https://127.0.0.1:1")
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(config)
+    with serving(kubeconfig) as process:
+        assert "no connection" in said(process, "no cluster yet")["problem"]
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=5)
+    assert process.returncode == 0
+
+
+async def test_events_are_told_once_and_then_counted(rig: Rig, namespace: str) -> None:
+    path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    regarding = Regarding(kind="Pod", name="p", namespace=namespace, uid="u-1")
+    event = RecordEvent(
+        regarding=regarding, reason="FailedScheduling", action="Scheduling", note="x" * 2000, warning=True
+    )
+    async with client(rig, rig.kubeconfig(rig.service_account_token())) as api:
+        recorder = Recorder(api, controller="fairlead.io/test", instance="t", clock=RealClock(), metrics=Metrics())
+        running = asyncio.create_task(recorder.run())
+        recorder.record(event)
+        assert await asyncio.to_thread(until, lambda: len(rig.request("GET", path).json()["items"]) == 1, 10)
+        recorder.record(event)
+        recorder.record(event)
+
+        def is_counted() -> bool:
+            return bool(rig.request("GET", path).json()["items"][0].get("series", {}).get("count") == 3)
+
+        assert await asyncio.to_thread(until, is_counted, 10)
+        recorder.stop()
+        await asyncio.wait_for(running, 5)
+    (told,) = rig.request("GET", path).json()["items"]
+    assert (told["reason"], told["type"], len(told["note"])) == ("FailedScheduling", "Warning", 1024)
+    assert told["regarding"]["name"] == "p"
