@@ -12,9 +12,10 @@ from fairlead.engine.fragmentation import (
     Shape,
     best_outcomes,
     compile_shapes,
-    fragment_descent,
+    descent_milli,
     fragment_milli,
     outcomes_of,
+    stranded_milli,
     typical_shapes,
 )
 from fairlead.engine.gpus import NO_GPU, GpuRequest
@@ -72,8 +73,8 @@ def test_descent_by_hand_prefers_the_broken_device() -> None:
     # A 300 on the 700 leaves 400, which serves no 500 any more: 0.7·400 + 0.3·1400.
     # A 300 on the whole one: two broken devices, nothing for whole pods: 0.6·1400.
     before = 0.3 * 700 + 0.3 * 1700
-    descent_C, device_C = fragment_descent(
-        states_of(([1000, 700], 32000, 0, 0)), pod(1000, 1, 300), compile_shapes(WORKLOAD, MODELS)
+    descent_C, device_C = descent_milli(
+        states_of(([1000, 700], 32000, 0, 0)), pod(1000, 1, 300), compile_shapes(WORKLOAD, MODELS), fragment_milli
     )
     assert descent_C[0] == pytest.approx(max(before - (0.7 * 400 + 0.3 * 1400), before - 0.6 * 1400))
     assert device_C.tolist() == [1]
@@ -81,23 +82,45 @@ def test_descent_by_hand_prefers_the_broken_device() -> None:
 
 def test_a_cpu_pod_strands_gpus() -> None:
     nodes = states_of(([1000, 1000], 16000, 0, 0), ([0, 0], 16000, 0, 0))
-    descent_C, device_C = fragment_descent(nodes, pod(14000), compile_shapes(WORKLOAD, MODELS))
+    descent_C, device_C = descent_milli(nodes, pod(14000), compile_shapes(WORKLOAD, MODELS), fragment_milli)
     assert descent_C.tolist() == [-1600, 0]
     assert device_C.tolist() == [-1, -1]
 
 
 def test_typical_shapes_are_the_most_frequent_up_to_the_coverage() -> None:
     small, whole, rare = pod(1000, 1, 500), pod(2000, 1), pod(9000, 8)
-    pods = [rare] + [small] * 60 + [whole] * 39
+    pods = {rare: 1, small: 60, whole: 39}
     assert typical_shapes(pods, coverage=0.95) == [(small, 60), (whole, 39)]
     assert typical_shapes(pods, coverage=1.0) == [(small, 60), (whole, 39), (rare, 1)]
-    assert typical_shapes([whole, small]) == [(whole, 1), (small, 1)]
+    assert typical_shapes({small: 1, whole: 1}) == [(whole, 1), (small, 1)]
 
 
-def test_equal_outcomes_take_the_lowest_device() -> None:
-    outcomes = outcomes_of(states_of(([500, 500, 1000], 1000, 0, 0)), pod(0, 1, 400))
-    value_C, device_C = best_outcomes(outcomes, np.array([3.0, 3.0, 1.0]), 1)
-    assert (value_C.tolist(), device_C.tolist()) == ([3.0], [0])
+def test_of_equal_devices_only_the_first_is_tried_and_of_equal_outcomes_the_lowest_taken() -> None:
+    outcomes = outcomes_of(states_of(([500, 500, 1000], 1000, 0, 0), ([0, 400], 1000, 0, 0)), pod(0, 1, 400))
+    assert (outcomes.row_O.tolist(), outcomes.device_O.tolist()) == ([0, 0, 1], [0, 2, 1])
+    value_C, device_C = best_outcomes(outcomes, np.array([3.0, 3.0, 1.0]), 2)
+    assert (value_C.tolist(), device_C.tolist()) == ([3.0, 1.0], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("node", "stranded"),
+    [
+        # Milli that the rest lasts for: 500 shares 4 000 m each, whole ones 8 000 m, pairs 4 000 m a device.
+        pytest.param(([1000, 1000], 16000, 0, 0), 0, id="CPU for two whole pods: enough for all"),
+        pytest.param(([1000, 1000], 12000, 0, 0), 4 * 500 + 3 * 500, id="CPU for a device and a half"),
+        pytest.param(([1000, 700], 4001, 0, 0), 4 * 1200 + 3 * 1200 + 1 * 700, id="what it lasts for is rounded down"),
+        pytest.param(([1000, 1000], 0, 0, 0), 8 * 2000, id="no CPU, all stranded"),
+        pytest.param(([0, 0], 0, 0, 0), 0, id="nothing free, nothing stranded"),
+    ],
+)
+def test_stranded_by_hand(node: Node, stranded: int) -> None:
+    assert stranded_milli(states_of(node), compile_shapes(WORKLOAD, MODELS)).tolist() == [stranded]
+
+
+def test_the_scarcer_of_cpu_and_memory_strands() -> None:
+    shapes = compile_shapes([(pod(1000, 1, memory=10), 1), (pod(0, 1), 1)], MODELS)
+    nodes = states_of(([1000, 1000], 2000, 15, 0), ([1000, 1000], 500, 20, 0), ([1000, 1000], 0, 0, 0))
+    assert stranded_milli(nodes, shapes).tolist() == [500, 1500, 2000]
 
 
 milli = st.sampled_from([0, 100, 230, 470, 500, 810, 1000])
@@ -171,7 +194,7 @@ def test_descent_agrees_with_trying_every_device(
             after.append(fragment_by_hand((left, cpu - placed.cpu_milli, memory - placed.memory_mib, model), workload))
         total = sum(weight for _, weight in workload)
         best = min(after)
-        descent_C, device_C = fragment_descent(states_of(node), placed, compile_shapes(workload, MODELS))
+        descent_C, device_C = descent_milli(states_of(node), placed, compile_shapes(workload, MODELS), fragment_milli)
         assert descent_C[0] == (fragment_by_hand(node, workload) - best) / total
         assert device_C[0] == (choices[after.index(best)][0] if wanted.is_shared else -1)
 
@@ -181,3 +204,25 @@ def test_a_state_has_one_value_whatever_the_batch(nodes: list[Node], workload: l
     shapes = compile_shapes(workload, MODELS)
     alone = [fragment_milli(states_of(node), shapes)[0] for node in nodes]
     assert fragment_milli(states_of(*nodes, *nodes), shapes).tolist() == alone * 2
+
+
+def stranded_by_hand(node: Node, workload: list[tuple[Shape, int]]) -> int:
+    free, cpu, memory, _ = node
+    stranded = 0
+    for shape, weight in workload:
+        if shape.gpu.count == 0:
+            continue
+        milli = shape.gpu.count * shape.gpu.milli
+        lasts = [sum(free)]
+        if shape.cpu_milli:
+            lasts.append(cpu * milli // shape.cpu_milli)
+        if shape.memory_mib:
+            lasts.append(memory * milli // shape.memory_mib)
+        stranded += weight * (sum(free) - min(lasts))
+    return stranded
+
+
+@given(nodes_, workloads)
+def test_stranded_agrees_with_its_scalar_twin_exactly(nodes: list[Node], workload: list[tuple[Shape, int]]) -> None:
+    shapes = compile_shapes(workload, MODELS)
+    assert stranded_milli(states_of(*nodes), shapes).tolist() == [stranded_by_hand(node, workload) for node in nodes]

@@ -6,16 +6,13 @@ was reached and in whatever batch it was computed; nothing here may divide befor
 """
 # ruff: noqa: N815 (fields end in their axes)
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from fairlead.engine.gpus import WHOLE_MILLI, Bools, GpuRequest, Ints
-
-Floats = npt.NDArray[np.float64]
+from fairlead.engine.axes import Bools, Floats, Ints
+from fairlead.engine.gpus import WHOLE_MILLI, GpuRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,7 @@ class Shapes:
     cpu_milli_M: Ints
     memory_mib_M: Ints
     gpu_count_M: Ints
+    gpu_milli_M: Ints  # over all its devices
     weight_M: Floats  # whole numbers of pods
     total_weight: float  # of all shapes, those without GPUs too
     milli_D: Ints  # the distinct shares asked for; a column per share is cheaper than one per shape
@@ -51,9 +49,8 @@ class Shapes:
     allowed_KM: Bools  # row: model id, the last row for nodes without a model
 
 
-def typical_shapes(shapes: Iterable[Shape], coverage: float = 0.95) -> list[tuple[Shape, int]]:
+def typical_shapes(counts: Mapping[Shape, int], coverage: float = 0.95) -> list[tuple[Shape, int]]:
     """The most frequent shapes that together make up `coverage` of all pods, most frequent first."""
-    counts = Counter(shapes)
     # Equal counts are ordered by size, so that the cut does not depend on the order of arrival.
     ranked = sorted(counts.items(), key=lambda item: (item[1], _size_of(item[0])), reverse=True)
     wanted = coverage * sum(counts.values())
@@ -85,6 +82,7 @@ def compile_shapes(weighted: Iterable[tuple[Shape, int]], model_ids: dict[str, i
         cpu_milli_M=np.array([shape.cpu_milli for shape, _ in rows], np.int64),
         memory_mib_M=np.array([shape.memory_mib for shape, _ in rows], np.int64),
         gpu_count_M=np.array([shape.gpu.count for shape, _ in rows], np.int64),
+        gpu_milli_M=np.array([shape.gpu.count * shape.gpu.milli for shape, _ in rows], np.int64),
         weight_M=np.array([count for _, count in rows], np.float64),
         total_weight=float(sum(count for _, count in everything)),
         milli_D=milli_D,
@@ -115,6 +113,23 @@ def fragment_milli(states: NodeStates, shapes: Shapes) -> Floats:
     return fragment_C
 
 
+def stranded_milli(states: NodeStates, shapes: Shapes) -> Floats:
+    """Free milli-GPU that the CPU and memory left could not feed, were the devices filled with one shape; over pods.
+
+    `fragment_milli` asks whether one more pod fits; this asks for how much of the node the rest would last. Eight free
+    devices beside the CPU of two pods are no fragment to the former, and six stranded devices here.
+    """
+    idle_C1 = states.free_milli_CG.sum(axis=1)[:, None]
+    # short = idle − left · milli/need, over the common denominator: a shape without need is then never short.
+    short_cpu_CM = idle_C1 * shapes.cpu_milli_M - states.cpu_milli_C[:, None] * shapes.gpu_milli_M
+    short_memory_CM = idle_C1 * shapes.memory_mib_M - states.memory_mib_C[:, None] * shapes.gpu_milli_M
+    short_CM = np.maximum(
+        short_cpu_CM / np.maximum(shapes.cpu_milli_M, 1), short_memory_CM / np.maximum(shapes.memory_mib_M, 1)
+    )
+    stranded_C: Floats = np.ceil(np.maximum(short_CM, 0)) @ shapes.weight_M
+    return stranded_C
+
+
 @dataclass(frozen=True, slots=True)
 class Outcomes:
     """Every state that placing one pod could lead to: one per node, or one per device where a share goes on one."""
@@ -125,11 +140,14 @@ class Outcomes:
 
 
 def outcomes_of(before: NodeStates, shape: Shape) -> Outcomes:
-    """The states after placing `shape` on each of the given nodes, all of which must fit it."""
+    """The states after placing `shape` on each of the given nodes, all of which must fit it.
+
+    Of devices with equally much left only the first is tried: the others would come to the same.
+    """
     request = shape.gpu
     free_CG = before.free_milli_CG
     if request.is_shared:
-        row_O, device_O = np.nonzero(free_CG >= request.milli)
+        row_O, device_O = np.nonzero((free_CG >= request.milli) & is_first_of_equals(free_CG))
         after_OG = free_CG[row_O]
         after_OG[np.arange(len(row_O)), device_O] -= request.milli
     else:
@@ -150,6 +168,13 @@ def outcomes_of(before: NodeStates, shape: Shape) -> Outcomes:
     return Outcomes(row_O, device_O, after)
 
 
+def is_first_of_equals(free_CG: Ints) -> Bools:
+    first_CG = np.ones(free_CG.shape, dtype=np.bool_)
+    for device in range(1, free_CG.shape[1]):
+        first_CG[:, device] = (free_CG[:, :device] != free_CG[:, device : device + 1]).all(axis=1)
+    return first_CG
+
+
 def best_outcomes(outcomes: Outcomes, value_O: Floats, rows: int) -> tuple[Floats, Ints]:
     """Per node the highest value and the device that gave it; among equals the lowest device."""
     value_C = np.full(rows, -np.inf)
@@ -161,8 +186,11 @@ def best_outcomes(outcomes: Outcomes, value_O: Floats, rows: int) -> tuple[Float
     return value_C, device_C
 
 
-def fragment_descent(before: NodeStates, shape: Shape, shapes: Shapes) -> tuple[Floats, Ints]:
-    """How much the fragment of each node shrinks when the pod is placed there, in milli-GPU, and on which device."""
+Measure = Callable[[NodeStates, Shapes], Floats]
+
+
+def descent_milli(before: NodeStates, shape: Shape, shapes: Shapes, measure: Measure) -> tuple[Floats, Ints]:
+    """How much the measure shrinks on each node when the pod is placed there, per pod to come, and on which device."""
     outcomes = outcomes_of(before, shape)
-    descent_O = fragment_milli(before, shapes)[outcomes.row_O] - fragment_milli(outcomes.after, shapes)
+    descent_O = measure(before, shapes)[outcomes.row_O] - measure(outcomes.after, shapes)
     return best_outcomes(outcomes, descent_O / shapes.total_weight, len(before.cpu_milli_C))

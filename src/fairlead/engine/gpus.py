@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+
+from fairlead.engine.axes import Bools, Ints
 
 WHOLE_MILLI: Final = 1000
 ANY_MODEL: Final[frozenset[str]] = frozenset()
 NO_MODEL: Final = -1  # the node names no model: it serves only requests that do not ask for one
 REFUSED_MILLI: Final = WHOLE_MILLI + 1  # more than any device has, so that the ordinary comparison refuses
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
