@@ -6,7 +6,7 @@ connection: a request whose end was never sent is never carried out. What remain
 instructions between the look at the clock and the system call.
 
 This is why Fairlead runs on asyncio's own loop: uvloop sends from C, one loop turn later, where nothing can
-ask (decisions/0004-fencing.md).
+ask (decisions/0003-fencing.md).
 """
 
 import socket

@@ -3,7 +3,7 @@
     python -m fairlead.testing.parity DIR
 
 Every *.jsonl.gz of the directory is read; the first differences are printed in full, then `N passed, M failed`.
-The form of the vectors is told in /work/shared/oracle's README: single decisions, sequences, preemptions.
+The form of the vectors is told in tests/parity/vectors/README.md: single decisions, sequences, preemptions.
 """
 
 import gzip
