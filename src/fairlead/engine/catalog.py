@@ -40,6 +40,8 @@ Stored = (
 class Catalog:
     def __init__(self) -> None:
         self.namespaces: dict[str, dict[str, str]] = {}
+        # Each part counts its changes, and `version` counts them all.
+        self.version = 0
         self.namespaces_version = 0
         self.workloads_version = 0
         self.storage_version = 0
@@ -60,11 +62,11 @@ class Catalog:
         labels = namespace.metadata.labels
         if self.namespaces.get(namespace.metadata.name) != labels:
             self.namespaces[namespace.metadata.name] = labels
-            self.namespaces_version += 1
+            self._namespaces_changed()
 
     def drop_namespace(self, name: str) -> None:
         if self.namespaces.pop(name, None) is not None:
-            self.namespaces_version += 1
+            self._namespaces_changed()
 
     # Services and controllers: only what they select matters, so a status change costs nothing
 
@@ -83,7 +85,8 @@ class Catalog:
             selects = _selector_of(thing)
             changed = self._controllers.get(key) != selects
             self._controllers[key] = selects
-        self.workloads_version += changed
+        if changed:
+            self._workloads_changed()
 
     def drop_selecting(self, thing: Selecting) -> None:
         namespace, name = thing.metadata.namespace, thing.metadata.name
@@ -91,7 +94,8 @@ class Catalog:
             gone: object = self._services.get(namespace, {}).pop(name, None)
         else:
             gone = self._controllers.pop((type(thing).__name__, namespace, name), None)
-        self.workloads_version += gone is not None
+        if gone is not None:
+            self._workloads_changed()
 
     def services_selecting(self, namespace: str, labels: Mapping[str, str]) -> list[dict[str, str]]:
         return [
@@ -117,11 +121,11 @@ class Catalog:
 
     def set_stored(self, thing: Stored) -> None:
         self._shelf(thing)[thing.metadata.key] = thing
-        self.storage_version += 1
+        self._storage_changed()
 
     def drop_stored(self, thing: Stored) -> None:
         self._shelf(thing).pop(thing.metadata.key, None)
-        self.storage_version += 1
+        self._storage_changed()
 
     def set_budget(self, budget: PodDisruptionBudget) -> None:
         self.budgets[budget.metadata.key] = budget
@@ -139,6 +143,18 @@ class Catalog:
                 self.set_selecting(thing)
             else:
                 self.set_stored(thing)
+
+    def _namespaces_changed(self) -> None:
+        self.namespaces_version += 1
+        self.version += 1
+
+    def _workloads_changed(self) -> None:
+        self.workloads_version += 1
+        self.version += 1
+
+    def _storage_changed(self) -> None:
+        self.storage_version += 1
+        self.version += 1
 
     def _shelf(self, thing: Stored) -> dict[str, Stored]:
         shelves: dict[type, object] = {

@@ -4,8 +4,13 @@ The placement loop calls `decide` for each pod; what it decides is in the table 
 the table, the profile and the pick alone.
 """
 
+from collections.abc import Iterable
+
+import numpy as np
+
 from fairlead.engine.diagnosis import Explanation, diagnose, explain
 from fairlead.engine.evaluation import Evaluation
+from fairlead.engine.ladder import INFEASIBLE
 from fairlead.engine.pick import FirstByName, Pick
 from fairlead.engine.profile import Profile
 from fairlead.engine.request import Request
@@ -35,18 +40,29 @@ class Cycle:
             self.table.place(occupant)
         else:
             statement.place_occupant(occupant)
-        return Placed(pod.key, occupant.node, score)
+        return Placed(occupant.key, occupant.node, score)
+
+    def decide_all(self, pods: Iterable[Pod]) -> list[Outcome]:
+        """Decide pod after pod, in order."""
+        return [self.decide(pod) for pod in pods]
 
     def choose(self, evaluation: Evaluation) -> tuple[int, int] | None:
         """The row taken and its score, or None when no row is feasible."""
+        if isinstance(self.pick, FirstByName):
+            alone = evaluation.best_alone()
+            if alone is not None:
+                return None if alone[1] == INFEASIBLE else alone
         feasible_N = evaluation.feasible()
-        rows = self.table.order[feasible_N[self.table.order]]
-        if not len(rows):
+        if not feasible_N.any():
             return None
-        totals = evaluation.totals(feasible_N)[rows]
-        highest = totals.max()
-        best = rows[totals == highest]
-        return self.pick.choose([int(row) for row in best]), int(highest)
+        key_N = np.where(feasible_N, evaluation.totals(feasible_N), INFEASIBLE)
+        if isinstance(self.pick, FirstByName):
+            row = int(key_N.argmax() if self.table.is_in_order else self.table.order[key_N[self.table.order].argmax()])
+            return row, int(key_N[row])
+        highest = key_N.max()
+        best = np.flatnonzero(key_N == highest)
+        best = best[np.argsort(self.table.rank[best])]
+        return self.pick.choose(best.tolist()), int(highest)
 
     def evaluation(self, pod: Pod) -> Evaluation:
         """What is known about pods like this one, up to date."""

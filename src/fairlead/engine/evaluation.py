@@ -1,19 +1,25 @@
 """An evaluation: everything known about one class of pods under one profile, kept up to date by repair.
 
 Masks and scores over all nodes are worked out once; afterwards only rows that the table's journal names are looked at
-again. Rules that look across the cluster are asked for every decision. All nodes are always scored.
+again, and rows that only took more pods of this very class are stepped along a ladder worked out ahead of time. Rules
+that look across the cluster are asked for every decision. All nodes are always scored.
 
-    static_N   what node objects alone decide          rebuilt when nodes or the catalog change
-    row_N      what the pods on a row decide           repaired row by row
-    local_N    weighted scores that concern one row    repaired row by row
-    varying    scores relative to other nodes          normalised again when the feasible set changes
+    static_N   what node objects alone decide           rebuilt when nodes or the catalog change
+    row_N      what the pods on a row decide            repaired row by row
+    local_N    weighted scores that concern one row     repaired row by row
+    scaled_N   scores relative to the best feasible     scaled again when the best changes
+    key_P      the sum of these by rank of name,        repaired row by row; the first largest is the choice when
+               INFEASIBLE where the row is not          nothing looks across the cluster
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from fairlead.engine.axes import Bools, Ints
+from fairlead.engine.ladder import INFEASIBLE, Ladder
 from fairlead.engine.profile import Profile
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Predicate, Priority, Scope
@@ -21,66 +27,87 @@ from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 from fairlead.model.outcome import Rejection
 
-INFEASIBLE = -1
-
 
 class Evaluation:
     def __init__(self, table: NodeTable, profile: Profile, request: Request) -> None:
         self.table = table
         self.profile = profile
         self.request = request
-        self._version: tuple[int, ...] = ()
-        self._cursor = 0
         self.rejection: Rejection | None = None
+        self.narrowed: frozenset[str] | None = None
+        self._nodes_version = self._catalog_version = -1
+        self._cursor = 0
+        self._ladder: Ladder | None = None
+        # Rows stepped along the ladder since row_N and local_N were last written.
+        self._behind: set[int] = set()
 
     # Keeping up
 
     def refresh(self) -> None:
+        """Take in what changed in the table since last time."""
         table = self.table
-        catalog = table.catalog
-        version = (
-            table.version,
-            catalog.namespaces_version,
-            catalog.workloads_version,
-            catalog.storage_version,
-        )
-        if version != self._version or self._cursor < table.journal_start:
-            self._version = version
+        journal, position = table.journal, self._cursor - table.journal_start
+        if table.version != self._nodes_version or table.catalog.version != self._catalog_version or position < 0:
+            self._nodes_version, self._catalog_version = table.version, table.catalog.version
             self._rebuild()
-        elif self._cursor < table.journal_end:
-            changed = table.journal[self._cursor - table.journal_start :]
-            self._cursor = table.journal_end
-            rows = sorted({row for row, _ in changed})
-            self._repair(np.array(rows, dtype=np.int64))
+            return
+        count = len(journal) - position
+        if not count:
+            return
+        self._cursor += count
+        own, ladder = self.request.number, self._ladder
+        if count == 1 and ladder is not None and journal[-1][1] == own:
+            row = journal[-1][0]
+            self._behind.add(row)
+            self._set_key(row, ladder.step(row))
+            return
+        changed = journal[position:]
+        if ladder is not None and all(number == own for _, number in changed):
+            for row, local in ladder.steps(Counter(row for row, _ in changed)).items():
+                self._behind.add(row)
+                self._set_key(row, local)
+        else:
+            rows = {row for row, _ in changed}
+            if ladder is not None:
+                ladder.forget(rows)
+            self._behind |= rows
+            self._settle()
 
     def _rebuild(self) -> None:
         table, request = self.table, self.request
         self._cursor = table.journal_end
+        self._behind.clear()
         active = [rule for rule in self.profile.predicates if rule.applies(table, request)]
         self.rejection = next((why for rule in active if (why := rule.rejects(table, request)) is not None), None)
         self.narrowed = _narrowed(active, request)
         self._row_predicates = [rule for rule in active if rule.scope is Scope.ROW]
-        self._cluster_predicates = [rule for rule in self.profile.predicates if rule.scope is Scope.CLUSTER]
-
-        scoring = [(rule, weight) for rule, weight in self.profile.priorities]
-        here = [(rule, weight) for rule, weight in scoring if rule.scope is not Scope.CLUSTER]
-        here = [(rule, weight) for rule, weight in here if rule.applies(table, request)]
-        self._row_priorities = [(rule, weight) for rule, weight in here if rule.scope is Scope.ROW]
-        self._node_priorities = [(rule, weight) for rule, weight in here if rule.scope is Scope.NODE]
-        self._cluster_priorities = [(rule, weight) for rule, weight in scoring if rule.scope is Scope.CLUSTER]
+        # Rules whose interest can wake without a rebuild stay on the list; the others are here only if they apply.
+        self._cluster_predicates = [
+            rule for rule in self.profile.predicates if rule.scope is Scope.CLUSTER and (rule in active or rule.wakes)
+        ]
+        scoring = [(rule, weight) for rule, weight in self.profile.priorities if rule.applies(table, request)]
+        self._row_priorities = [(rule, weight) for rule, weight in scoring if rule.scope is Scope.ROW]
+        self._cluster_priorities = [
+            (rule, weight)
+            for rule, weight in self.profile.priorities
+            if rule.scope is Scope.CLUSTER and ((rule, weight) in scoring or rule.wakes)
+        ]
 
         view = table.view()
         static_N = view.take(table.valid_N).copy()
+        if self.rejection is not None:
+            static_N.fill(False)
         for rule in active:
-            if rule.scope is Scope.NODE and rule.rejects(table, request) is None:
+            if self.rejection is None and rule.scope is Scope.NODE:
                 static_N &= rule.mask(view, request)
         if self.narrowed is not None:
             static_N &= view.among({table.row_of[name] for name in self.narrowed if name in table.row_of})
         self.static_N = static_N
-        self.row_N: Bools = np.ones(view.size, dtype=np.bool_)
+        self.row_N: Bools = np.zeros(view.size, dtype=np.bool_)
+        self.local_N: Ints = np.zeros(view.size, dtype=np.int64)
         self._node_part_N: Ints = np.zeros(view.size, dtype=np.int64)
         self._varying: list[tuple[Priority, int, Ints]] = []
-        for priority, weight in self._node_priorities:
+        for priority, weight in ((rule, weight) for rule, weight in scoring if rule.scope is Scope.NODE):
             raw_N = priority.raw(view, request, static_N)
             if not priority.normalises:
                 self._node_part_N += weight * raw_N
@@ -89,48 +116,125 @@ class Evaluation:
                 self._node_part_N += weight * priority.normalise(raw_N, static_N, view, request)
             else:
                 self._varying.append((priority, weight, raw_N))
-        self.local_N: Ints = np.zeros(view.size, dtype=np.int64)
-        self._write(view, slice(None))
+        self._largest: tuple[int, ...] = ()
+        self.scaled_N: Ints = np.zeros(view.size, dtype=np.int64)
+        self.key_P: npt.NDArray[np.int32] = np.zeros(len(table.order), dtype=np.int32)
 
-    def _repair(self, rows: Ints) -> None:
-        self._write(self.table.view(rows), rows)
+        order = table.order
+        self._rank_N = table.rank
+        self.row_N[:], self.local_N[:] = self._row_state(view)
+        self.local_N += self._node_part_N
+        self._rescale(self.static_N & self.row_N)
+        self.key_P[:] = np.where(self.static_N & self.row_N, self.local_N + self.scaled_N, INFEASIBLE)[order]
+        self._ladder = Ladder(table, request, self._row_state) if self._can_climb() else None
 
-    def _write(self, view: View, rows: "Ints | slice") -> None:
-        """Work out the given rows again."""
-        row_V, local_V = self._row_state(view)
+    def _can_climb(self) -> bool:
+        """Whether one more pod of the class changes its row in one known way and no other row at all."""
+        return self.request.is_plain and self.rejection is None
+
+    def _settle(self) -> None:
+        """Write the rows that lag behind."""
+        if not self._behind:
+            return
+        rows = np.fromiter(self._behind, dtype=np.int64, count=len(self._behind))
+        self._behind.clear()
+        row_V, local_V = self._row_state(self.table.view(rows))
         self.row_N[rows] = row_V
-        self.local_N[rows] = local_V + self._node_part_N[rows]
+        local_V += self._node_part_N[rows]
+        self.local_N[rows] = local_V
+        feasible_V = self.static_N[rows] & row_V
+        ranks = self._rank_N[rows]
+        if self._varying:
+            if not np.array_equal(feasible_V, self.key_P[ranks] != INFEASIBLE):
+                self._rescale(self.static_N & self.row_N)
+            local_V = local_V + self.scaled_N[rows]
+        self.key_P[ranks] = np.where(feasible_V, local_V, INFEASIBLE)
+
+    def _set_key(self, row: int, local: int) -> None:
+        """Write one row's key from the ladder's word on it."""
+        rank = self._rank_N[row]
+        if not self.static_N[row]:
+            return
+        if local == INFEASIBLE:
+            if self._varying:
+                # The best may have left the feasible set.
+                self._settle()
+            else:
+                self.key_P[rank] = INFEASIBLE
+        else:
+            self.key_P[rank] = local + self._node_part_N[row] + self.scaled_N[row]
 
     def _row_state(self, view: View) -> tuple[Bools, Ints]:
         """What the pods on each row of a view decide: whether it fits, and its part of the score."""
-        passed_V = np.ones(view.size, dtype=np.bool_)
-        for rule in self._row_predicates:
-            passed_V &= rule.mask(view, self.request)
+        request = self.request
+        masks = [rule.mask(view, request) for rule in self._row_predicates]
+        passed_V = masks[0] if masks else np.ones(view.size, dtype=np.bool_)
+        for mask_V in masks[1:]:
+            passed_V &= mask_V
         score_V = np.zeros(view.size, dtype=np.int64)
         for priority, weight in self._row_priorities:
-            score_V += weight * priority.raw(view, self.request, passed_V)
+            part_V = priority.raw(view, request, passed_V)
+            score_V += part_V if weight == 1 else weight * part_V
         return passed_V, score_V
+
+    def _rescale(self, feasible_N: Bools) -> None:
+        """Scale the relative scores to the best of these rows, and with them all keys, if the best has changed."""
+        largest = tuple(_largest(raw_N, feasible_N) for _, _, raw_N in self._varying)
+        if largest == self._largest:
+            return
+        self._largest = largest
+        self.scaled_N = self._scaled(feasible_N)
+        order = self.table.order
+        self.key_P[:] = np.where(self.static_N & self.row_N, self.local_N + self.scaled_N, INFEASIBLE)[order]
+
+    def _scaled(self, feasible_N: Bools) -> Ints:
+        view = self.table.view()
+        scaled_N = np.zeros(view.size, dtype=np.int64)
+        for priority, weight, raw_N in self._varying:
+            scaled_N += weight * priority.normalise(raw_N, feasible_N, view, self.request)
+        return scaled_N
 
     # Answers
 
+    def best_alone(self) -> tuple[int, int] | None:
+        """The first best row by name and its score (INFEASIBLE if none), while nothing looks across the cluster.
+
+        None when something does, and `feasible` and `totals` must be asked.
+        """
+        table, request = self.table, self.request
+        for rule in self._cluster_predicates:
+            if rule.applies(table, request):
+                return None
+        for priority, _ in self._cluster_priorities:
+            if priority.applies(table, request):
+                return None
+        key_P = self.key_P
+        if not len(key_P):
+            return INFEASIBLE, INFEASIBLE
+        rank = int(key_P.argmax())
+        return int(table.order[rank]), int(key_P[rank])
+
     def feasible(self) -> Bools:
         """Rows that pass every rule."""
+        self._settle()
         feasible_N = self.static_N & self.row_N
-        if self.rejection is not None:
-            feasible_N.fill(False)
-            return feasible_N
-        view = self.table.view()
-        for rule in self._cluster_predicates:
-            if rule.applies(self.table, self.request):
-                feasible_N &= rule.mask(view, self.request)
+        if self.rejection is None:
+            view = self.table.view()
+            for rule in self._cluster_predicates:
+                if rule.applies(self.table, self.request):
+                    feasible_N &= rule.mask(view, self.request)
         return feasible_N
 
     def totals(self, feasible_N: Bools) -> Ints:
         """The weighted score of every row; meaningful for feasible ones."""
-        total_N = self.local_N.copy()
+        self._settle()
         view = self.table.view()
-        for priority, weight, raw_N in self._varying:
-            total_N += weight * priority.normalise(raw_N, feasible_N, view, self.request)
+        if self._varying:
+            largest = tuple(_largest(raw_N, feasible_N) for _, _, raw_N in self._varying)
+            scaled_N = self.scaled_N if largest == self._largest else self._scaled(feasible_N)
+            total_N = self.local_N + scaled_N
+        else:
+            total_N = self.local_N.copy()
         for priority, weight in self._cluster_priorities:
             if priority.applies(self.table, self.request):
                 raw_N = priority.raw(view, self.request, feasible_N)
@@ -150,3 +254,7 @@ def _narrowed(predicates: Sequence[Predicate], request: Request) -> frozenset[st
 def _is_constant(raw_N: Ints, among_N: Bools) -> bool:
     values = raw_N[among_N]
     return not len(values) or bool((values == values[0]).all())
+
+
+def _largest(raw_N: Ints, among_N: Bools) -> int:
+    return int(np.where(among_N, raw_N, 0).max(initial=0))

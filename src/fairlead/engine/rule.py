@@ -42,6 +42,8 @@ class Predicate:
     name: ClassVar[str]
     scope: ClassVar[Scope] = Scope.NODE
     cures: ClassVar[frozenset[Delta]] = frozenset({Delta.NODE_ADDED})
+    # True when `applies` may turn from one placement to the next; else it changes only with nodes and the catalog.
+    wakes: ClassVar[bool] = False
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
         """False when the rule has nothing to say about pods of this class."""
@@ -72,6 +74,8 @@ class Priority:
     scope: ClassVar[Scope] = Scope.NODE
     # True when a row's final score depends on other feasible rows.
     normalises: ClassVar[bool] = False
+    # As for predicates.
+    wakes: ClassVar[bool] = False
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
         """False when the rule adds nothing to any node for pods of this class (Kubernetes calls that Skip)."""

@@ -107,6 +107,7 @@ class NodeTable:
         self.images: dict[str, Image] = {}
         self._order: Ints | None = None
         self._rank: Ints | None = None
+        self._in_order: bool | None = None
 
         self.requests: dict[bytes, Request] = {}
         self.occupants: dict[str, Occupant] = {}
@@ -159,6 +160,13 @@ class NodeTable:
             self._rank[self.order] = np.arange(len(self.order))
         return self._rank
 
+    @property
+    def is_in_order(self) -> bool:
+        """Whether rows happen to follow the nodes' names, so that the first of several rows is the first by name."""
+        if self._in_order is None:
+            self._in_order = len(self.order) == self.size and bool((self.order == np.arange(self.size)).all())
+        return self._in_order
+
     def label(self, key: str) -> LabelColumn:
         """The column of a label key, made when first asked for."""
         column = self.labels.get(key)
@@ -191,7 +199,7 @@ class NodeTable:
         self.nodes[row] = node
         self.valid_N[row] = True
         self._write(row, node)
-        self._order = self._rank = None
+        self._order = self._rank = self._in_order = None
         for occupant in self.waiting.pop(node.name, {}).values():
             self.place(occupant)
         return row
@@ -229,7 +237,7 @@ class NodeTable:
             column.set(row, None)
         self._free.append(row)
         self._free.sort()
-        self._order = self._rank = None
+        self._order = self._rank = self._in_order = None
         self._changed(row)
 
     def _write(self, row: int, node: Node) -> None:
@@ -496,8 +504,12 @@ class NodeTable:
 
 
 def occupant_of(pod: Pod, request: Request, node: str) -> Occupant:
-    occupant = Occupant(pod.uid, pod.key, request, node, pod.status.start_time or "", pod.is_terminating)
-    occupant.preempted = _is_preempted(pod)
+    meta = pod.metadata
+    key = meta.key
+    occupant = Occupant(meta.uid or key, key, request, node, pod.status.start_time or "", False)
+    if meta.deletion_timestamp is not None:
+        occupant.terminating = True
+        occupant.preempted = _is_preempted(pod)
     return occupant
 
 

@@ -28,6 +28,7 @@ class InterPodAffinity(Predicate):
     anti_reason = "node(s) didn't match pod anti-affinity rules"
     existing_reason = "node(s) didn't satisfy existing pods anti-affinity rules"
     scope = Scope.CLUSTER
+    wakes = True
     cures = frozenset(
         {
             Delta.NODE_ADDED,

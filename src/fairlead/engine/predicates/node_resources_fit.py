@@ -53,10 +53,14 @@ class NodeResourcesFit(Predicate):
         return failed
 
     def mask(self, view: View, request: Request) -> Bools:
-        passed_V: Bools = view.used_RV[axes.PODS] < view.alloc_RV[axes.PODS]
-        for name, amount in self.checked(request):
-            row = view.table.axis.row(name)
-            passed_V &= view.alloc_RV[row] - view.used_RV[row] >= amount
+        known = request.memo.get((self, "rows"))
+        if known is None:
+            checked = self.checked(request)
+            rows = [axes.PODS, *(view.table.axis.row(name) for name, _ in checked)]
+            amounts = np.array([1, *(amount for _, amount in checked)], dtype=np.int64)[:, None]
+            known = request.memo[self, "rows"] = rows, amounts
+        rows, amounts_Q = known
+        passed_V: Bools = np.logical_and.reduce(view.alloc_RV[rows] - view.used_RV[rows] >= amounts_Q, axis=0)
         return passed_V
 
     def slack(self, view: View, request: Request) -> list[tuple[str, int, axes.Ints]]:

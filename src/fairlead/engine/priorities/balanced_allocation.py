@@ -29,61 +29,61 @@ class NodeResourcesBalancedAllocation(Priority):
         """A pod that asks for none of the resources would only pile up on one node."""
         return any(request.needs.get(name, 0) for name in self._names)
 
+    def _wanted(self, table: "NodeTable", request: Request) -> tuple[list[int], Ints]:
+        """Where the resources that count are (Q), and how much the pod adds, without and with it."""
+        known: tuple[list[int], Ints] | None = request.memo.get(self)
+        if known is None:
+            names = [
+                name for name in self._names if is_counted(name) and (request.needs.get(name, 0) or not is_scalar(name))
+            ]
+            added = [request.needs.get(name, 0) for name in names]
+            without_and_with = np.array([[0] * len(names), added], dtype=np.int64)[:, :, None]
+            known = request.memo[self] = ([table.axis.row(name) for name in names], without_and_with)
+        return known
+
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        counted = [
-            (view.table.axis.row(name), request.needs.get(name, 0))
-            for name in self._names
-            if is_counted(name) and (request.needs.get(name, 0) or not is_scalar(name))
-        ]
-        with_V = balance([view.used_RV[row] + added for row, added in counted], [view.alloc_RV[r] for r, _ in counted])
-        without_V = balance([view.used_RV[row] for row, _ in counted], [view.alloc_RV[row] for row, _ in counted])
+        rows, added = self._wanted(view.table, request)
+        alloc_QV = view.alloc_RV[rows]
+        without_V, with_V = balance(view.used_RV[rows] + added, alloc_QV)
         change_V = 50 + with_V - without_V
-        # Towards zero, as Go divides; the change may be negative with more than two resources.
-        return 50 + np.where(change_V >= 0, change_V // 2, -(-change_V // 2))
+        if len(rows) > 2:
+            # Towards zero, as Go divides; the change may be negative with more than two resources.
+            change_V += change_V < 0
+        score_V: Ints = 50 + (change_V >> 1)
+        return score_V
 
 
-def balance(used: list[Ints], alloc: list[Ints]) -> Ints:
+def balance(used_BQV: Ints, alloc_QV: Ints) -> Ints:
     """100 when all fractions are equal, less by their standard deviation. Resources a node lacks do not count."""
-    if len(used) == 2:
-        both_V = (alloc[0] > 0) & (alloc[1] > 0)
-        deviation_V = np.abs((_fraction(used[0], alloc[0]) - _fraction(used[1], alloc[1])) / 2)
-        return ((1 - np.where(both_V, deviation_V, 0.0)) * 100).astype(np.int64)
-    size = len(used[0]) if used else 0
-    count_V = np.zeros(size, dtype=np.int64)
-    total_V = np.zeros(size, dtype=np.float64)
-    fractions: list[tuple[Bools, Floats]] = []
-    for used_V, alloc_V in zip(used, alloc, strict=True):
-        has_V = alloc_V > 0
-        fraction_V = np.where(has_V, _fraction(used_V, alloc_V), 0.0)
-        fractions.append((has_V, fraction_V))
-        count_V += has_V
-        total_V += fraction_V
+    has_QV = alloc_QV > 0
+    fraction_BQV = np.minimum(used_BQV / np.maximum(alloc_QV, 1), 1.0)
+    if len(alloc_QV) == 2:
+        deviation_BV = np.abs((fraction_BQV[:, 0] - fraction_BQV[:, 1]) / 2)
+        deviation_BV *= has_QV[0] & has_QV[1]
+        return ((1 - deviation_BV) * 100).astype(np.int64)
+    fraction_BQV *= has_QV
+    count_V = has_QV.sum(axis=0)
     some_V = np.maximum(count_V, 1)
-    mean_V = total_V / some_V
-    squares_V = np.zeros(size, dtype=np.float64)
-    for has_V, fraction_V in fractions:
-        squares_V += np.where(has_V, (fraction_V - mean_V) * (fraction_V - mean_V), 0.0)
-    deviation_V = np.sqrt(squares_V / some_V)
-    if len(used) > 2:
+    # Summed one after another, since the order of additions decides the last bit.
+    total_BV = np.zeros(fraction_BQV[:, 0].shape) if len(alloc_QV) else np.zeros((2, alloc_QV.shape[1]))
+    for q in range(len(alloc_QV)):
+        total_BV += fraction_BQV[:, q]
+    mean_BV = total_BV / some_V
+    squares_BV = np.zeros(total_BV.shape)
+    for q in range(len(alloc_QV)):
+        off_BV = fraction_BQV[:, q] - mean_BV
+        squares_BV += off_BV * off_BV * has_QV[q]
+    deviation_BV = np.sqrt(squares_BV / some_V)
+    if len(alloc_QV) > 2:
         # Exactly two on this node: Kubernetes takes the short way, which rounds differently.
-        spread_V = _spread_of_two(fractions)
-        deviation_V = np.where(count_V == 2, spread_V, deviation_V)
-    return ((1 - np.where(count_V < 2, 0.0, deviation_V)) * 100).astype(np.int64)
+        deviation_BV = np.where(count_V == 2, _spread_of_two(fraction_BQV, has_QV), deviation_BV)
+    return ((1 - np.where(count_V < 2, 0.0, deviation_BV)) * 100).astype(np.int64)
 
 
-def _spread_of_two(fractions: list[tuple[Bools, Floats]]) -> Floats:
-    """Half the gap between the first and the second fraction that a row has."""
-    first_V = np.full(len(fractions[0][1]), np.nan)
-    second_V = first_V.copy()
-    for has_V, fraction_V in fractions:
-        is_first_V = has_V & np.isnan(first_V)
-        is_second_V = has_V & ~is_first_V & np.isnan(second_V)
-        first_V[is_first_V] = fraction_V[is_first_V]
-        second_V[is_second_V] = fraction_V[is_second_V]
-    gap_V: Floats = np.nan_to_num(first_V) - np.nan_to_num(second_V)
-    return np.abs(gap_V / 2)
-
-
-def _fraction(used_V: Ints, alloc_V: Ints) -> Floats:
-    fraction_V: Floats = np.minimum(used_V / np.maximum(alloc_V, 1), 1.0)
-    return fraction_V
+def _spread_of_two(fraction_BQV: Floats, has_QV: Bools) -> Floats:
+    """Half the gap between the first and the last fraction that a row has."""
+    first_V = has_QV.argmax(axis=0)
+    last_V = len(has_QV) - 1 - has_QV[::-1].argmax(axis=0)
+    columns_V = np.arange(has_QV.shape[1])
+    gap_BV: Floats = fraction_BQV[:, first_V, columns_V] - fraction_BQV[:, last_V, columns_V]
+    return np.abs(gap_BV / 2)

@@ -30,6 +30,7 @@ class AffinityArgs(msgspec.Struct, frozen=True):
 class InterPodAffinity(Priority):
     name = "InterPodAffinity"
     scope = Scope.CLUSTER
+    wakes = True
     normalises = True
 
     def __init__(self, args: AffinityArgs = AffinityArgs()) -> None:  # noqa: B008 - frozen

@@ -5,7 +5,7 @@ requested; a scalar the pod does not ask for, or a resource the node lacks, is l
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -15,7 +15,10 @@ from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
 from fairlead.engine.view import View
-from fairlead.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, amount, is_scalar, scoring_requests
+from fairlead.model.resources import CPU, MEMORY, amount, is_counted, is_scalar, scoring_requests
+
+if TYPE_CHECKING:
+    from fairlead.engine.table import NodeTable
 
 LEAST_ALLOCATED: Final = "LeastAllocated"
 MOST_ALLOCATED: Final = "MostAllocated"
@@ -23,6 +26,7 @@ REQUESTED_TO_CAPACITY_RATIO: Final = "RequestedToCapacityRatio"
 
 Weights = tuple[tuple[str, int], ...]
 CPU_AND_MEMORY: Final[Weights] = ((CPU, 1), (MEMORY, 1))
+_ASSUMED_ROWS: Final = {CPU: axes.ASSUMED_CPU, MEMORY: axes.ASSUMED_MEMORY}
 
 
 class Strategy(msgspec.Struct, frozen=True):
@@ -30,6 +34,15 @@ class Strategy(msgspec.Struct, frozen=True):
     resources: Weights = CPU_AND_MEMORY
     # Points of a broken line: utilisation 0..100 to score 0..100.
     shape: tuple[tuple[int, int], ...] = ()
+
+
+class Wanted(msgspec.Struct):
+    """Per resource that counts (Q): its weight, what the pod adds, and where used and allocatable amounts are."""
+
+    weights: Ints
+    added: Ints
+    used_rows: list[int]
+    alloc_rows: list[int]
 
 
 class NodeResourcesFit(Priority):
@@ -42,57 +55,56 @@ class NodeResourcesFit(Priority):
         # Kubernetes' scorer does not see requests made for the whole pod.
         self._whole_pod_unseen = whole_pod_unseen
 
-    def _wanted(self, request: Request) -> list[tuple[int, int, int, int]]:
-        """Per resource: its weight, what the pod adds, and the rows of what is used and allocatable."""
-        known: list[tuple[int, int, int, int]] | None = request.memo.get(self)
+    def _wanted(self, table: "NodeTable", request: Request) -> Wanted:
+        known: Wanted | None = request.memo.get(self)
         if known is None:
             needs = scoring_requests(request.pod, pod_level=not self._whole_pod_unseen)
-            known = []
+            weights, added, used, alloc = [], [], [], []
             for name, weight in self._strategy.resources:
-                added = amount(name, needs.get(name, 0))
-                if is_scalar(name) and not added:
+                more = amount(name, needs.get(name, 0))
+                if not is_counted(name) or (is_scalar(name) and not more):
                     continue
-                if name == CPU:
-                    known.append((weight, added, axes.ASSUMED_CPU, axes.CPU))
-                elif name == MEMORY:
-                    known.append((weight, added, axes.ASSUMED_MEMORY, axes.MEMORY))
-                elif name == EPHEMERAL_STORAGE:
-                    known.append((weight, added, axes.EPHEMERAL, axes.EPHEMERAL))
-                elif is_scalar(name):
-                    # Negative: the axis is the table's, so the row is looked up when there is one.
-                    known.append((weight, added, -1, self._strategy.resources.index((name, weight))))
-            request.memo[self] = known
+                row = table.axis.row(name)
+                weights.append(weight)
+                added.append(more)
+                used.append(_ASSUMED_ROWS.get(name, row))
+                alloc.append(row)
+            known = request.memo[self] = Wanted(
+                weights=np.array(weights, dtype=np.int64)[:, None],
+                added=np.array(added, dtype=np.int64)[:, None],
+                used_rows=used,
+                alloc_rows=alloc,
+            )
         return known
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        sum_V = np.zeros(view.size, dtype=np.int64)
-        weight_V = np.zeros(view.size, dtype=np.int64)
-        for weight, added, used_row, alloc_row in self._wanted(request):
-            if used_row < 0:
-                used_row = alloc_row = view.table.axis.row(self._strategy.resources[alloc_row][0])
-            alloc_V = view.alloc_RV[alloc_row]
-            score_V = self._score(view.used_RV[used_row] + added, alloc_V)
-            counts_V = alloc_V > 0
-            if self._line is not None:
-                # A resource that scores nothing is left out, not averaged in.
-                counts_V &= score_V > 0
-            sum_V += np.where(counts_V, score_V * weight, 0)
-            weight_V += np.where(counts_V, weight, 0)
-        some_V = np.maximum(weight_V, 1)
+        wanted = self._wanted(view.table, request)
+        alloc_QV = view.alloc_RV[wanted.alloc_rows]
+        score_QV = self._score(view.used_RV[wanted.used_rows] + wanted.added, alloc_QV)
+        counts_QV = alloc_QV > 0
+        if self._line is not None:
+            # A resource that scores nothing is left out, not averaged in.
+            counts_QV &= score_QV > 0
+        weight_QV = counts_QV * wanted.weights
+        sum_V: Ints = (score_QV * weight_QV).sum(axis=0)
+        weight_V = np.maximum(weight_QV.sum(axis=0), 1)
         if self._line is None:
-            return sum_V // some_V
-        mean_V = sum_V / some_V
+            score_V: Ints = sum_V // weight_V
+            return score_V
+        mean_V = sum_V / weight_V
         whole_V = np.floor(mean_V)
-        return (whole_V + (mean_V - whole_V >= 0.5)).astype(np.int64)
+        rounded_V: Ints = (whole_V + (mean_V - whole_V >= 0.5)).astype(np.int64)
+        return rounded_V
 
-    def _score(self, used_V: Ints, alloc_V: Ints) -> Ints:
-        safe_V = np.maximum(alloc_V, 1)
+    def _score(self, used_QV: Ints, alloc_QV: Ints) -> Ints:
+        safe_QV = np.maximum(alloc_QV, 1)
         if self._strategy.type == LEAST_ALLOCATED:
-            return np.where(used_V > alloc_V, 0, (alloc_V - used_V) * 100 // safe_V)
-        if self._strategy.type == MOST_ALLOCATED:
-            return np.minimum(used_V, alloc_V) * 100 // safe_V
-        assert self._line is not None
-        return self._line[np.where(used_V > alloc_V, 100, np.minimum(used_V, alloc_V) * 100 // safe_V)]
+            free_QV: Ints = np.maximum(alloc_QV - used_QV, 0) * 100 // safe_QV
+            return free_QV
+        full_QV: Ints = np.minimum(used_QV, alloc_QV) * 100 // safe_QV
+        if self._line is None:
+            return full_QV
+        return self._line[np.where(used_QV > alloc_QV, 100, full_QV)]
 
 
 def broken_line(shape: Sequence[tuple[int, int]]) -> Ints:

@@ -1,0 +1,257 @@
+"""How fast the engine decides, on declared workloads: `python -m bench.engine --nodes 5000 --workload all`.
+
+Timed from pod structs to placed outcomes, all nodes scored for every pod. Each run is checked: deciding pod by pod with
+nothing remembered in between must end in the same table. Human text first, one line of JSON last.
+"""
+
+import argparse
+import gc
+import json
+import random
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fairlead.engine.catalog import Catalog
+from fairlead.engine.cycle import Cycle
+from fairlead.engine.profile import kube_profile
+from fairlead.engine.table import NodeTable
+from fairlead.model.node import Node
+from fairlead.model.outcome import Placed
+from fairlead.model.pod import Pod
+from fairlead.model.workloads import Namespace, Service
+
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+SIZES = ((8, 32), (16, 64), (32, 128), (64, 256))
+Spec = dict[str, Any]
+
+
+def make_nodes(count: int) -> list[Node]:
+    """Four sizes, ten zones, a fifth with fast disks, a tenth with GPUs, some tainted softly or hard."""
+    nodes = []
+    for i in range(count):
+        cpu, memory = SIZES[i % len(SIZES)]
+        labels = {HOSTNAME: f"node-{i:05}", ZONE: f"zone-{i % 10}", "pool": f"pool-{i % 7}"}
+        if i % 5 == 0:
+            labels["disk"] = "nvme"
+        allocatable = {"cpu": str(cpu), "memory": f"{memory}Gi", "pods": "110", "ephemeral-storage": "200Gi"}
+        taints = []
+        if i % 11 == 3:
+            allocatable["nvidia.com/gpu"] = "8"
+            taints.append({"key": "gpu", "value": "true", "effect": "NoSchedule"})
+        if i % 50 == 7:
+            taints.append({"key": "slow", "effect": "PreferNoSchedule"})
+        document = {
+            "metadata": {"name": f"node-{i:05}", "labels": labels},
+            "spec": {"taints": taints},
+            "status": {"allocatable": allocatable},
+        }
+        nodes.append(msgspec.convert(document, Node))
+    return nodes
+
+
+def container(cpu: str, memory: str, **more: Any) -> Spec:
+    return {
+        "name": "main",
+        "image": "registry/app:1",
+        "resources": {"requests": {"cpu": cpu, "memory": memory}},
+        **more,
+    }
+
+
+def plain(cpu: str, memory: str, **spec: Any) -> Spec:
+    return {"containers": [container(cpu, memory)], **spec}
+
+
+def selector(app: str) -> Spec:
+    return {"matchLabels": {"app": app}}
+
+
+def near(kind: str, how: str, app: str, key: str) -> Spec:
+    term: Spec = {"topologyKey": key, "labelSelector": selector(app)}
+    if how == "preferred":
+        term = {"weight": 50, "podAffinityTerm": term}
+    return {"affinity": {kind: {f"{how}DuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def spread(app: str, key: str, skew: int, action: str) -> Spec:
+    return {
+        "topologySpreadConstraints": [
+            {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": action, "labelSelector": selector(app)}
+        ]
+    }
+
+
+def mixed_shapes() -> dict[str, Spec]:
+    """Twenty shapes: plain ones of several sizes, and one of everything that makes scheduling hard."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    nvme = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme"]}]}
+    gpu = {"name": "main", "image": "registry/train:1", "resources": {"requests": {"cpu": "4", "nvidia.com/gpu": "1"}}}
+    tolerates = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
+    return {
+        "tiny": plain("50m", "64Mi"),
+        "small": plain("100m", "200Mi"),
+        "medium": plain("500m", "1Gi"),
+        "large": plain("2", "4Gi"),
+        "memory": plain("100m", "8Gi"),
+        "compute": plain("3", "512Mi"),
+        "best-effort": {"containers": [{"name": "main", "image": "registry/app:1"}]},
+        "init": {
+            "containers": [container("200m", "256Mi")],
+            "initContainers": [{**container("1", "1Gi"), "name": "init"}],
+        },
+        "selector": plain("250m", "512Mi", nodeSelector={"pool": "pool-3"}),
+        "affinity": plain("250m", "512Mi", affinity={"nodeAffinity": {required: {"nodeSelectorTerms": [nvme]}}}),
+        "prefers": plain(
+            "250m",
+            "512Mi",
+            affinity={
+                "nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "preference": nvme}]
+                }
+            },
+        ),
+        "gpu": {"containers": [gpu], **tolerates},
+        "tolerant": plain("100m", "128Mi", **tolerates),
+        "port": {"containers": [container("100m", "128Mi", ports=[{"containerPort": 80, "hostPort": 8080}])]},
+        "zone-hard": plain("200m", "256Mi", **spread("zone-hard", ZONE, 5, "DoNotSchedule")),
+        "host-soft": plain("200m", "256Mi", **spread("host-soft", HOSTNAME, 1, "ScheduleAnyway")),
+        "served": plain("200m", "256Mi"),
+        "anti": plain("200m", "256Mi", **near("podAntiAffinity", "required", "anti", HOSTNAME)),
+        "near": plain("200m", "256Mi", **near("podAffinity", "required", "near", ZONE)),
+        "likes": plain("200m", "256Mi", **near("podAffinity", "preferred", "small", ZONE)),
+    }
+
+
+def make_pods(shapes: dict[str, Spec], count: int, seed: int | None = 7) -> list[Pod]:
+    """Pods of the shapes in a shuffled order, each a struct of its own as if it had come from the API."""
+    names = [list(shapes)[i % len(shapes)] for i in range(count)]
+    if seed is not None:
+        random.Random(seed).shuffle(names)
+    encoded = {name: json.dumps(spec) for name, spec in shapes.items()}
+    decode = msgspec.json.Decoder(Pod).decode
+    return [
+        decode(
+            f'{{"metadata":{{"name":"{name}-{i}","namespace":"default","uid":"{name}-{i}",'
+            f'"labels":{{"app":"{name}"}}}},"spec":{encoded[name]}}}'
+        )
+        for i, name in enumerate(names)
+    ]
+
+
+def make_table(nodes: Sequence[Node]) -> NodeTable:
+    catalog = Catalog()
+    catalog.set_namespace(msgspec.convert({"metadata": {"name": "default"}}, Namespace))
+    catalog.set_selecting(
+        msgspec.convert(
+            {"metadata": {"name": "served", "namespace": "default"}, "spec": {"selector": {"app": "served"}}}, Service
+        )
+    )
+    table = NodeTable(catalog)
+    for node in nodes:
+        table.add_node(node)
+    return table
+
+
+def check(nodes: Sequence[Node], pods: Sequence[Pod], count: int) -> int:
+    """Decide the first pods once with everything remembered and once with nothing; the tables must be equal."""
+    pods = pods[:count]
+    fast = make_table(nodes)
+    outcomes = Cycle(fast, kube_profile()).decide_all(pods)
+    slow = make_table(nodes)
+    profile = kube_profile()
+    for pod, outcome in zip(pods, outcomes, strict=True):
+        alone = Cycle(slow, profile).decide(pod)
+        assert type(alone) is type(outcome), (pod.key, alone, outcome)
+        if isinstance(alone, Placed):
+            assert alone == outcome, (pod.key, alone, outcome)
+    assert np.array_equal(fast.used_RN, slow.used_RN)
+    assert fast.occupants.keys() == slow.occupants.keys()
+    return count
+
+
+def time_workload(name: str, nodes: Sequence[Node], pods: Sequence[Pod], checked: int) -> dict[str, Any]:
+    table = make_table(nodes)
+    cycle = Cycle(table, kube_profile())
+    gc.collect()
+    started = time.perf_counter()
+    outcomes = cycle.decide_all(pods)
+    took = time.perf_counter() - started
+    placed = sum(isinstance(outcome, Placed) for outcome in outcomes)
+    rate = len(pods) / took
+    count = check(nodes, pods, min(checked, len(pods)))
+    print(
+        f"{name}: {len(nodes)} nodes, {len(pods)} pods: {rate:,.0f} pods/s ({1e6 * took / len(pods):.1f} us per pod), "
+        f"{placed} placed; the first {count} equal to deciding one by one"
+    )
+    return {
+        "pods_per_s": round(rate),
+        "us_per_pod": round(1e6 * took / len(pods), 1),
+        "placed": placed,
+        "checked": count,
+    }
+
+
+def run_mixed(nodes: Sequence[Node], count: int | None, checked: int) -> dict[str, Any]:
+    return time_workload("mixed", nodes, make_pods(mixed_shapes(), count or 20_000), checked)
+
+
+def run_homogeneous(nodes: Sequence[Node], count: int | None, checked: int) -> dict[str, Any]:
+    return time_workload("homogeneous", nodes, make_pods({"small": plain("100m", "200Mi")}, count or 50_000), checked)
+
+
+def run_spread(nodes: Sequence[Node], count: int | None, checked: int) -> dict[str, Any]:
+    shapes = {"web": plain("100m", "200Mi", **spread("web", ZONE, 1, "DoNotSchedule"))}
+    return time_workload("spread", nodes, make_pods(shapes, count or 10_000), checked)
+
+
+def run_memory(nodes: Sequence[Node], count: int | None, checked: int) -> dict[str, Any]:
+    """What the table and the caches of a mixed workload hold, beside the pod structs that the mirror owns."""
+    pods = make_pods(mixed_shapes(), count or 100_000)
+    gc.collect()
+    tracemalloc.start()
+    table = make_table(nodes)
+    cycle = Cycle(table, kube_profile())
+    outcomes = cycle.decide_all(pods)
+    placed = sum(isinstance(outcome, Placed) for outcome in outcomes)
+    del outcomes
+    gc.collect()
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    print(
+        f"memory: {len(nodes)} nodes, {placed} of {len(pods)} pods placed: "
+        f"{held / 1e6:.0f} MB held, {peak / 1e6:.0f} MB at most"
+    )
+    return {"held_mb": round(held / 1e6, 1), "peak_mb": round(peak / 1e6, 1), "placed": placed}
+
+
+WORKLOADS: dict[str, Callable[[Sequence[Node], int | None, int], dict[str, Any]]] = {
+    "homogeneous": run_homogeneous,
+    "mixed": run_mixed,
+    "spread": run_spread,
+    "memory": run_memory,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="bench.engine", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, help="default: as each workload declares")
+    parser.add_argument("--workload", choices=[*WORKLOADS, "all"], default="all")
+    parser.add_argument("--check", type=int, default=1000, help="pods checked against deciding one by one")
+    given = parser.parse_args(arguments)
+    nodes = make_nodes(given.nodes)
+    chosen = WORKLOADS if given.workload == "all" else {given.workload: WORKLOADS[given.workload]}
+    results = {name: run(nodes, given.pods, given.check) for name, run in chosen.items()}
+    print(json.dumps({"nodes": given.nodes, **results}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
