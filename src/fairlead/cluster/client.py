@@ -19,7 +19,7 @@ from yarl import URL
 
 from fairlead import __version__
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.errors import NotFound, NotLeader, Unauthorized, error_from_answer, no_answer
+from fairlead.cluster.errors import UNDECODABLE, NotFound, NotLeader, Unauthorized, error_from_answer, no_answer
 from fairlead.cluster.fence import Fence, fenced_sockets
 from fairlead.cluster.kubeconfig import Connection
 from fairlead.cluster.metrics import Metrics
@@ -389,7 +389,7 @@ class Client:
     def _decoded(self, struct: type[T], verb: str, kind: Kind[Any], body: bytes) -> T:
         try:
             return msgspec.json.decode(body, type=struct)
-        except msgspec.DecodeError as problem:
+        except UNDECODABLE as problem:
             # Half an object, or a proxy's page with a 200 on it: as good as no answer.
             raise no_answer(f"{verb} {kind.name}", f"not a {kind.kind}: {problem}", may_have_happened=True) from problem
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.errors import ConfigurationError
+from fairlead.cluster.errors import UNDECODABLE, ConfigurationError
 
 
 class Credentials(Protocol):
@@ -187,7 +187,7 @@ class ExecPlugin:
     def _take(self, name: str, out: bytes) -> None:
         try:
             credential = msgspec.json.decode(out, type=ExecCredential)
-        except msgspec.DecodeError as problem:
+        except UNDECODABLE as problem:
             raise ConfigurationError(f"the credential plugin {name!r} printed no ExecCredential: {problem}") from None
         if credential.api_version != self._api_version:
             raise ConfigurationError(

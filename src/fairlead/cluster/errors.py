@@ -22,6 +22,9 @@ Raised by `cluster.client`, caught by whoever can do better than fail. Messages 
 
 import msgspec
 
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError)
+"""What msgspec raises for bytes that are not what was expected; text that is not UTF-8 is no DecodeError to it."""
+
 
 class ClusterError(Exception):
     """The cluster could not do what was asked."""
@@ -151,7 +154,7 @@ def error_from_answer(asked: str, code: int, body: bytes, retry_after: str | Non
     """The error an answer of 400 or more stands for, whatever its body looks like."""
     try:
         status = msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         # Proxies and panics answer in plain text or HTML.
         status = Status(message=body[:_QUOTED].decode("utf-8", "replace").strip())
     if status.code != code:

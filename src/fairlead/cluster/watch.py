@@ -15,6 +15,7 @@ from fairlead.cluster.backoff import Backoff, Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import (
+    UNDECODABLE,
     BadRequest,
     ClusterError,
     Gone,
@@ -200,7 +201,7 @@ class Watch(Generic[T]):
                         self._handed_over(sink, initial, mark.resource_version)
                         initial, version = None, mark.resource_version
                     continue
-            except msgspec.DecodeError as garbage:
+            except UNDECODABLE as garbage:
                 failed = no_answer(f"WATCH {self._path}", f"not a watch event: {garbage}", may_have_happened=False)
                 break
             decoded = self._decode(envelope.object)
@@ -232,7 +233,7 @@ class Watch(Generic[T]):
     def _decode(self, raw: msgspec.Raw) -> T | None:
         try:
             return self._object.decode(raw)
-        except msgspec.DecodeError as problem:
+        except UNDECODABLE as problem:
             # One odd object must not blind us to the others; it is counted, and named in the log.
             self._metrics.undecodable.labels(self._kind.name).inc()
             log.error("object left out", kind=self._kind.name, problem=str(problem), object=bytes(raw)[:200])
@@ -241,7 +242,7 @@ class Watch(Generic[T]):
     def _version_of(self, raw: msgspec.Raw) -> str:
         try:
             return self._marked.decode(raw).metadata.resource_version
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return ""
 
 

@@ -18,6 +18,7 @@ from fairlead.cluster.backoff import Backoff, Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import (
+    UNDECODABLE,
     AlreadyExists,
     ClusterError,
     Conflict,
@@ -149,9 +150,9 @@ class Writer:
     async def _is_bound(self, intent: Bind) -> bool:
         try:
             body = await self._client.request("GET", f"/api/v1/namespaces/{intent.namespace}/pods/{intent.name}")
-        except ClusterError:
+            pod = msgspec.json.decode(body, type=BoundPod)
+        except (ClusterError, *UNDECODABLE):
             return False  # a conflict either way; the watch will tell
-        pod = msgspec.json.decode(body, type=BoundPod)
         return pod.metadata.uid == intent.uid and pod.spec.node_name == intent.node
 
     async def _send(self, intent: Intent) -> Any:
