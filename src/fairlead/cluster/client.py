@@ -228,10 +228,10 @@ class Client:
     # -- reading --------------------------------------------------------------------------------------------
 
     async def version(self) -> ServerVersion:
-        return msgspec.json.decode(await self.request("GET", "/version"), type=ServerVersion)
+        return self._decoded(ServerVersion, "GET", "/version", await self.request("GET", "/version"))
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        return self._decoded(kind.struct, "GET", kind, await self.request("GET", kind.path(namespace, name)))
+        return self._decoded(kind.struct, "GET", kind.name, await self.request("GET", kind.path(namespace, name)))
 
     async def find(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
         """Like `get`, but what is not there is None."""
@@ -248,7 +248,7 @@ class Client:
         while True:
             asked = {**(query or {}), "limit": str(limit), **({"continue": rest} if rest else {})}
             body = await self.request("GET", kind.collection_path(namespace), query=asked)
-            page = self._decoded(Page, "LIST", kind, body)
+            page = self._decoded(Page, "LIST", kind.name, body)
             yield page
             rest = page.metadata.continue_
             if not rest:
@@ -256,9 +256,10 @@ class Client:
 
     async def list(self, kind: Kind[T], namespace: str = "", *, query: Mapping[str, str] | None = None) -> list[T]:
         """Everything at once, for what is known to be small."""
-        decoder = msgspec.json.Decoder(kind.struct)
         return [
-            decoder.decode(item) async for page in self.pages(kind, namespace, query=query) for item in page.items or ()
+            self._decoded(kind.struct, "LIST", kind.name, item)
+            async for page in self.pages(kind, namespace, query=query)
+            for item in page.items or ()
         ]
 
     @asynccontextmanager
@@ -299,12 +300,12 @@ class Client:
     async def create(self, kind: Kind[T], body: Any, namespace: str = "", *, dry_run: bool = False) -> T:
         query = {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
         path = kind.collection_path(namespace if kind.namespaced else "")
-        return self._decoded(kind.struct, "POST", kind, await self.request("POST", path, query=query, body=body))
+        return self._decoded(kind.struct, "POST", kind.name, await self.request("POST", path, query=query, body=body))
 
     async def replace(self, kind: Kind[T], name: str, body: Any, namespace: str = "", *, subresource: str = "") -> T:
         path = kind.path(namespace, name, subresource)
         answer = await self.request("PUT", path, query={"fieldManager": FIELD_MANAGER}, body=body)
-        return self._decoded(kind.struct, "PUT", kind, answer)
+        return self._decoded(kind.struct, "PUT", kind.name, answer)
 
     async def patch(
         self,
@@ -323,7 +324,7 @@ class Client:
             body=patch,
             content_type=content_type,
         )
-        return self._decoded(kind.struct, "PATCH", kind, answer)
+        return self._decoded(kind.struct, "PATCH", kind.name, answer)
 
     async def apply(
         self, kind: Kind[T], name: str, body: Any, namespace: str = "", *, subresource: str = "", force: bool = True
@@ -335,7 +336,7 @@ class Client:
             body=body,
             content_type=APPLY_PATCH,
         )
-        return self._decoded(kind.struct, "APPLY", kind, answer)
+        return self._decoded(kind.struct, "APPLY", kind.name, answer)
 
     async def delete(
         self,
@@ -386,12 +387,13 @@ class Client:
         path = kind.path(namespace, name, "scale")
         await self.request("PATCH", path, query={"fieldManager": FIELD_MANAGER}, body=patch, content_type=MERGE_PATCH)
 
-    def _decoded(self, struct: type[T], verb: str, kind: Kind[Any], body: bytes) -> T:
+    def _decoded(self, struct: type[T], verb: str, what: str, body: bytes | msgspec.Raw) -> T:
         try:
             return msgspec.json.decode(body, type=struct)
         except UNDECODABLE as problem:
             # Half an object, or a proxy's page with a 200 on it: as good as no answer.
-            raise no_answer(f"{verb} {kind.name}", f"not a {kind.kind}: {problem}", may_have_happened=True) from problem
+            why = f"not a {struct.__name__}: {problem}"
+            raise no_answer(f"{verb} {what}", why, may_have_happened=True) from problem
 
 
 def _preconditions(uid: str, resource_version: str) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def no_answer(asked: str, why: str, *, may_have_happened: bool) -> Unavailable:
 
 
 def _delay_s(status: Status, retry_after: str | None) -> float | None:
-    if retry_after is not None and retry_after.isdigit():
+    if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
         return float(retry_after)
     if status.details and status.details.retry_after_seconds:
         return float(status.details.retry_after_seconds)
