@@ -159,7 +159,7 @@ class Client:
                 raise NotLeader(f"{asked}: not sent, the lease has run out")
             if method not in _READS:
                 # The server itself gives up in time, so that a queued write cannot outlive the lease.
-                query = {**(query or {}), "timeout": f"{math.ceil(timeout_s)}s"}
+                query = {**(query or {}), "timeout": f"{math.floor(timeout_s * 1000)}ms"}
         headers = await self._headers(content_type if body is not None else None)
         started_s = self._clock.elapsed_s()
         code = "<error>"
