@@ -71,6 +71,7 @@ class Client:
         metrics: Metrics | None = None,
         fence: Fence | None = None,
         timeout_s: float = 30.0,
+        connect_s: float = 10.0,
         pool: int = 64,
         # No single answer of a server that pages its lists comes near this.
         max_answer_bytes: int = 256 << 20,
@@ -80,6 +81,7 @@ class Client:
         self._metrics = metrics or Metrics()
         self._fence = fence
         self._timeout_s = timeout_s
+        self._connect_s = connect_s
         self._pool = pool
         self._max_answer_bytes = max_answer_bytes
         self._host = URL(connection.server).host or ""
@@ -173,17 +175,17 @@ class Client:
                     proxy=self._connection.proxy,
                     server_hostname=self._connection.server_name,
                     allow_redirects=False,
-                    timeout=aiohttp.ClientTimeout(sock_connect=min(10.0, timeout_s)),
+                    timeout=aiohttp.ClientTimeout(sock_connect=self._connect_s),
                 ) as answer:
                     code = str(answer.status)
                     whole = await self._whole(asked, answer)
                     if answer.status < 300:
                         return whole
                     raise error_from_answer(asked, answer.status, whole, answer.headers.get("Retry-After"))
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
+            raise no_answer(asked, f"no connection: {problem}", may_have_happened=False) from problem
         except TimeoutError:
             raise no_answer(asked, f"no answer in {timeout_s:g} s", may_have_happened=method not in _READS) from None
-        except aiohttp.ClientConnectorError as problem:
-            raise no_answer(asked, f"no connection: {problem}", may_have_happened=False) from problem
         except (aiohttp.ClientError, OSError) as problem:
             why = f"the connection broke: {problem or type(problem).__name__}"
             raise no_answer(asked, why, may_have_happened=method not in _READS) from problem
@@ -277,7 +279,7 @@ class Client:
                 proxy=self._connection.proxy,
                 server_hostname=self._connection.server_name,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=10.0, sock_read=silence_s),
+                timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._connect_s, sock_read=silence_s),
             ) as answer:
                 code = str(answer.status)
                 if answer.status >= 300:
