@@ -14,6 +14,7 @@ that look across the cluster are asked for every decision. All nodes are always 
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +24,11 @@ from fairlead.engine.ladder import INFEASIBLE, Ladder
 from fairlead.engine.profile import Profile
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Predicate, Priority, Scope
-from fairlead.engine.table import NodeTable
+from fairlead.engine.table import ROW_SHIFT, NodeTable
 from fairlead.engine.view import View
 from fairlead.model.outcome import Rejection
+
+LOW: Final = (1 << ROW_SHIFT) - 1
 
 
 class Evaluation:
@@ -56,18 +59,18 @@ class Evaluation:
             return
         self._cursor += count
         own, ladder = self.request.number, self._ladder
-        if count == 1 and ladder is not None and journal[-1][1] == own:
-            row = journal[-1][0]
+        if count == 1 and ladder is not None and journal[-1] & LOW == own:
+            row = journal[-1] >> ROW_SHIFT
             self._behind.add(row)
             self._set_key(row, ladder.step(row))
             return
         changed = journal[position:]
-        if ladder is not None and all(number == own for _, number in changed):
-            for row, local in ladder.steps(Counter(row for row, _ in changed)).items():
+        if ladder is not None and all(entry & LOW == own for entry in changed):
+            for row, local in ladder.steps(Counter(entry >> ROW_SHIFT for entry in changed)).items():
                 self._behind.add(row)
                 self._set_key(row, local)
         else:
-            rows = {row for row, _ in changed}
+            rows = {entry >> ROW_SHIFT for entry in changed}
             if ladder is not None:
                 ladder.forget(rows)
             self._behind |= rows
@@ -118,7 +121,12 @@ class Evaluation:
                 self._varying.append((priority, weight, raw_N))
         self._largest: tuple[int, ...] = ()
         self.scaled_N: Ints = np.zeros(view.size, dtype=np.int64)
-        self.key_P: npt.NDArray[np.int32] = np.zeros(len(table.order), dtype=np.int32)
+        # Small numbers are searched faster, and with the usual weights sixteen bits are enough.
+        highest = 100 * sum(weight for _, weight in self.profile.priorities)
+        small = (
+            np.int16 if highest < np.iinfo(np.int16).max else np.int32 if highest < np.iinfo(np.int32).max else np.int64
+        )
+        self.key_P: npt.NDArray[np.signedinteger[Any]] = np.zeros(len(table.order), dtype=small)
 
         order = table.order
         self._rank_N = table.rank

@@ -24,10 +24,12 @@ from fairlead.model.taints import Taint
 
 _Value = TypeVar("_Value")
 
-# Journal entries that tell of a node rather than of a placed request.
-NODE_CHANGED: Final = -1
+# A journal entry is a row and the number of the request that was placed there, packed into one int so that the
+# collector need not look at it; zero stands for anything else that changed the row.
+ROW_SHIFT: Final = 32
+OTHERWISE: Final = 0
 # A journal longer than this is cut; whoever has read less than what remains starts afresh.
-JOURNAL_LIMIT: Final = 1 << 20
+JOURNAL_LIMIT: Final = 1 << 16
 
 CARRIED_ANTI: Final = 0
 CARRIED_AFFINITY: Final = 1
@@ -110,6 +112,7 @@ class NodeTable:
         self._in_order: bool | None = None
 
         self.requests: dict[bytes, Request] = {}
+        self._numbered = 0
         self.occupants: dict[str, Occupant] = {}
         self.on_row: list[dict[str, Occupant]] = []
         self.waiting: dict[str, dict[str, Occupant]] = {}
@@ -124,7 +127,7 @@ class NodeTable:
         self._carried_ids: dict[tuple[int, Term, int], Carried] = {}
         self._namespaces_seen = self.catalog.namespaces_version
 
-        self.journal: list[tuple[int, int]] = []
+        self.journal: list[int] = []
         self.journal_start = 0
 
     # Reading
@@ -274,7 +277,7 @@ class NodeTable:
 
     def _changed(self, row: int) -> None:
         self.version += 1
-        self._note(row, NODE_CHANGED)
+        self._note(row, OTHERWISE)
 
     def _grow(self, capacity: int) -> None:
         def longer(column_N: np.ndarray) -> np.ndarray:
@@ -307,7 +310,8 @@ class NodeTable:
         return request if request is not None else self._compile(key, pod, incoming=incoming)
 
     def _compile(self, key: bytes, pod: Pod, *, incoming: bool) -> Request:
-        request = Request(key, len(self.requests), pod, self.axis, incoming=incoming)
+        self._numbered += 1
+        request = Request(key, self._numbered, pod, self.axis, incoming=incoming)
         self.requests[key] = request
         self._fit_axis()
         for tally in (*self._tallies_everywhere, *self._tallies_in.get(request.namespace, ())):
@@ -455,7 +459,7 @@ class NodeTable:
             tally.add(row, sign)
         if not request.is_plain:
             self._count_shared(occupant, row, sign)
-        self._note(row, request.number if sign > 0 else NODE_CHANGED)
+        self._note(row, request.number if sign > 0 else OTHERWISE)
 
     def _count_shared(self, occupant: Occupant, row: int, sign: int) -> None:
         """Ports, claims and disks: what two pods cannot both have."""
@@ -487,12 +491,12 @@ class NodeTable:
         for tally in request.tallies:
             if not tally.terminating_too:
                 tally.add(row, -1 if terminating else 1)
-        self._note(row, NODE_CHANGED)
+        self._note(row, OTHERWISE)
 
     # The journal: which rows changed, so that others can repair what they remember
 
     def _note(self, row: int, what: int) -> None:
-        self.journal.append((row, what))
+        self.journal.append(row << ROW_SHIFT | what)
         if len(self.journal) >= JOURNAL_LIMIT:
             cut = JOURNAL_LIMIT // 2
             del self.journal[:cut]
