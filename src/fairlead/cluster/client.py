@@ -23,7 +23,7 @@ from fairlead.cluster.errors import UNDECODABLE, NotFound, NotLeader, Unauthoriz
 from fairlead.cluster.fence import Fence, fenced_sockets
 from fairlead.cluster.kubeconfig import Connection
 from fairlead.cluster.metrics import Metrics
-from fairlead.model.kinds import Kind, ServerVersion
+from fairlead.model.kinds import POD_THINGS, Kind, ServerVersion
 from fairlead.model.meta import Noun, ObjectMeta
 
 T = TypeVar("T")
@@ -364,7 +364,7 @@ class Client:
             "metadata": {"name": name, "namespace": namespace, "uid": uid},
             "target": {"kind": "Node", "name": node},
         }
-        await self.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body=body)
+        await self.request("POST", POD_THINGS.path(namespace, name, "binding"), body=body)
 
     async def evict(self, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> None:
         options: dict[str, Any] = _preconditions(uid, "")
@@ -377,7 +377,7 @@ class Client:
         }
         if options:
             body["deleteOptions"] = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
-        await self.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body=body)
+        await self.request("POST", POD_THINGS.path(namespace, name, "eviction"), body=body)
 
     async def scale(
         self, kind: Kind[Any], namespace: str, name: str, replicas: int, resource_version: str = ""

@@ -31,6 +31,7 @@ from fairlead.cluster.errors import (
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.model.intents import Apply, Bind, Create, Delete, Evict, Intent, Patch, PatchStatus, RecordEvent, Scale
+from fairlead.model.kinds import POD_THINGS
 from fairlead.model.meta import Noun, ObjectMeta
 
 log = structlog.get_logger("fairlead.writer")
@@ -149,7 +150,7 @@ class Writer:
 
     async def _is_bound(self, intent: Bind) -> bool:
         try:
-            body = await self._client.request("GET", f"/api/v1/namespaces/{intent.namespace}/pods/{intent.name}")
+            body = await self._client.request("GET", POD_THINGS.path(intent.namespace, intent.name))
             pod = msgspec.json.decode(body, type=BoundPod)
         except (ClusterError, *UNDECODABLE):
             return False  # a conflict either way; the watch will tell

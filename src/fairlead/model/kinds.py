@@ -34,15 +34,19 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
 
     def collection_path(self, namespace: str = "") -> str:
         prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        return f"{prefix}/namespaces/{namespace}/{self.plural}" if namespace else f"{prefix}/{self.plural}"
+        return f"{prefix}/namespaces/{_part(namespace)}/{self.plural}" if namespace else f"{prefix}/{self.plural}"
 
     def path(self, namespace: str, name: str, subresource: str = "") -> str:
         if self.namespaced and not namespace:
             raise ValueError(f"{self.kind} {name!r} lives in a namespace and none was given")
         collection = self.collection_path(namespace if self.namespaced else "")
-        # Some names hold a colon; a name with a slash must not become another path.
-        whole = f"{collection}/{quote(name, safe=':')}"
+        whole = f"{collection}/{_part(name)}"
         return f"{whole}/{subresource}" if subresource else whole
+
+
+def _part(name: str) -> str:
+    # Some names hold a colon; a name with a slash must not become another path.
+    return quote(name, safe=":")
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -77,12 +81,15 @@ CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", ConfigMap)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", Lease)
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", Thing, namespaced=False)
 EVENTS = Kind("events.k8s.io", "v1", "events", "Event", Thing)
+POD_THINGS = Kind("", "v1", "pods", "Pod", Thing)
+"""Pods for who only names them: a binding, an eviction."""
 
 __all__ = [
     "CONFIG_MAPS",
     "EVENTS",
     "LEASES",
     "NAMESPACES",
+    "POD_THINGS",
     "ConfigMap",
     "Kind",
     "Lease",
