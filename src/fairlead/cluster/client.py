@@ -138,16 +138,20 @@ class Client:
         timeout_s: float | None = None,
     ) -> bytes:
         """The whole body of a 2xx answer; anything else is an error of `cluster.errors`."""
+        credentials = self._connection.credentials
+        who, within_s = await credentials.headers(), timeout_s or self._timeout_s
         try:
-            return await self._attempt(method, path, query, body, content_type, timeout_s or self._timeout_s)
+            return await self._attempt(who, method, path, query, body, content_type, within_s)
         except Unauthorized:
             # A rotated token or an expired exec credential looks like this once.
-            if not await self._connection.credentials.renew():
+            if not await credentials.renew(who):
                 raise
-            return await self._attempt(method, path, query, body, content_type, timeout_s or self._timeout_s)
+            who = await credentials.headers()
+            return await self._attempt(who, method, path, query, body, content_type, within_s)
 
     async def _attempt(
         self,
+        who: Mapping[str, str],
         method: str,
         path: str,
         query: Mapping[str, str] | None,
@@ -162,7 +166,7 @@ class Client:
             if method not in _READS:
                 # The server itself gives up in time, so that a queued write cannot outlive the lease.
                 query = {**(query or {}), "timeout": f"{math.floor(timeout_s * 1000)}ms"}
-        headers = await self._headers(content_type if body is not None else None)
+        headers = self._headers(who, content_type if body is not None else None)
         started_s = self._clock.elapsed_s()
         code = "<error>"
         try:
@@ -204,8 +208,8 @@ class Client:
                 raise no_answer(asked, f"the answer is over {self._max_answer_bytes} bytes", may_have_happened=True)
         return b"".join(parts)
 
-    async def _headers(self, content_type: str | None) -> dict[str, str]:
-        headers = dict(await self._connection.credentials.headers())
+    def _headers(self, who: Mapping[str, str], content_type: str | None = None) -> dict[str, str]:
+        headers = dict(who)
         if content_type is not None:
             headers["Content-Type"] = content_type
         if trace.get_current_span().get_span_context().is_valid:
@@ -271,11 +275,12 @@ class Client:
         """An answer without an end, as the chunks it arrives in; silence longer than `silence_s` breaks it."""
         asked = f"WATCH {path}"
         assert self._sessions is not None, "the client is used as `async with Client(...) as client`"
+        who = await self._connection.credentials.headers()
         code = "<error>"
         try:
             async with self._sessions[1].get(
                 self._url(path, query),
-                headers=await self._headers(None),
+                headers=self._headers(who),
                 proxy=self._connection.proxy,
                 server_hostname=self._connection.server_name,
                 allow_redirects=False,
@@ -292,7 +297,7 @@ class Client:
             why = f"the stream broke: {problem or type(problem).__name__}"
             raise no_answer(asked, why, may_have_happened=False) from problem
         except Unauthorized:
-            await self._connection.credentials.renew()
+            await self._connection.credentials.renew(who)
             raise
         finally:
             self._count(code, "WATCH")

@@ -1,6 +1,7 @@
 """Who we are to the API server: a token, a token file that is rotated under us, or an exec plugin.
 
-`headers()` is asked before every request, `renew()` once after a 401: true when it is worth asking again.
+`headers()` is asked before every request, `renew(refused)` once after a 401 with the headers that were refused:
+true when there are others by now, whoever renewed them, so that it is worth asking again.
 Client certificates are not here: they live in the TLS context (`cluster.kubeconfig`).
 """
 
@@ -22,7 +23,7 @@ from fairlead.cluster.errors import UNDECODABLE, ConfigurationError
 class Credentials(Protocol):
     async def headers(self) -> Mapping[str, str]: ...
 
-    async def renew(self) -> bool: ...
+    async def renew(self, refused: Mapping[str, str]) -> bool: ...
 
 
 class Fixed:
@@ -34,7 +35,7 @@ class Fixed:
     async def headers(self) -> Mapping[str, str]:
         return self._headers
 
-    async def renew(self) -> bool:
+    async def renew(self, refused: Mapping[str, str]) -> bool:
         return False
 
 
@@ -65,23 +66,27 @@ class TokenFile:
             self._read()
         return self._headers
 
-    async def renew(self) -> bool:
-        return self._read()
+    async def renew(self, refused: Mapping[str, str]) -> bool:
+        self._read()
+        return self._headers != refused
 
-    def _read(self) -> bool:
+    def _read(self) -> None:
         self._looked_at_s = self._clock.elapsed_s()
         try:
             mtime_ns = self._path.stat().st_mtime_ns
             if mtime_ns == self._mtime_ns:
-                return False
+                return
             token = self._path.read_text().strip()
-        except OSError as problem:
+        except (OSError, UnicodeDecodeError) as problem:
             if self._headers:
-                return False  # in the middle of being replaced: what we have is still good
-            raise ConfigurationError(f"the token file {self._path} cannot be read: {problem.strerror}") from problem
+                return  # in the middle of being replaced: what we have is still good
+            raise ConfigurationError(f"the token file {self._path} cannot be read: {_said(problem)}") from problem
+        if not token:
+            if self._headers:
+                return  # likewise: emptied, not yet written
+            raise ConfigurationError(f"the token file {self._path} is empty")
         self._mtime_ns = mtime_ns
         self._headers = {"Authorization": f"Bearer {token}"}
-        return True
 
 
 class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -133,10 +138,9 @@ class ExecPlugin:
                     await self._ask()
         return self._headers
 
-    async def renew(self) -> bool:
-        before = self._headers
+    async def renew(self, refused: Mapping[str, str]) -> bool:
         async with self._one_at_a_time:
-            if self._headers is before:  # nobody else renewed while we waited
+            if self._headers is refused:  # nobody else renewed since that request left
                 await self._ask()
         return True
 
@@ -201,6 +205,10 @@ class ExecPlugin:
         self._headers = {"Authorization": f"Bearer {status.token}"} if status.token else {}
         self._expires_at = _moment(status.expiration_timestamp)
         self._asked = True
+
+
+def _said(problem: Exception) -> str:
+    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
 
 
 def _moment(text: str | None) -> datetime | None:
