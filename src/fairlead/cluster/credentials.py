@@ -9,6 +9,7 @@ import asyncio
 import base64
 import contextlib
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -165,6 +166,7 @@ class ExecPlugin:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
             )
         except OSError as problem:
             hint = f" {self._install_hint}" if self._install_hint else ""
@@ -180,8 +182,9 @@ class ExecPlugin:
             ) from None
         finally:
             if process.returncode is None:
+                # With its children: one that holds the pipe open would keep us waiting for its own end.
                 with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode != 0:
             said = err.decode("utf-8", "replace").strip()[-400:]
