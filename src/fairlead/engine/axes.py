@@ -4,6 +4,7 @@ N nodes (rows of the table), R resources, D topology domains, V the rows of a vi
 its array types and column numbers from here; nothing here knows pods.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -21,13 +22,20 @@ Floats = npt.NDArray[np.float64]
 # with a stand-in for containers that say nothing.
 CPU: Final = 0
 MEMORY: Final = 1
-EPHEMERAL: Final = 2
-PODS: Final = 3
+PODS: Final = 2
+EPHEMERAL: Final = 3
 ASSUMED_CPU: Final = 4
 ASSUMED_MEMORY: Final = 5
 FIRST_SCALAR: Final = 6
 
 ABSENT: Final = -1
+
+
+def together(rows: Sequence[int]) -> "slice | npt.NDArray[np.intp]":
+    """An index for these rows of an array: a slice if they lie side by side, which costs no copy."""
+    if rows and list(rows) == list(range(rows[0], rows[0] + len(rows))):
+        return slice(rows[0], rows[0] + len(rows))
+    return np.array(rows, dtype=np.intp)
 
 
 class ResourceAxis:

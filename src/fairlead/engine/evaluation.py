@@ -31,6 +31,20 @@ from fairlead.model.outcome import Rejection
 LOW: Final = (1 << ROW_SHIFT) - 1
 
 
+class Varying:
+    """A priority relative to other nodes: all that its scaling depends on is the largest raw score that is feasible."""
+
+    def __init__(self, priority: Priority, weight: int, raw_N: Ints) -> None:
+        self.priority = priority
+        self.weight = weight
+        self.raw_N = raw_N
+        # Raw scores take few values, so the largest is found by asking for each whether any such row is feasible.
+        self._where = [(int(value), raw_N == value) for value in np.unique(raw_N)[::-1] if value > 0]
+
+    def largest(self, feasible_N: Bools) -> int:
+        return next((value for value, rows_N in self._where if (rows_N & feasible_N).any()), 0)
+
+
 class Evaluation:
     def __init__(self, table: NodeTable, profile: Profile, request: Request) -> None:
         self.table = table
@@ -41,8 +55,6 @@ class Evaluation:
         self._nodes_version = self._catalog_version = -1
         self._cursor = 0
         self._ladder: Ladder | None = None
-        # Rows stepped along the ladder since row_N and local_N were last written.
-        self._behind: set[int] = set()
 
     # Keeping up
 
@@ -61,25 +73,21 @@ class Evaluation:
         own, ladder = self.request.number, self._ladder
         if count == 1 and ladder is not None and journal[-1] & LOW == own:
             row = journal[-1] >> ROW_SHIFT
-            self._behind.add(row)
-            self._set_key(row, ladder.step(row))
+            self._step(row, ladder.step(row))
             return
         changed = journal[position:]
         if ladder is not None and all(entry & LOW == own for entry in changed):
             for row, local in ladder.steps(Counter(entry >> ROW_SHIFT for entry in changed)).items():
-                self._behind.add(row)
-                self._set_key(row, local)
+                self._step(row, local)
         else:
             rows = {entry >> ROW_SHIFT for entry in changed}
             if ladder is not None:
                 ladder.forget(rows)
-            self._behind |= rows
-            self._settle()
+            self._repair(np.fromiter(rows, dtype=np.int64, count=len(rows)))
 
     def _rebuild(self) -> None:
         table, request = self.table, self.request
         self._cursor = table.journal_end
-        self._behind.clear()
         active = [rule for rule in self.profile.predicates if rule.applies(table, request)]
         self.rejection = next((why for rule in active if (why := rule.rejects(table, request)) is not None), None)
         self.narrowed = _narrowed(active, request)
@@ -109,7 +117,8 @@ class Evaluation:
         self.row_N: Bools = np.zeros(view.size, dtype=np.bool_)
         self.local_N: Ints = np.zeros(view.size, dtype=np.int64)
         self._node_part_N: Ints = np.zeros(view.size, dtype=np.int64)
-        self._varying: list[tuple[Priority, int, Ints]] = []
+        self._varying: list[Varying] = []
+        self._scaled_by: dict[tuple[int, ...], Ints] = {}
         for priority, weight in ((rule, weight) for rule, weight in scoring if rule.scope is Scope.NODE):
             raw_N = priority.raw(view, request, static_N)
             if not priority.normalises:
@@ -118,8 +127,7 @@ class Evaluation:
                 # Whatever subset turns out feasible, all of it gets the same.
                 self._node_part_N += weight * priority.normalise(raw_N, static_N, view, request)
             else:
-                self._varying.append((priority, weight, raw_N))
-        self._largest: tuple[int, ...] = ()
+                self._varying.append(Varying(priority, weight, raw_N))
         self.scaled_N: Ints = np.zeros(view.size, dtype=np.int64)
         # Small numbers are searched faster, and with the usual weights sixteen bits are enough.
         highest = 100 * sum(weight for _, weight in self.profile.priorities)
@@ -128,24 +136,18 @@ class Evaluation:
         )
         self.key_P: npt.NDArray[np.signedinteger[Any]] = np.zeros(len(table.order), dtype=small)
 
-        order = table.order
         self._rank_N = table.rank
         self.row_N[:], self.local_N[:] = self._row_state(view)
         self.local_N += self._node_part_N
-        self._rescale(self.static_N & self.row_N)
-        self.key_P[:] = np.where(self.static_N & self.row_N, self.local_N + self.scaled_N, INFEASIBLE)[order]
+        self._rescale()
         self._ladder = Ladder(table, request, self._row_state) if self._can_climb() else None
 
     def _can_climb(self) -> bool:
         """Whether one more pod of the class changes its row in one known way and no other row at all."""
         return self.request.is_plain and self.rejection is None
 
-    def _settle(self) -> None:
-        """Write the rows that lag behind."""
-        if not self._behind:
-            return
-        rows = np.fromiter(self._behind, dtype=np.int64, count=len(self._behind))
-        self._behind.clear()
+    def _repair(self, rows: Ints) -> None:
+        """Work out the given rows again."""
         row_V, local_V = self._row_state(self.table.view(rows))
         self.row_N[rows] = row_V
         local_V += self._node_part_N[rows]
@@ -153,24 +155,25 @@ class Evaluation:
         feasible_V = self.static_N[rows] & row_V
         ranks = self._rank_N[rows]
         if self._varying:
-            if not np.array_equal(feasible_V, self.key_P[ranks] != INFEASIBLE):
-                self._rescale(self.static_N & self.row_N)
+            if ((self.key_P[ranks] != INFEASIBLE) != feasible_V).any():
+                self._rescale()
             local_V = local_V + self.scaled_N[rows]
         self.key_P[ranks] = np.where(feasible_V, local_V, INFEASIBLE)
 
-    def _set_key(self, row: int, local: int) -> None:
-        """Write one row's key from the ladder's word on it."""
-        rank = self._rank_N[row]
+    def _step(self, row: int, local: int) -> None:
+        """Write one row by the ladder's word on it."""
         if not self.static_N[row]:
             return
         if local == INFEASIBLE:
+            self.row_N[row] = False
+            self.key_P[self._rank_N[row]] = INFEASIBLE
             if self._varying:
                 # The best may have left the feasible set.
-                self._settle()
-            else:
-                self.key_P[rank] = INFEASIBLE
+                self._rescale()
         else:
-            self.key_P[rank] = local + self._node_part_N[row] + self.scaled_N[row]
+            local += int(self._node_part_N[row])
+            self.local_N[row] = local
+            self.key_P[self._rank_N[row]] = local + self.scaled_N[row]
 
     def _row_state(self, view: View) -> tuple[Bools, Ints]:
         """What the pods on each row of a view decide: whether it fits, and its part of the score."""
@@ -185,22 +188,26 @@ class Evaluation:
             score_V += part_V if weight == 1 else weight * part_V
         return passed_V, score_V
 
-    def _rescale(self, feasible_N: Bools) -> None:
-        """Scale the relative scores to the best of these rows, and with them all keys, if the best has changed."""
-        largest = tuple(_largest(raw_N, feasible_N) for _, _, raw_N in self._varying)
-        if largest == self._largest:
-            return
-        self._largest = largest
-        self.scaled_N = self._scaled(feasible_N)
-        order = self.table.order
-        self.key_P[:] = np.where(self.static_N & self.row_N, self.local_N + self.scaled_N, INFEASIBLE)[order]
+    def _rescale(self) -> None:
+        """Scale the relative scores to the best feasible row, and with them all keys, if the best has changed."""
+        feasible_N = self.static_N & self.row_N
+        scaled_N = self._scaled(feasible_N)
+        if scaled_N is not self.scaled_N:
+            self.scaled_N = scaled_N
+            self.key_P[:] = np.where(feasible_N, self.local_N + scaled_N, INFEASIBLE)[self.table.order]
 
     def _scaled(self, feasible_N: Bools) -> Ints:
-        view = self.table.view()
-        scaled_N = np.zeros(view.size, dtype=np.int64)
-        for priority, weight, raw_N in self._varying:
-            scaled_N += weight * priority.normalise(raw_N, feasible_N, view, self.request)
-        return scaled_N
+        """Weighted relative scores, scaled to the best of these rows; the same array for the same best."""
+        largest = tuple(varying.largest(feasible_N) for varying in self._varying)
+        known_N = self._scaled_by.get(largest)
+        if known_N is None:
+            view = self.table.view()
+            known_N = np.zeros(view.size, dtype=np.int64)
+            for varying in self._varying:
+                normal_N = varying.priority.normalise(varying.raw_N, feasible_N, view, self.request)
+                known_N += varying.weight * normal_N
+            self._scaled_by[largest] = known_N
+        return known_N
 
     # Answers
 
@@ -224,7 +231,6 @@ class Evaluation:
 
     def feasible(self) -> Bools:
         """Rows that pass every rule."""
-        self._settle()
         feasible_N = self.static_N & self.row_N
         if self.rejection is None:
             view = self.table.view()
@@ -235,14 +241,8 @@ class Evaluation:
 
     def totals(self, feasible_N: Bools) -> Ints:
         """The weighted score of every row; meaningful for feasible ones."""
-        self._settle()
         view = self.table.view()
-        if self._varying:
-            largest = tuple(_largest(raw_N, feasible_N) for _, _, raw_N in self._varying)
-            scaled_N = self.scaled_N if largest == self._largest else self._scaled(feasible_N)
-            total_N = self.local_N + scaled_N
-        else:
-            total_N = self.local_N.copy()
+        total_N: Ints = self.local_N + self._scaled(feasible_N) if self._varying else self.local_N.copy()
         for priority, weight in self._cluster_priorities:
             if priority.applies(self.table, self.request):
                 raw_N = priority.raw(view, self.request, feasible_N)
@@ -262,7 +262,3 @@ def _narrowed(predicates: Sequence[Predicate], request: Request) -> frozenset[st
 def _is_constant(raw_N: Ints, among_N: Bools) -> bool:
     values = raw_N[among_N]
     return not len(values) or bool((values == values[0]).all())
-
-
-def _largest(raw_N: Ints, among_N: Bools) -> int:
-    return int(np.where(among_N, raw_N, 0).max(initial=0))

@@ -95,3 +95,11 @@ def scaled_to_best(raw_V: Ints, feasible_V: Bools, *, reverse: bool = False, bes
         return np.full(len(raw_V), best if reverse else 0, dtype=np.int64)
     scaled_V = raw_V * best // largest
     return best - scaled_V if reverse else scaled_V
+
+
+def extremes(raw_V: Ints, among_V: Bools) -> tuple[int, int] | None:
+    """The smallest and the largest among some rows; None when there are none."""
+    if not among_V.any():
+        return None
+    limits = np.iinfo(np.int64)
+    return int(np.where(among_V, raw_V, limits.max).min()), int(np.where(among_V, raw_V, limits.min).max())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from fairlead.engine.axes import Bools, LabelColumn
+from fairlead.engine.axes import Bools, Ids, LabelColumn
 from fairlead.engine.node_terms import tolerated_mask, wished_mask
 from fairlead.engine.request import Request
 from fairlead.engine.tallies import DomainTally, Tally
@@ -63,8 +63,15 @@ class Counted(msgspec.Struct):
     tally: Tally
     # Counting only nodes that take part in the constraint.
     domains: DomainTally
-    present: Bools
+    # Domains that any such node is in, by number.
+    present: Ids
     self_match: int
+    # No node lacks the key.
+    everywhere: bool
+
+    @property
+    def domain_count(self) -> int:
+        return len(self.present)
 
 
 def constraints_of(table: "NodeTable", request: Request, args: SpreadArgs, action: str) -> tuple[Constraint, ...]:
@@ -140,16 +147,15 @@ def _count(view: View, request: Request, constraint: Constraint, keyed_N: Bools,
         eligible_N = eligible_N & tolerated_mask(view, request)
     column = table.label(constraint.key)
     tally = spread_tally(table, request.namespace, constraint.selector, args)
-    present_D = np.zeros(column.size, dtype=np.bool_)
-    ids_N = view.take(column.ids_N)[eligible_N]
-    present_D[ids_N[ids_N >= 0]] = True
+    present = np.unique(view.take(column.ids_N)[eligible_N])
     return Counted(
         constraint=constraint,
         column=column,
         tally=tally,
         domains=tally.by_eligible_domain(column, eligible_N, table.version),
-        present=present_D,
+        present=present[present >= 0],
         self_match=int(constraint.selector.matches(request.labels)),
+        everywhere=bool((view.take(column.ids_N) >= 0).all()),
     )
 
 

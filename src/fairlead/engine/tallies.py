@@ -52,7 +52,10 @@ class Tally:
 
 
 class DomainTally:
-    """Pods of a tally per domain, counting only rows that are eligible (None: all)."""
+    """Pods of a tally per domain, counting only rows that are eligible (None: all).
+
+    `count_D` has one cell more than there are domains, always zero: the one that ABSENT indexes.
+    """
 
     __slots__ = ("column", "count_D", "eligible_N", "tally", "version")
 
@@ -61,13 +64,13 @@ class DomainTally:
         self.column = column
         self.eligible_N = eligible_N
         self.version = -1
-        self.count_D: Ints = np.zeros(0, dtype=np.int64)
+        self.count_D: Ints = np.zeros(1, dtype=np.int64)
 
     def add(self, row: int, change: int) -> None:
         if self.eligible_N is not None and (row >= len(self.eligible_N) or not self.eligible_N[row]):
             return
         domain = self.column.ids_N[row]
-        if 0 <= domain < len(self.count_D):
+        if 0 <= domain < len(self.count_D) - 1:
             self.count_D[domain] += change
 
     def release(self) -> None:
@@ -78,7 +81,7 @@ class DomainTally:
         if version == self.version:
             return
         self.version = version
-        self.count_D = np.zeros(self.column.size, dtype=np.int64)
+        self.count_D = np.zeros(self.column.size + 1, dtype=np.int64)
         if self.tally.rows:
             rows = np.fromiter(self.tally.rows.keys(), dtype=np.int64)
             counts = np.fromiter(self.tally.rows.values(), dtype=np.int64)

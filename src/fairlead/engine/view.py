@@ -31,8 +31,8 @@ class View:
         else:
             self.rows = rows
             self.size = len(rows)
-            self.alloc_RV = table.alloc_RN[:, rows]
-            self.used_RV = table.used_RN[:, rows]
+            self.alloc_RV = table.alloc_RN.take(rows, axis=1)
+            self.used_RV = table.used_RN.take(rows, axis=1)
 
     def having(self, request: "Request", times_V: Ints) -> "View":
         """The same rows as they would be with so many more pods of this request on each."""
@@ -57,6 +57,8 @@ class View:
         """True where the view's row is one of these."""
         if not rows:
             return np.zeros(self.size, dtype=np.bool_)
+        if self.rows is not None and self.size < len(rows):
+            return np.array([row in rows for row in self.rows.tolist()], dtype=np.bool_)
         wanted = np.fromiter(rows, dtype=np.int64, count=len(rows))
         if self.rows is None:
             found = np.zeros(self.size, dtype=np.bool_)

@@ -65,6 +65,15 @@ class InterPodAffinity(Predicate):
             Failed(self.existing_reason, unwelcome_V, False),
         )
 
+    def mask(self, view: View, request: Request) -> Bools:
+        table = view.table
+        own = own_affinity(table, request, unlabelled_reach=self._unlabelled_reach)
+        carried = [(term.term.topology_key, term.tally) for term in table.shunning(request)]
+        refused_V = _crowded(view, [*own.anti, *carried])
+        if own.company is not None:
+            refused_V |= self._lonely(view, own)
+        return ~refused_V
+
     def _lonely(self, view: View, own: OwnAffinity) -> Bools:
         """Nodes where some required company is missing."""
         lonely_V = np.zeros(view.size, dtype=np.bool_)
@@ -75,8 +84,7 @@ class InterPodAffinity(Predicate):
             column, ids_V = view.label(key)
             count_D = own.company.by_domain(column, view.table.version).count_D
             anybody = anybody or bool(count_D.any())
-            present_D = np.append(count_D > 0, False)
-            lonely_V |= ~present_D[ids_V]
+            lonely_V |= (count_D <= 0)[ids_V]
         if not anybody and own.answers_itself:
             lonely_V.fill(False)
             for key in own.affinity_keys:
@@ -90,6 +98,5 @@ def _crowded(view: View, terms: Sequence[tuple[str, Tally]]) -> Bools:
     for key, tally in terms:
         if tally.total:
             column, ids_V = view.label(key)
-            held_D = np.append(tally.by_domain(column, view.table.version).count_D > 0, False)
-            crowded_V |= held_D[ids_V]
+            crowded_V |= (tally.by_domain(column, view.table.version).count_D > 0)[ids_V]
     return crowded_V

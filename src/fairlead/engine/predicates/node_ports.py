@@ -6,6 +6,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.view import View
@@ -27,10 +29,10 @@ class NodePorts(Predicate):
         return bool(request.ports)
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
-        taken: set[int] = set()
+        taken_V = np.zeros(view.size, dtype=np.bool_)
         for ip, protocol, port in request.ports:
             holders = view.table.ports.get((protocol, port), {})
-            addresses = holders if ip == EVERY_ADDRESS else (EVERY_ADDRESS, ip)
-            for address in addresses:
-                taken.update(holders.get(address, ()))
-        return (Failed(self.reason, view.among(taken), False),)
+            for address in holders if ip == EVERY_ADDRESS else (EVERY_ADDRESS, ip):
+                if address in holders:
+                    taken_V |= view.among(holders[address])
+        return (Failed(self.reason, taken_V, False),)

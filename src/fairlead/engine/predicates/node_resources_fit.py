@@ -55,10 +55,11 @@ class NodeResourcesFit(Predicate):
     def mask(self, view: View, request: Request) -> Bools:
         known = request.memo.get((self, "rows"))
         if known is None:
-            checked = self.checked(request)
-            rows = [axes.PODS, *(view.table.axis.row(name) for name, _ in checked)]
-            amounts = np.array([1, *(amount for _, amount in checked)], dtype=np.int64)[:, None]
-            known = request.memo[self, "rows"] = rows, amounts
+            wanted = {view.table.axis.row(name): amount for name, amount in self.checked(request)}
+            wanted[axes.PODS] = 1
+            in_order = sorted(wanted)
+            amounts = np.array([wanted[row] for row in in_order], dtype=np.int64)[:, None]
+            known = request.memo[self, "rows"] = axes.together(in_order), amounts
         rows, amounts_Q = known
         passed_V: Bools = np.logical_and.reduce(view.alloc_RV[rows] - view.used_RV[rows] >= amounts_Q, axis=0)
         return passed_V

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from fairlead.engine.axes import Bools
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.spread import HARD, Constraint, Counted, SpreadArgs, constraints_of, count, release
@@ -67,18 +68,30 @@ class PodTopologySpread(Predicate):
         skewed_V = np.zeros(view.size, dtype=np.bool_)
         for counted in self.counted(view.table, request):
             ids_V = view.take(counted.column.ids_N)
-            count_D = counted.domains.count_D
-            room = counted.constraint.max_skew - counted.self_match + emptiest(counted)
-            unmet_V = np.append(count_D > room, False)[ids_V]
+            unmet_V = (counted.domains.count_D > room(counted))[ids_V]
             # The first constraint that a node fails gives the reason.
             missing_V |= (ids_V < 0) & ~skewed_V
             skewed_V |= unmet_V & ~missing_V
         return (Failed(self.missing_reason, missing_V, True), Failed(self.reason, skewed_V, False))
 
+    def mask(self, view: View, request: Request) -> Bools:
+        passed_V: Bools | None = None
+        for counted in self.counted(view.table, request):
+            fits_D = counted.domains.count_D <= room(counted)
+            fits_D[-1] = False
+            fits_V = fits_D[view.take(counted.column.ids_N)]
+            passed_V = fits_V if passed_V is None else passed_V & fits_V
+        return np.ones(view.size, dtype=np.bool_) if passed_V is None else passed_V
+
+
+def room(counted: Counted) -> int:
+    """The most pods a domain may hold already and still take this one."""
+    return counted.constraint.max_skew - counted.self_match + emptiest(counted)
+
 
 def emptiest(counted: Counted) -> int:
     """The count of the domain with fewest pods; 0 while there are fewer domains than wanted."""
-    domains = int(counted.present.sum())
-    if domains < counted.constraint.min_domains:
+    if counted.domain_count < counted.constraint.min_domains:
         return 0
-    return int(counted.domains.count_D.min(initial=NO_DOMAIN, where=counted.present))
+    counts = counted.domains.count_D[counted.present]
+    return int(counts.min()) if len(counts) else NO_DOMAIN

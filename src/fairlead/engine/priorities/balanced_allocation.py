@@ -3,11 +3,11 @@
 75 says the pod leaves a node's balance as it was, more that it improves it, less that it worsens it.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairlead.engine.axes import Bools, Floats, Ints
+from fairlead.engine.axes import Bools, Floats, Ints, together
 from fairlead.engine.priorities.node_resources_fit import CPU_AND_MEMORY, Weights
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
@@ -29,16 +29,17 @@ class NodeResourcesBalancedAllocation(Priority):
         """A pod that asks for none of the resources would only pile up on one node."""
         return any(request.needs.get(name, 0) for name in self._names)
 
-    def _wanted(self, table: "NodeTable", request: Request) -> tuple[list[int], Ints]:
+    def _wanted(self, table: "NodeTable", request: Request) -> tuple[Any, Ints]:
         """Where the resources that count are (Q), and how much the pod adds, without and with it."""
-        known: tuple[list[int], Ints] | None = request.memo.get(self)
+        known: tuple[Any, Ints] | None = request.memo.get(self)
         if known is None:
             names = [
                 name for name in self._names if is_counted(name) and (request.needs.get(name, 0) or not is_scalar(name))
             ]
             added = [request.needs.get(name, 0) for name in names]
             without_and_with = np.array([[0] * len(names), added], dtype=np.int64)[:, :, None]
-            known = request.memo[self] = ([table.axis.row(name) for name in names], without_and_with)
+            rows = together([table.axis.row(name) for name in names])
+            known = request.memo[self] = (rows, without_and_with)
         return known
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
@@ -46,7 +47,7 @@ class NodeResourcesBalancedAllocation(Priority):
         alloc_QV = view.alloc_RV[rows]
         without_V, with_V = balance(view.used_RV[rows] + added, alloc_QV)
         change_V = 50 + with_V - without_V
-        if len(rows) > 2:
+        if len(alloc_QV) > 2:
             # Towards zero, as Go divides; the change may be negative with more than two resources.
             change_V += change_V < 0
         score_V: Ints = 50 + (change_V >> 1)

@@ -12,7 +12,7 @@ import numpy as np
 from fairlead.engine.affinity import own_affinity
 from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.request import Request
-from fairlead.engine.rule import Priority, Scope
+from fairlead.engine.rule import Priority, Scope, extremes
 from fairlead.engine.table import CARRIED_AFFINITY, CARRIED_PREFERRED, NodeTable
 from fairlead.engine.tallies import Tally
 from fairlead.engine.view import View
@@ -67,15 +67,12 @@ class InterPodAffinity(Priority):
                     weight_of[key] = weight * count_D
         raw_V = np.zeros(view.size, dtype=np.int64)
         for key, weight_D in weight_of.items():
-            raw_V += np.append(weight_D, 0)[view.label(key)[1]]
+            raw_V += weight_D[view.label(key)[1]]
         return raw_V
 
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
-        if not feasible_V.any():
+        found = extremes(raw_V, feasible_V)
+        if found is None or found[0] == found[1]:
             return np.zeros(view.size, dtype=np.int64)
-        limits = np.iinfo(np.int64)
-        largest = int(raw_V.max(initial=limits.min, where=feasible_V))
-        smallest = int(raw_V.min(initial=limits.max, where=feasible_V))
-        if largest == smallest:
-            return np.zeros(view.size, dtype=np.int64)
+        smallest, largest = found
         return (100.0 * ((raw_V - smallest) / (largest - smallest))).astype(np.int64)

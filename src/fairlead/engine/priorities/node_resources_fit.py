@@ -5,7 +5,7 @@ requested; a scalar the pod does not ask for, or a resource the node lacks, is l
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -41,8 +41,8 @@ class Wanted(msgspec.Struct):
 
     weights: Ints
     added: Ints
-    used_rows: list[int]
-    alloc_rows: list[int]
+    used_rows: Any
+    alloc_rows: Any
 
 
 class NodeResourcesFit(Priority):
@@ -72,8 +72,8 @@ class NodeResourcesFit(Priority):
             known = request.memo[self] = Wanted(
                 weights=np.array(weights, dtype=np.int64)[:, None],
                 added=np.array(added, dtype=np.int64)[:, None],
-                used_rows=used,
-                alloc_rows=alloc,
+                used_rows=axes.together(used),
+                alloc_rows=axes.together(alloc),
             )
         return known
 

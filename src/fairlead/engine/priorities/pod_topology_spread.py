@@ -10,7 +10,7 @@ import numpy as np
 
 from fairlead.engine.axes import Bools, Floats, Ids, Ints
 from fairlead.engine.request import Request
-from fairlead.engine.rule import Priority, Scope
+from fairlead.engine.rule import Priority, Scope, extremes
 from fairlead.engine.spread import (
     HOSTNAME,
     SOFT,
@@ -70,7 +70,8 @@ class PodTopologySpread(Priority):
             return feasible_V
         scored_V = feasible_V
         for counted in self.counted(view.table, request):
-            scored_V = scored_V & (view.take(counted.column.ids_N) >= 0)
+            if not counted.everywhere:
+                scored_V = scored_V & (view.take(counted.column.ids_N) >= 0)
         return scored_V
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
@@ -85,27 +86,26 @@ class PodTopologySpread(Priority):
                 count_V = view.take(rows.count_D)
             else:
                 size = _distinct(counted, ids_V[scored_V])
-                count_V = np.append(counted.domains.count_D, 0)[ids_V]
-            part_V = count_V * math.log(size + 2) + (counted.constraint.max_skew - 1)
-            part_V[ids_V < 0] = 0.0
+                count_V = counted.domains.count_D[ids_V]
+            part_V = count_V * math.log(size + 2)
+            part_V += counted.constraint.max_skew - 1
+            if not counted.everywhere:
+                part_V *= ids_V >= 0
             score_V += part_V
         whole_V = np.floor(score_V)
         whole_V += score_V - whole_V >= 0.5
-        raw_V = whole_V.astype(np.int64)
-        raw_V[~scored_V] = 0
+        raw_V: Ints = whole_V.astype(np.int64) * scored_V
         return raw_V
 
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
         scored_V = self.scored(view, request, feasible_V)
-        if not scored_V.any():
+        found = extremes(raw_V, scored_V)
+        if found is None:
             return np.zeros(view.size, dtype=np.int64)
-        largest = int(raw_V.max(initial=0, where=scored_V))
-        smallest = int(raw_V.min(initial=np.iinfo(np.int64).max, where=scored_V))
+        smallest, largest = found
         if largest == 0:
-            normal_V = np.full(view.size, 100, dtype=np.int64)
-        else:
-            normal_V = 100 * (largest + smallest - raw_V) // largest
-        normal_V[~scored_V] = 0
+            return np.where(scored_V, 100, 0)
+        normal_V: Ints = np.where(scored_V, 100 * (largest + smallest - raw_V) // largest, 0)
         return normal_V
 
 
