@@ -203,10 +203,16 @@ class ExecPlugin:
         status = credential.status
         if not status.token and not status.client_certificate_data:
             raise ConfigurationError(f"the credential plugin {name!r} gave neither a token nor a certificate")
+        try:
+            expires_at = _moment(status.expiration_timestamp)
+        except ValueError:
+            raise ConfigurationError(
+                f"the credential plugin {name!r} gave what expires at {status.expiration_timestamp!r}, which is no time"
+            ) from None
         if status.client_certificate_data:
             self._use_certificate(status.client_certificate_data, status.client_key_data)
         self._headers = {"Authorization": f"Bearer {status.token}"} if status.token else {}
-        self._expires_at = _moment(status.expiration_timestamp)
+        self._expires_at = expires_at
         self._asked = True
 
 
