@@ -105,7 +105,9 @@ async def test_a_file_in_the_middle_of_being_replaced_changes_nothing(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"], ids=["missing", "empty", "not text"])
-async def test_without_a_first_token_the_file_is_named(tmp_path: Path, clock: ManualClock, content: bytes | None) -> None:
+async def test_without_a_first_token_the_file_is_named(
+    tmp_path: Path, clock: ManualClock, content: bytes | None
+) -> None:
     path = tmp_path / "token"
     if content is not None:
         path.write_bytes(content)
@@ -113,9 +115,7 @@ async def test_without_a_first_token_the_file_is_named(tmp_path: Path, clock: Ma
         await TokenFile(path, clock).headers()
 
 
-async def test_the_client_gets_through_a_rotation(
-    server: ScriptedServer, token_file: Path, clock: ManualClock
-) -> None:
+async def test_the_client_gets_through_a_rotation(server: ScriptedServer, token_file: Path, clock: ManualClock) -> None:
     server.always("*", only("two"))
     async with client_of(server, credentials=TokenFile(token_file, clock)) as api:
 
@@ -213,7 +213,7 @@ async def test_the_client_runs_it_again_after_a_401(
 async def test_what_the_program_is_told(program: Program, clock: ManualClock, tmp_path: Path) -> None:
     told = tmp_path / "told"
     answer = json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "t"}})
-    program.does(f"echo \"$KUBERNETES_EXEC_INFO\" > {told}; echo \"$REGION\" >> {told}; echo '{answer}'")
+    program.does(f'echo "$KUBERNETES_EXEC_INFO" > {told}; echo "$REGION" >> {told}; echo \'{answer}\'')
     plugin = program.plugin(clock, environment={"REGION": "north"}, cluster={"server": "https://s"})
     await plugin.headers()
     information, region = told.read_text().splitlines()

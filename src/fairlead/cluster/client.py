@@ -108,7 +108,6 @@ class Client:
     def _session(self, limit: int) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             limit=limit,
-            ssl=self._connection.tls or True,
             keepalive_timeout=60,
             socket_factory=None if self._fence is None else fenced_sockets(self._fence),
         )
@@ -177,6 +176,7 @@ class Client:
                     data=None if body is None else (body if isinstance(body, bytes) else msgspec.json.encode(body)),
                     headers=headers,
                     proxy=self._connection.proxy,
+                    ssl=self._connection.tls or True,
                     server_hostname=self._connection.server_name,
                     allow_redirects=False,
                     timeout=aiohttp.ClientTimeout(sock_connect=self._connect_s),
@@ -282,6 +282,7 @@ class Client:
                 self._url(path, query),
                 headers=self._headers(who),
                 proxy=self._connection.proxy,
+                ssl=self._connection.tls or True,
                 server_hostname=self._connection.server_name,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._connect_s, sock_read=silence_s),

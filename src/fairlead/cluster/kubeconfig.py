@@ -5,12 +5,11 @@ the first to name a thing wins.
 """
 
 import base64
-import binascii
 import contextlib
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,17 +135,19 @@ def connect_by_kubeconfig(paths: Sequence[Path], clock: Clock, context: str = ""
         raise ConfigurationError(f"context {wanted!r} of {where} names the user {chosen.user!r}, which is not there")
     cluster_path, cluster = clusters[chosen.cluster]
     user_path, user = users.get(chosen.user, (cluster_path, User()))
-    tls = _tls_context(cluster, cluster_path.parent, user, user_path.parent)
-    return Connection(
-        server=_server(cluster, cluster_path),
-        credentials=_credentials(user, user_path.parent, cluster, cluster_path.parent, tls, clock),
-        tls=tls,
-        namespace=chosen.namespace or "default",
-        server_name=cluster.tls_server_name or None,
-        proxy=cluster.proxy_url or None,
-        impersonate=_impersonation(user),
-        described_as=f"context {wanted!r} of {where}",
-    )
+    with _blaming(cluster_path):
+        connection = Connection(
+            server=_server(cluster),
+            credentials=Fixed({}),
+            tls=_trusting(cluster, cluster_path.parent),
+            namespace=chosen.namespace or "default",
+            server_name=cluster.tls_server_name or None,
+            proxy=cluster.proxy_url or None,
+            described_as=f"context {wanted!r} of {where}",
+        )
+    with _blaming(user_path):
+        _identify(connection, user, user_path.parent, cluster, cluster_path.parent, clock)
+    return connection
 
 
 def connect_in_cluster(host: str, port: str, clock: Clock, account: Path = SERVICE_ACCOUNT) -> Connection:
@@ -156,10 +157,14 @@ def connect_in_cluster(host: str, port: str, clock: Clock, account: Path = SERVI
         if not needed.exists():
             raise ConfigurationError(f"running in a pod, but {needed} is missing: is automountServiceAccountToken off?")
     bracketed = f"[{host}]" if ":" in host else host
+    try:
+        tls = ssl.create_default_context(cafile=str(authority))
+    except ssl.SSLError as problem:
+        raise ConfigurationError(f"{authority} is not PEM: {problem}") from None
     return Connection(
         server=f"https://{bracketed}:{port}",
         credentials=TokenFile(token, clock),
-        tls=ssl.create_default_context(cafile=str(authority)),
+        tls=tls,
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
         described_as="the pod's service account",
     )
@@ -172,18 +177,30 @@ def _read(path: Path) -> File:
         raise ConfigurationError(f"{path} is not YAML: {problem}") from None
     except msgspec.ValidationError as problem:
         raise ConfigurationError(f"{path} is not a kubeconfig: {problem}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path} is not a kubeconfig: it is not text") from None
     except OSError as problem:
         raise ConfigurationError(f"{path} cannot be read: {problem.strerror}") from None
 
 
-def _server(cluster: Cluster, path: Path) -> str:
+@contextlib.contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """What is wrong inside is wrong with this file, and the message says so."""
+    try:
+        yield
+    except ConfigurationError as problem:
+        raise ConfigurationError(f"{path}: {problem}") from None
+
+
+def _server(cluster: Cluster) -> str:
     server = cluster.server.rstrip("/")
     if not server.startswith(("https://", "http://")):
-        raise ConfigurationError(f"{path} names the server {cluster.server!r}; wanted https://host:port")
+        raise ConfigurationError(f"the server is {cluster.server!r}; wanted https://host:port")
     return server
 
 
-def _tls_context(cluster: Cluster, cluster_dir: Path, user: User, user_dir: Path) -> ssl.SSLContext | None:
+def _trusting(cluster: Cluster, cluster_dir: Path) -> ssl.SSLContext | None:
+    """How the server proves itself; None for plain http."""
     if cluster.server.startswith("http://"):
         return None
     authority = _text(
@@ -200,11 +217,28 @@ def _tls_context(cluster: Cluster, cluster_dir: Path, user: User, user_dir: Path
             )
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _identify(
+    connection: Connection, user: User, user_dir: Path, cluster: Cluster, cluster_dir: Path, clock: Clock
+) -> None:
+    """How we prove ourselves: a certificate, headers, or both."""
     certificate = _text(user.client_certificate_data, user.client_certificate, user_dir, "client-certificate")
     key = _text(user.client_key_data, user.client_key, user_dir, "client-key")
-    if certificate:
-        use_certificate(context, certificate, key)
-    return context
+    if certificate and connection.tls is not None:
+        use_certificate(connection.tls, certificate, key)
+
+    def present(certificate: str, key: str) -> None:
+        # In a context of its own: connections are kept per context, and those made so far show the old certificate.
+        tls = _trusting(cluster, cluster_dir)
+        if tls is None:
+            raise ConfigurationError("the exec plugin gave a certificate, but the server is plain http")
+        use_certificate(tls, certificate, key)
+        connection.tls = tls
+
+    connection.impersonate = _impersonation(user)
+    connection.credentials = _credentials(user, user_dir, cluster, cluster_dir, present, clock)
 
 
 def use_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
@@ -214,7 +248,8 @@ def use_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None
     try:
         with os.fdopen(handle, "w") as pem:
             pem.write(f"{certificate}\n{key}\n")
-        context.load_cert_chain(name)
+        # A key under a passphrase is refused: without one to try, OpenSSL would ask the terminal for it.
+        context.load_cert_chain(name, password="")
     except ssl.SSLError as problem:
         raise ConfigurationError(f"the client certificate and key do not make a pair: {problem}") from None
     finally:
@@ -226,7 +261,7 @@ def _text(data: str, file: str, relative_to: Path, called: str) -> str:
     if data:
         try:
             return base64.b64decode(data, validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # not base64, or not text inside
             raise ConfigurationError(f"{called}-data is not base64 of PEM text") from None
     if not file:
         return ""
@@ -235,15 +270,17 @@ def _text(data: str, file: str, relative_to: Path, called: str) -> str:
         return path.read_text()
     except OSError as problem:
         raise ConfigurationError(f"{called}: {path} cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{called}: {path} is not PEM text") from None
 
 
 def _credentials(
-    user: User, user_dir: Path, cluster: Cluster, cluster_dir: Path, tls: ssl.SSLContext | None, clock: Clock
+    user: User, user_dir: Path, cluster: Cluster, cluster_dir: Path, present: Callable[[str, str], None], clock: Clock
 ) -> Credentials:
     if user.auth_provider is not None:
         raise ConfigurationError("auth-provider was removed from Kubernetes in 1.26: use an exec plugin instead")
     if user.exec is not None:
-        return _exec_plugin(user.exec, user_dir, cluster, cluster_dir, tls, clock)
+        return _exec_plugin(user.exec, user_dir, cluster, cluster_dir, present, clock)
     if user.token_file:
         return TokenFile(user_dir / user.token_file, clock)
     if user.token:
@@ -254,7 +291,7 @@ def _credentials(
 
 
 def _exec_plugin(
-    plugin: Exec, user_dir: Path, cluster: Cluster, cluster_dir: Path, tls: ssl.SSLContext | None, clock: Clock
+    plugin: Exec, user_dir: Path, cluster: Cluster, cluster_dir: Path, present: Callable[[str, str], None], clock: Clock
 ) -> ExecPlugin:
     if plugin.api_version not in EXEC_VERSIONS:
         known = " or ".join(EXEC_VERSIONS)
@@ -274,12 +311,6 @@ def _exec_plugin(
             "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
             "tls-server-name": cluster.tls_server_name,
         }
-
-    def present(certificate: str, key: str) -> None:
-        if tls is None:
-            raise ConfigurationError("the exec plugin gave a certificate, but the server is plain http")
-        use_certificate(tls, certificate, key)
-
     return ExecPlugin(
         [command, *(plugin.args or ())],
         environment={entry.name: entry.value for entry in plugin.env or ()},
