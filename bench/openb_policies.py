@@ -169,8 +169,8 @@ class Fgd(SmallestName):
     def score(self, cluster: Cluster, row_C: Ints, shape: Shape) -> tuple[Floats, Ints]:
         before = cluster.states(row_C)
         outcomes = outcomes_of(before, shape)
-        after_O = fragment_milli(outcomes.after, self._shapes)
-        descent_O = (fragment_milli(before, self._shapes)[outcomes.row_O] - after_O) / self._shapes.total_weight
+        before_C, after_O = fragment_milli(before, self._shapes), fragment_milli(outcomes.after, self._shapes)
+        descent_O = (before_C[outcomes.row_O] - after_O) / self._shapes.total_weight
         return best_outcomes(outcomes, np.floor(100 / (1 + np.exp(-descent_O / 1000))), len(row_C))
 
 

@@ -63,6 +63,11 @@ def test_a_node_of_another_model_is_all_fragment() -> None:
     assert fragment_milli(nodes, shapes).tolist() == [1000, 0, 1000]
 
 
+def test_a_model_that_came_later_is_taken_for_none() -> None:
+    shapes = compile_shapes([(pod(1000, 1, models=["V100"]), 1), (pod(1000, 1), 1)], MODELS)
+    assert fragment_milli(states_of(([1000], 8000, 0, 7), ([1000], 8000, 0, -1)), shapes).tolist() == [1000, 1000]
+
+
 def test_memory_counts_when_the_shapes_say_so() -> None:
     shapes = compile_shapes([(pod(1000, 1, memory=64), 1)], MODELS)
     nodes = states_of(([1000], 8000, 63, 0), ([1000], 8000, 64, 0))
@@ -85,6 +90,11 @@ def test_a_cpu_pod_strands_gpus() -> None:
     descent_C, device_C = descent_milli(nodes, pod(14000), compile_shapes(WORKLOAD, MODELS), fragment_milli)
     assert descent_C.tolist() == [-1600, 0]
     assert device_C.tolist() == [-1, -1]
+
+
+def test_a_shape_by_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="milli"):
+        Shape(1000, 0, GpuRequest(1, memory_mib=4096))
 
 
 def test_typical_shapes_are_the_most_frequent_up_to_the_coverage() -> None:

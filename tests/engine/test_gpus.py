@@ -55,7 +55,9 @@ def test_share_by_memory_is_rounded_up_and_needs_a_node_that_tells_its_memory() 
     table.set_node(1, 1, memory_mib=4_000)
     table.set_node(2, 1)
     request = GpuRequest(1, memory_mib=6_000)
-    assert table.milli_of(request).tolist() == [367, 1500, 1001]
+    assert table.milli_of(request).tolist() == [367, 1001, 1001]
+    assert request.in_milli(16_384) == GpuRequest(1, 367)
+    assert GpuRequest(2).in_milli(16_384) == GpuRequest(2)
     assert np.flatnonzero(table.fits(request)).tolist() == [0]
     assert table.allocate(0, request) == GpuHold((0,), 367)
 
@@ -77,13 +79,15 @@ def test_tightest_devices(free: list[int], request_: GpuRequest, devices: tuple[
 
 def test_allocating_where_nothing_fits_is_an_error_and_changes_nothing() -> None:
     table = table_of(([400, 300], "T4"))
-    for devices in ((), (0,), (1, 1)):
+    for devices in ((), (0,), (1, 1), (-1,), (2,)):
         with pytest.raises(ValueError, match="row 0"):
             table.allocate(0, GpuRequest(1, 500), devices)
     assert table.free_milli_NG[0, :2].tolist() == [400, 300]
 
 
-@pytest.mark.parametrize("hold", [GpuHold((0,), 700), GpuHold((5,), 100)], ids=["more than taken", "no such device"])
+@pytest.mark.parametrize(
+    "hold", [GpuHold((0,), 700), GpuHold((5,), 100), GpuHold((-1,), 100)], ids=["too much", "no such", "below"]
+)
 def test_releasing_what_was_never_held_is_an_error(hold: GpuHold) -> None:
     with pytest.raises(ValueError, match="never held"):
         table_of(([400, 300], "T4")).release(0, hold)

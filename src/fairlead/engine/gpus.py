@@ -6,7 +6,7 @@ measure reads its arrays. Nothing here may choose a node, and no device may ever
 # ruff: noqa: N815 (fields end in their axes)
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -40,6 +40,12 @@ class GpuRequest:
     def is_shared(self) -> bool:
         """One device, and room beside it for others: the only case in which the choice of device matters."""
         return self.count == 1 and (self.memory_mib > 0 or self.milli < WHOLE_MILLI)
+
+    def in_milli(self, device_memory_mib: int) -> "GpuRequest":
+        """The same on devices of this memory, which must fit it: for those who compare by milli alone."""
+        if not self.memory_mib:
+            return self
+        return replace(self, milli=-(-self.memory_mib * WHOLE_MILLI // device_memory_mib), memory_mib=0)
 
 
 NO_GPU: Final = GpuRequest(count=0, milli=0)
@@ -118,7 +124,7 @@ class GpuTable:
         if not request.memory_mib:
             return np.full(len(self.model_N), request.milli, dtype=np.int64)
         milli_N = -(-request.memory_mib * WHOLE_MILLI // np.maximum(self.memory_mib_N, 1))
-        return np.where(self.memory_mib_N > 0, milli_N, REFUSED_MILLI)
+        return np.where(self.memory_mib_N > 0, np.minimum(milli_N, REFUSED_MILLI), REFUSED_MILLI)
 
     def allows_model(self, models: frozenset[str]) -> Bools:
         if not models:
@@ -142,7 +148,7 @@ class GpuTable:
         chosen = tuple(devices) or tightest_devices(free_G, milli, request.count)
         if len(set(chosen)) != request.count:
             raise ValueError(f"row {row} has no {request.count} devices with {milli} milli free: {free_G.tolist()}")
-        if any(free_G[device] < milli for device in chosen):
+        if any(not self._has(row, device) or free_G[device] < milli for device in chosen):
             raise ValueError(f"row {row} would be oversold on devices {chosen}: {free_G.tolist()} free, {milli} asked")
         free_G[list(chosen)] -= milli
         return GpuHold(chosen, milli)
@@ -150,8 +156,9 @@ class GpuTable:
     def release(self, row: int, hold: GpuHold) -> None:
         """The exact inverse of `allocate`."""
         free_G = self.free_milli_NG[row]
-        if any(
-            device >= self.device_count_N[row] or free_G[device] + hold.milli > WHOLE_MILLI for device in hold.devices
-        ):
+        if any(not self._has(row, device) or free_G[device] + hold.milli > WHOLE_MILLI for device in hold.devices):
             raise ValueError(f"row {row} never held {hold}: {free_G.tolist()} free")
         free_G[list(hold.devices)] += hold.milli
+
+    def _has(self, row: int, device: int) -> bool:
+        return 0 <= device < int(self.device_count_N[row])
