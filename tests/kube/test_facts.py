@@ -1,0 +1,22 @@
+"""The committed facts are the real server's."""
+
+from fairlead.local.objects import facts
+from tests.kube.rig.facts import FACTS, from_rig, gather, read_go_types, text
+from tests.kube.rig.servers import Rig
+
+
+def test_the_file_says_what_the_real_server_says(rig: Rig) -> None:
+    fresh = text(gather(from_rig(rig), read_go_types()))
+    assert fresh == FACTS.read_text(), "Kubernetes changed: run `python -m tests.kube.rig.facts`"
+
+
+def test_our_openapi_lists_the_fields_and_the_kinds_of_the_real_server(rig: Rig) -> None:
+    get = from_rig(rig)
+    for group, version in facts.load().group_versions:
+        real = get(f"/openapi/v3/{f'apis/{group}/{version}' if group else f'api/{version}'}")["components"]["schemas"]
+        ours = facts.openapi_v3(group, version)["components"]["schemas"]
+        for name, schema in ours.items():
+            if name.endswith(("DeleteOptions", "Status")):
+                continue  # we offer them with every group
+            assert set(schema["properties"]) == set(real[name].get("properties", {})), name
+            assert schema.get("required") == real[name].get("required"), name
