@@ -30,7 +30,19 @@ from fairlead.cluster.errors import (
 )
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
-from fairlead.model.intents import Apply, Bind, Create, Delete, Evict, Intent, Patch, PatchStatus, RecordEvent, Scale
+from fairlead.model.intents import (
+    Apply,
+    Bind,
+    Create,
+    Delete,
+    Evict,
+    Intent,
+    Patch,
+    PatchStatus,
+    RecordEvent,
+    Replace,
+    Scale,
+)
 from fairlead.model.kinds import POD_THINGS
 from fairlead.model.meta import Noun, ObjectMeta
 
@@ -180,6 +192,11 @@ class Writer:
             case PatchStatus():
                 patch = _at_version({"status": intent.status}, intent.resource_version)
                 return await client.patch(intent.kind, intent.name, patch, intent.namespace, subresource="status")
+            case Replace():
+                # Sent twice, the version in the body makes the second a conflict; without one it is the same again.
+                return await client.replace(
+                    intent.kind, intent.name, intent.body, intent.namespace, subresource=intent.subresource
+                )
             case Delete():
                 return await client.delete(
                     intent.kind,

@@ -60,6 +60,16 @@ class PatchStatus(Intent, frozen=True):
     resource_version: str = ""
 
 
+class Replace(Intent, frozen=True):
+    """The whole object, for subresources that take no patch (a namespace's `finalize`)."""
+
+    kind: Kind[Any]
+    name: str
+    body: Any
+    namespace: str = ""
+    subresource: str = ""
+
+
 class Delete(Intent, frozen=True):
     kind: Kind[Any]
     name: str
