@@ -6,7 +6,7 @@ streams the initial list where the server offers that. It ends only by being can
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 import structlog
@@ -206,11 +206,15 @@ class Watch(Generic[T]):
                 break
             decoded = self._decode(envelope.object)
             if decoded is None:
-                version = self._version_of(envelope.object) or version
-                continue
+                mark = self._mark_of(envelope.object)
+                version = mark.metadata.resource_version or version
+                if envelope.type != "DELETED":
+                    continue
+                # What it was does not matter any more: the key is enough to let it go.
+                decoded = cast("T", mark)
             if initial is None:
                 changes.append((envelope.type != "DELETED", decoded))
-                version = decoded.metadata.resource_version
+                version = decoded.metadata.resource_version or version
             elif envelope.type == "DELETED":
                 initial.pop(decoded.metadata.key, None)
             else:
@@ -236,14 +240,18 @@ class Watch(Generic[T]):
         except UNDECODABLE as problem:
             # One odd object must not blind us to the others; it is counted, and named in the log.
             self._metrics.undecodable.labels(self._kind.name).inc()
-            log.error("object left out", kind=self._kind.name, problem=str(problem), object=bytes(raw)[:200])
+            log.error("object left out", kind=self._kind.name, problem=str(problem), object=_quoted(raw))
             return None
 
-    def _version_of(self, raw: msgspec.Raw) -> str:
+    def _mark_of(self, raw: msgspec.Raw) -> Marked:
         try:
-            return self._marked.decode(raw).metadata.resource_version
+            return self._marked.decode(raw)
         except UNDECODABLE:
-            return ""
+            return Marked()
+
+
+def _quoted(raw: msgspec.Raw) -> str:
+    return bytes(raw)[:200].decode("utf-8", "replace")
 
 
 def selectors(*, label: str = "", field: str = "") -> dict[str, Any]:
