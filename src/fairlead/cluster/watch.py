@@ -72,6 +72,8 @@ class Watch(Generic[T]):
     SILENCE_S = 90.0
     # The server ends a watch after this long, spread so that a thousand watches do not end at once.
     STAY_S = (300.0, 600.0)
+    # A watch that lasted this long was a good one, whether or not it had anything to tell.
+    WELL_S = 30.0
     # One object cannot be larger than etcd takes (1.5 MiB); a line that long without an end is garbage.
     MAX_LINE_BYTES = 32 << 20
 
@@ -116,12 +118,14 @@ class Watch(Generic[T]):
                 self._version, problem = "", gone
             except ClusterError as broke:
                 problem = broke
-            if problem is None and self._clock.elapsed_s() - started_s > 1.0:
+            lasted_s = self._clock.elapsed_s() - started_s
+            # A list alone is no progress: one whose version is gone at once must not be asked for ever faster.
+            if lasted_s > self.WELL_S or (self._version and self._version != began_at):
+                self._backoff.reset()
+            if problem is None and lasted_s > 1.0:
                 continue  # the server ended the watch in its own good time
             cause = type(problem).__name__ if problem else "Ended"
             self._metrics.mirror_breaks.labels(self._kind.name, cause).inc()
-            if self._version != began_at:
-                self._backoff.reset()
             asked_s = problem.retry_after_s if isinstance(problem, Temporary) else None
             delay_s = self._backoff.next_s(asked_s)
             if problem is not None:
@@ -206,12 +210,12 @@ class Watch(Generic[T]):
                 break
             decoded = self._decode(envelope.object)
             if decoded is None:
-                mark = self._mark_of(envelope.object)
-                version = mark.metadata.resource_version or version
+                hollow = self._mark_of(envelope.object)
+                version = hollow.metadata.resource_version or version
                 if envelope.type != "DELETED":
                     continue
                 # What it was does not matter any more: the key is enough to let it go.
-                decoded = cast("T", mark)
+                decoded = cast("T", hollow)
             if initial is None:
                 changes.append((envelope.type != "DELETED", decoded))
                 version = decoded.metadata.resource_version or version
@@ -232,7 +236,6 @@ class Watch(Generic[T]):
         sink.replace(objects)
         sink.trouble(None)
         self._version = version
-        self._backoff.reset()
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
         try:
