@@ -96,6 +96,7 @@ class WorkQueue:
         self._closed = True
         self._line.clear()
         self._waiting.clear()
+        self._depth.set(0)
         self._ready.set()
         self._sooner.set()
 
