@@ -142,7 +142,9 @@ class Controller:
             log.info("try again", controller=self.name, key=key, problem=_said(problem), in_s=round(delay_s, 3))
             return "temporary"
         except NotLeader:
-            log.info("no longer leader", controller=self.name, key=key)
+            # The lease may be renewed yet, late but in time: then nothing would bring this key back.
+            delay_s = self.queue.add_rate_limited(key)
+            log.info("not leader", controller=self.name, key=key, in_s=round(delay_s, 3))
             return "temporary"
         except PermanentError as problem:
             self.queue.forget(key)
