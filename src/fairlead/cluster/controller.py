@@ -18,6 +18,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta, Mirror, Subscription
 from fairlead.cluster.workqueue import WorkQueue
 from fairlead.model.intents import WakeAfter
+from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 
 log = structlog.get_logger("fairlead.controller")
@@ -44,17 +45,18 @@ def own_key(delta: Delta[Any]) -> Iterable[str]:
     return (delta.key,)
 
 
-def owner_keys(kind: str, api_group: str = "") -> Callable[[Delta[Any]], Iterable[str]]:
-    """Maps an owned object to the key of the owner of the given kind, before and after the change."""
+def owner_keys(kind: Kind[Any]) -> Callable[[Delta[Any]], Iterable[str]]:
+    """Maps an owned object to the keys of its owners of the given kind, before and after the change."""
 
     def keys(delta: Delta[Any]) -> Iterable[str]:
         found = set()
         for seen in (delta.old, delta.new):
             metadata: ObjectMeta | None = seen.metadata if seen is not None else None
             for owner in metadata.owner_references if metadata else ():
-                if owner.kind == kind and owner.api_version.rpartition("/")[0] == api_group:
+                if owner.kind == kind.kind and owner.api_version.rpartition("/")[0] == kind.group:
                     assert metadata is not None
-                    found.add(f"{metadata.namespace}/{owner.name}" if metadata.namespace else owner.name)
+                    # An owner lives beside what it owns, or above all namespaces.
+                    found.add(f"{metadata.namespace}/{owner.name}" if kind.namespaced else owner.name)
         return sorted(found)
 
     return keys
