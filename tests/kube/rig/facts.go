@@ -20,6 +20,7 @@ type field struct {
 	Type     string `json:"type"`
 	Flags    string `json:"flags"`
 	Protobuf []int  `json:"protobuf"`
+	Inlined  string `json:"inlined"`
 }
 
 var types = map[string]map[string]field{}
@@ -36,7 +37,7 @@ func number(tag string) int {
 }
 
 // add puts the fields of struct t into the map; those of inlined structs appear under their own names.
-func add(t reflect.Type, into map[string]field, path []int) {
+func add(t reflect.Type, into map[string]field, path []int, inlined string) {
 	for i := 0; i < t.NumField(); i++ {
 		f := t.Field(i)
 		tag := strings.Split(f.Tag.Get("json"), ",")
@@ -46,7 +47,7 @@ func add(t reflect.Type, into map[string]field, path []int) {
 			flags, ft = "p", ft.Elem()
 		}
 		if tag[0] == "" && f.Anonymous && ft.Kind() == reflect.Struct {
-			add(ft, into, here)
+			add(ft, into, here, f.Name)
 			visit(ft)
 			continue
 		}
@@ -61,7 +62,7 @@ func add(t reflect.Type, into map[string]field, path []int) {
 				flags += "z"
 			}
 		}
-		into[tag[0]] = field{Type: ft.String(), Flags: flags, Protobuf: here}
+		into[tag[0]] = field{Type: ft.String(), Flags: flags, Protobuf: here, Inlined: inlined}
 		visit(ft)
 	}
 }
@@ -73,7 +74,7 @@ func visit(t reflect.Type) {
 	case reflect.Struct:
 		if _, known := types[key(t)]; !known {
 			types[key(t)] = map[string]field{}
-			add(t, types[key(t)], nil)
+			add(t, types[key(t)], nil, "")
 		}
 	}
 }

@@ -189,6 +189,7 @@ def read_field(schema: Json, go: Json) -> Json:
         "g": go["type"] if go["type"] != go_name(form) else None,
         "f": go["flags"] or None,
         "b": go["protobuf"] if all(go["protobuf"]) else None,
+        "i": go["inlined"] if go["inlined"] not in ("", "TypeMeta") else None,
         "e": schema.get("enum"),
         "d": schema.get("default") if schema.get("default") != derived else None,
         "l": schema.get("x-kubernetes-list-type"),

@@ -2,7 +2,8 @@
 
 `facts.json` is written by tests/kube/rig/facts.py from the real server. Its keys, per field: `t` type (`string`,
 `@core.v1.Pod` a struct, `[]…` a list, `{}…` a map), `g` Go's name of it where `t` does not tell, `f` flags (p pointer,
-o omitempty, z omitzero), `b` protobuf's numbers (more than one where a struct is inlined), `e` enum, `d` default
+o omitempty, z omitzero), `b` protobuf's numbers (more than one where a struct is inlined), `i` the inlined struct
+it comes from, `e` enum, `d` default
 where `t` does not tell, `l` list type, `k` list map keys, `m` map type, `mk` patch merge key, `ps` patch strategy.
 """
 
