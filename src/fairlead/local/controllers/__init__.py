@@ -1,0 +1,121 @@
+"""Workload controllers: what kube-controller-manager does for the kinds the embedded cluster serves.
+
+They are ordinary controllers on the cluster room and work against any Kubernetes API server. `run` is the whole
+of them; `build` returns them one by one for a composition root that keeps its own TaskGroup.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from fairlead.cluster.backoff import Rng
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.writer import Writer
+from fairlead.local.controllers import spec
+from fairlead.local.controllers.deployments import deployment_controller
+from fairlead.local.controllers.garbage import Collector
+from fairlead.local.controllers.mirrors import Mirrors
+from fairlead.local.controllers.namespaces import namespace_controller
+from fairlead.local.controllers.replicasets import replica_set_controller, replication_controller_controller
+from fairlead.local.controllers.shell import Workshop
+from fairlead.model.kinds import Kind
+
+KINDS: Final[tuple[Kind[Any], ...]] = (
+    spec.PODS,
+    spec.NODES,
+    spec.NAMESPACES,
+    spec.SERVICES,
+    spec.SERVICE_ACCOUNTS,
+    spec.CLAIMS,
+    spec.REPLICATION_CONTROLLERS,
+    spec.REPLICA_SETS,
+    spec.DEPLOYMENTS,
+    spec.DAEMON_SETS,
+    spec.STATEFUL_SETS,
+    spec.REVISIONS,
+    spec.JOBS,
+    spec.CRON_JOBS,
+    spec.ENDPOINT_SLICES,
+    spec.BUDGETS,
+    spec.CUSTOM_KINDS,
+    spec.LEASES,
+)
+"""What is mirrored; the garbage collector adds, as metadata only, whatever else the server serves."""
+
+
+class Runs(Protocol):
+    """A controller, or the collector: runs until told to stop."""
+
+    name: str
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What an operator may want otherwise than kube-controller-manager's defaults."""
+
+    node_grace_s: float = 40.0  # a node that has not renewed its lease for this long is unreachable
+    root_ca: str = ""  # PEM, for kube-root-ca.crt; none is written without it
+
+
+DEFAULTS: Final = Options()
+
+CONTROLLERS: Final[Mapping[str, Callable[[Workshop, Options], Runs]]] = {
+    "replicasets": lambda workshop, _: replica_set_controller(workshop),
+    "replicationcontrollers": lambda workshop, _: replication_controller_controller(workshop),
+    "deployments": lambda workshop, _: deployment_controller(workshop),
+    "garbage": lambda workshop, _: Collector(workshop),
+    "namespaces": lambda workshop, _: namespace_controller(workshop),
+}
+"""Every controller by name."""
+
+
+def build(
+    *,
+    reader: Client,
+    writer: Writer,
+    clock: Clock,
+    rng: Rng,
+    metrics: Metrics,
+    options: Options = DEFAULTS,
+    without: Collection[str] = (),
+) -> tuple[Mirrors, list[Runs]]:
+    """The mirrors to run beside the controllers, and the controllers."""
+    mirrors = Mirrors(reader, clock=clock, rng=rng, metrics=metrics)
+    for kind in KINDS:
+        mirrors.add(kind)
+    workshop = Workshop(mirrors, reader, writer, clock, metrics, {})
+    return mirrors, [make(workshop, options) for name, make in CONTROLLERS.items() if name not in without]
+
+
+async def run(
+    *,
+    reader: Client,
+    writer: Writer,
+    clock: Clock,
+    rng: Rng,
+    metrics: Metrics,
+    options: Options = DEFAULTS,
+    without: Collection[str] = (),
+    stop: Callable[[], Awaitable[Any]] | None = None,
+) -> None:
+    """All of them until cancelled, or until `stop()` returns: then what is in hand is finished first."""
+    mirrors, controllers = build(
+        reader=reader, writer=writer, clock=clock, rng=rng, metrics=metrics, options=options, without=without
+    )
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(mirrors.run(), name="controllers: mirrors")
+        running = [tasks.create_task(controller.run(), name=controller.name) for controller in controllers]
+        if stop is None:
+            return
+        await stop()
+        for controller in controllers:
+            controller.stop()
+        await asyncio.gather(*running)
+        watching.cancel()

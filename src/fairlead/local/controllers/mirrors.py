@@ -1,0 +1,91 @@
+"""The mirrors that controllers share: one per kind, each indexed by UID, owner, namespace and lack of an owner.
+
+Made once by `build`; the garbage collector adds kinds that it discovers later. A kind is known by its group and
+plural, whoever's struct it was mirrored with.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fairlead.cluster.backoff import Rng
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Index, Mirror
+from fairlead.cluster.watch import HasMetadata, T, Watch
+from fairlead.local.controllers.owners import is_controlled_by
+from fairlead.local.controllers.spec import PODS, Pod
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import ObjectMeta
+
+
+def _uid(thing: HasMetadata) -> Iterable[str]:
+    return (thing.metadata.uid,)
+
+
+def _owners(thing: HasMetadata) -> Iterable[str]:
+    return {reference.uid for reference in thing.metadata.owner_references}
+
+
+def _namespace(thing: HasMetadata) -> Iterable[str]:
+    return (thing.metadata.namespace,)
+
+
+def _orphan(thing: HasMetadata) -> Iterable[str]:
+    return () if thing.metadata.controller else (thing.metadata.namespace,)
+
+
+def _node(pod: Pod) -> Iterable[str]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+INDEXES: Mapping[str, Index[Any]] = {"uid": _uid, "owner": _owners, "namespace": _namespace, "orphan": _orphan}
+
+
+class Mirrors:
+    def __init__(self, client: Client, *, clock: Clock, rng: Rng, metrics: Metrics) -> None:
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._metrics = metrics
+        self._mirrors: dict[str, Mirror[Any]] = {}
+
+    def add(self, kind: Kind[T], *, selectors: Mapping[str, str] | None = None) -> Mirror[T]:
+        watch = Watch(self._client, kind, clock=self._clock, rng=self._rng, metrics=self._metrics, selectors=selectors)
+        indexes: dict[str, Index[Any]] = {**INDEXES, **({"node": _node} if kind.name == PODS.name else {})}
+        mirror: Mirror[T] = Mirror(watch, kind, self._metrics, indexes)
+        if not selectors:
+            self._mirrors[kind.name] = mirror
+        return mirror
+
+    def of(self, kind: Kind[T]) -> Mirror[T]:
+        return self._mirrors[kind.name]
+
+    def find(self, kind: Kind[T]) -> Mirror[T] | None:
+        return self._mirrors.get(kind.name)
+
+    def by_name(self, name: str) -> Mirror[Any] | None:
+        return self._mirrors.get(name)
+
+    def drop_name(self, name: str) -> None:
+        del self._mirrors[name]
+
+    def __iter__(self) -> Iterator[Mirror[Any]]:
+        return iter(self._mirrors.values())
+
+    def claimable(self, kind: Kind[T], owner: ObjectMeta) -> tuple[T, ...]:
+        """What the owner controls, and what nobody controls in its namespace."""
+        mirror = self.of(kind)
+        controlled = [found for found in mirror.by("owner", owner.uid) if is_controlled_by(found, owner)]
+        return (*controlled, *mirror.by("orphan", owner.namespace))
+
+    def holders_of(self, index: str, value: str) -> list[tuple[Kind[Any], Any]]:
+        """Everything of any kind under this value of the index."""
+        return [(mirror.kind, found) for mirror in self for found in mirror.by(index, value)]
+
+    async def run(self) -> None:
+        """Follow every kind that was added before."""
+        async with asyncio.TaskGroup() as tasks:
+            for mirror in self:
+                tasks.create_task(mirror.run(), name=f"mirror: {mirror.kind.name}")

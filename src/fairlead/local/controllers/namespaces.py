@@ -1,0 +1,128 @@
+"""Namespaces that are to go: emptied, pods first, and let go when nothing is left.
+
+What lives in a namespace is asked of the server, kind by kind, because any kind may; a group that does not answer
+keeps the namespace where it is.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.cluster.controller import Controller
+from fairlead.local.controllers.discovery import discover
+from fairlead.local.controllers.shell import SETTLE_S, Workshop
+from fairlead.local.controllers.spec import NAMESPACES, PODS, Namespace
+from fairlead.local.controllers.statuses import plan_status, with_condition
+from fairlead.model.intents import Delete, Intent, Replace, WakeAfter
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import ObjectMeta, Thing
+
+FINALIZER: Final = "kubernetes"
+AGAIN_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNamespace:
+    namespace: Namespace
+    content: tuple[tuple[Kind[Any], ObjectMeta], ...] = ()
+    missing: tuple[str, ...] = field(default=())  # groups that did not answer
+
+
+def plan_namespace(seen: SeenNamespace, now: datetime) -> list[Intent]:
+    namespace, metadata = seen.namespace, seen.namespace.metadata
+    finalizers = namespace.spec.finalizers or ()
+    if metadata.deletion_timestamp is None or FINALIZER not in finalizers:
+        return []
+    if not seen.content and not seen.missing:
+        return [_let_go(metadata, [name for name in finalizers if name != FINALIZER])]
+    # Pods first: what runs must not see its configuration and its guards vanish.
+    pods = [(kind, item) for kind, item in seen.content if kind.name == PODS.name]
+    deletes = [
+        Delete(kind=kind, namespace=item.namespace, name=item.name, uid=item.uid)
+        for kind, item in pods or seen.content
+        if item.deletion_timestamp is None
+    ]
+    status = plan_status(NAMESPACES, namespace, {"conditions": _conditions(seen, now)})
+    return [*deletes, *status, WakeAfter(seconds=AGAIN_S)]
+
+
+def _let_go(metadata: ObjectMeta, finalizers: list[str]) -> Replace:
+    kept: dict[str, Any] = msgspec.to_builtins(metadata)
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": kept, "spec": {"finalizers": finalizers}}
+    return Replace(kind=NAMESPACES, name=metadata.name, body=body, subresource="finalize")
+
+
+def _conditions(seen: SeenNamespace, now: datetime) -> list[dict[str, Any]]:
+    kinds = Counter(kind.name for kind, _ in seen.content)
+    held = Counter(name for _, item in seen.content for name in item.finalizers)
+    told = [
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            "DiscoveryFailed" if seen.missing else "ResourcesDiscovered",
+            f"No answer from: {', '.join(seen.missing)}" if seen.missing else "All resources successfully discovered",
+            bool(seen.missing),
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+            False,
+        ),
+        (
+            "NamespaceContentRemaining",
+            "SomeResourcesRemain" if kinds else "ContentRemoved",
+            _counted("Some resources are remaining: {} has {} resource instances", kinds)
+            or "All content successfully removed",
+            bool(kinds),
+        ),
+        (
+            "NamespaceFinalizersRemaining",
+            "SomeFinalizersRemain" if held else "ContentHasNoFinalizers",
+            _counted("Some content in the namespace has finalizers remaining: {} in {} resource instances", held)
+            or "All content-preserving finalizers finished",
+            bool(held),
+        ),
+    ]
+    conditions = seen.namespace.conditions
+    for kind, reason, message, is_so in told:
+        conditions = with_condition(conditions, kind, "True" if is_so else "False", reason, message, now)
+    return conditions
+
+
+def _counted(sentence: str, counts: Mapping[str, int]) -> str:
+    start, _, rest = sentence.partition("{}")
+    return start + ", ".join(name + rest.format(count) for name, count in sorted(counts.items())) if counts else ""
+
+
+def namespace_controller(workshop: Workshop) -> Controller:
+    namespaces = workshop.mirrors.of(NAMESPACES)
+    shell = workshop.shell("namespaces", NAMESPACES)
+
+    async def reconcile(key: str) -> WakeAfter | None:
+        if not await shell.ledger.is_settled(key):
+            return WakeAfter(seconds=SETTLE_S)
+        namespace = namespaces.get(key)
+        if namespace is None or namespace.metadata.deletion_timestamp is None:
+            return None
+        seen = await look_into(namespace)
+        return await shell.hand_over(key, plan_namespace(seen, workshop.clock.now()))
+
+    async def look_into(namespace: Namespace) -> SeenNamespace:
+        found = await discover(workshop.reader)
+        kinds = [
+            served.kind for served in found.served if served.kind.namespaced and served.verbs >= {"list", "delete"}
+        ]
+        lists = await asyncio.gather(*(listed(kind, namespace.metadata.name) for kind in kinds))
+        return SeenNamespace(namespace, tuple(entry for entries in lists for entry in entries), found.missing)
+
+    async def listed(kind: Kind[Thing], namespace: str) -> Iterable[tuple[Kind[Any], ObjectMeta]]:
+        return [(kind, item.metadata) for item in await workshop.reader.list(kind, namespace)]
+
+    made = workshop.plain_controller("namespaces", reconcile)
+    made.watches(namespaces)
+    return made

@@ -1,0 +1,182 @@
+"""ReplicaSets and ReplicationControllers: as many pods as asked for, made and removed in Kubernetes' order.
+
+The two differ in how they write their selector and in nothing else. Pods that have ended are replaced, those that
+are going are neither counted nor touched.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from fairlead.cluster.controller import Controller
+from fairlead.local.controllers.moments import parse_moment
+from fairlead.local.controllers.owners import claim, is_controlled_by
+from fairlead.local.controllers.shell import BURST, Workshop, claimed_keys, event
+from fairlead.local.controllers.spec import (
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    Pod,
+    ReplicaSet,
+    ReplicationController,
+    parse_selector,
+)
+from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition, without_condition
+from fairlead.local.controllers.templates import fresh_name, pod_body
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.kinds import Kind
+from fairlead.model.selectors import Selector, equal_to
+
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+FAILURE: Final = "ReplicaFailure"
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class SeenReplicaSet:
+    kind: Kind[Any]
+    owner: ReplicaSet | ReplicationController
+    selector: Selector
+    pods: tuple[Pod, ...]  # its own, and those nobody controls
+    neighbours: tuple[Pod, ...] = ()  # ready pods of ReplicaSets with the same controller, for the scale-down order
+    problem: str = ""  # why the last create was refused
+
+
+def plan_replica_set(seen: SeenReplicaSet, now: datetime) -> list[Intent]:
+    owner, spec = seen.owner, seen.owner.spec
+    mine, intents = claim(seen.kind, owner.metadata, seen.selector, PODS, seen.pods)
+    active = [pod for pod in mine if pod.is_active]
+    if not owner.is_terminating:
+        if len(active) < spec.replicas:
+            intents += _missing(seen, spec.replicas - len(active), now)
+        elif len(active) > spec.replicas:
+            intents += _surplus(seen, active, len(active) - spec.replicas, now)
+    intents += _status(seen, mine, active, now)
+    waits = [available_in_s(pod, spec.min_ready_seconds, now) for pod in active if pod.is_ready]
+    later = [wait for wait in waits if wait > 0]
+    return [*intents, WakeAfter(seconds=min(later))] if later else intents
+
+
+def available_in_s(pod: Pod, min_ready_s: int, now: datetime) -> float:
+    """Seconds until a ready pod has been ready for long enough; nothing or less if it has."""
+    return (ready_at(pod) + timedelta(seconds=min_ready_s) - now).total_seconds() if min_ready_s else 0.0
+
+
+def is_available(pod: Pod, min_ready_s: int, now: datetime) -> bool:
+    return pod.is_ready and available_in_s(pod, min_ready_s, now) <= 0
+
+
+def ready_at(pod: Pod) -> datetime:
+    ready = pod.condition("Ready")
+    return parse_moment(ready.last_transition_time) if ready and ready.last_transition_time else _LONG_AGO
+
+
+def _missing(seen: SeenReplicaSet, count: int, now: datetime) -> Iterable[Intent]:
+    owner = seen.owner.metadata
+    for number in range(min(count, BURST)):
+        name = fresh_name(owner, now, number)
+        body = pod_body(seen.kind, owner, seen.owner.spec.template, name)
+        yield Create(kind=PODS, namespace=owner.namespace, body=body)
+        yield event(seen.kind, owner, "SuccessfulCreate", f"Created pod: {name}")
+
+
+def _surplus(seen: SeenReplicaSet, active: list[Pod], count: int, now: datetime) -> Iterable[Intent]:
+    owner = seen.owner.metadata
+    together = Counter(pod.spec.node_name for pod in (*active, *seen.neighbours) if pod.is_ready and pod.spec.node_name)
+    for pod in sorted(active, key=lambda pod: _worth(pod, together, now))[: min(count, BURST)]:
+        yield Delete(kind=PODS, namespace=owner.namespace, name=pod.metadata.name, uid=pod.metadata.uid)
+        yield event(seen.kind, owner, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
+
+
+def _worth(pod: Pod, together: Counter[str], now: datetime) -> tuple[Any, ...]:
+    """The least comes first and goes first: Kubernetes' order, with ages compared by their powers of two."""
+    created = parse_moment(pod.metadata.creation_timestamp) if pod.metadata.creation_timestamp else now
+    restarts = max((status.restart_count for status in pod.status.container_statuses or ()), default=0)
+    return (
+        bool(pod.spec.node_name),
+        _PHASES.get(pod.status.phase, 0),
+        pod.is_ready,
+        deletion_cost(pod),
+        -together[pod.spec.node_name],
+        _age_rank(ready_at(pod), now) if pod.is_ready else 0,
+        -restarts,
+        _age_rank(created, now),
+        pod.metadata.uid,
+    )
+
+
+def _age_rank(since: datetime, now: datetime) -> int:
+    nanoseconds = int((now - since) / timedelta(microseconds=1)) * 1000
+    return max(nanoseconds, 0).bit_length()
+
+
+def deletion_cost(pod: Pod) -> int:
+    text = pod.metadata.annotations.get(DELETION_COST, "0")
+    digits = text.removeprefix("-")
+    # Kubernetes takes neither a plus sign nor leading zeroes, and then counts the pod as of no cost.
+    is_number = digits.isdecimal() and (digits == "0" or not digits.startswith("0")) and not text.startswith("-0")
+    return int(text) if is_number and -(2**31) <= int(text) < 2**31 else 0
+
+
+def _status(seen: SeenReplicaSet, mine: list[Pod], active: list[Pod], now: datetime) -> list[Intent]:
+    owner, spec = seen.owner, seen.owner.spec
+    labelled = equal_to((spec.template.get("metadata") or {}).get("labels") or {})
+    conditions = owner.conditions
+    if seen.problem and condition_of(conditions, FAILURE) is None:
+        conditions = with_condition(conditions, FAILURE, "True", "FailedCreate", seen.problem, now)
+    elif not seen.problem:
+        conditions = without_condition(conditions, FAILURE)
+    wanted: dict[str, Any] = {
+        "replicas": len(active),
+        "fullyLabeledReplicas": sum(labelled.matches(pod.metadata.labels) for pod in active) or None,
+        "readyReplicas": sum(pod.is_ready for pod in active) or None,
+        "availableReplicas": sum(is_available(pod, spec.min_ready_seconds, now) for pod in active) or None,
+        "observedGeneration": owner.metadata.generation,
+        "conditions": conditions or None,
+    }
+    if seen.kind is REPLICA_SETS:
+        wanted["terminatingReplicas"] = sum(pod.is_terminating and not pod.is_finished for pod in mine)
+    return plan_status(seen.kind, owner, wanted)
+
+
+def replica_set_controller(workshop: Workshop) -> Controller:
+    return _controller(workshop, REPLICA_SETS, lambda owner: parse_selector(owner.spec.selector))
+
+
+def replication_controller_controller(workshop: Workshop) -> Controller:
+    return _controller(workshop, REPLICATION_CONTROLLERS, lambda owner: equal_to(owner.spec.selector or {}))
+
+
+def _controller(workshop: Workshop, kind: Kind[Any], selector_of: Any) -> Controller:
+    owners, pods = workshop.mirrors.of(kind), workshop.mirrors.of(PODS)
+
+    def see(key: str) -> SeenReplicaSet | None:
+        owner = owners.get(key)
+        selector = selector_of(owner) if owner is not None else None
+        if owner is None or selector is None or selector.is_empty:
+            return None
+        return SeenReplicaSet(
+            kind,
+            owner,
+            selector,
+            workshop.mirrors.claimable(PODS, owner.metadata),
+            tuple(neighbours(owner)),
+            workshop.problem(kind, key),
+        )
+
+    def neighbours(owner: Any) -> Iterable[Pod]:
+        controller = owner.metadata.controller
+        siblings = owners.by("owner", controller.uid) if controller else ()
+        for sibling in siblings:
+            if sibling.metadata.uid != owner.metadata.uid:
+                for pod in pods.by("owner", sibling.metadata.uid):
+                    if pod.is_ready and pod.is_active and is_controlled_by(pod, sibling.metadata):
+                        yield pod
+
+    made = workshop.controller(kind, see, plan_replica_set)
+    made.watches(owners)
+    made.watches(pods, claimed_keys(owners, selector_of))
+    return made

@@ -1,0 +1,211 @@
+"""The shell of a workload controller: see, plan, hand over.
+
+Each kind brings two functions: `see` reads the mirrors, `plan` is pure. The shell waits until our own earlier
+writes are seen, hands the intents to the writer, makes pods in growing batches so that a refusal is met by one
+request and not by a thousand, and tells an event only if the intent before it was carried out.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.controller import Controller, TemporaryError
+from fairlead.cluster.errors import ApiError, NotLeader
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Delta, Mirror
+from fairlead.cluster.writer import Outcome, Result, Writer
+from fairlead.local.controllers.ledger import Ledger
+from fairlead.local.controllers.mirrors import Mirrors
+from fairlead.local.controllers.owners import is_adoption
+from fairlead.model.intents import Create, Intent, RecordEvent, Regarding, WakeAfter
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import ObjectMeta
+from fairlead.model.selectors import Selector
+
+S = TypeVar("S")
+
+# When to look whether our writes have arrived, should no delta tell us.
+SETTLE_S = 1.0
+# Kubernetes' own bound on how many pods one look may make or delete.
+BURST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What every controller is built from."""
+
+    mirrors: Mirrors
+    reader: Client
+    writer: Writer
+    clock: Clock
+    metrics: Metrics
+    problems: dict[str, str]  # controller and key → why the last create was refused
+
+    def controller(
+        self,
+        kind: Kind[Any],
+        see: Callable[[str], S | None],
+        plan: Callable[[S, datetime], list[Intent]],
+        *,
+        name: str = "",
+        workers: int = 4,
+    ) -> Controller:
+        shell = Shell(self, name or kind.plural, kind)
+
+        async def reconcile(key: str) -> WakeAfter | None:
+            if not await shell.ledger.is_settled(key):
+                return WakeAfter(seconds=SETTLE_S)
+            seen = see(key)
+            if seen is None:
+                self.problems.pop(f"{shell.name} {key}", None)
+                return None
+            return await shell.hand_over(key, plan(seen, self.clock.now()))
+
+        return Controller(shell.name, reconcile, clock=self.clock, metrics=self.metrics, workers=workers)
+
+    def plain_controller(
+        self, name: str, reconcile: Callable[[str], Awaitable[WakeAfter | None]], *, workers: int = 4
+    ) -> Controller:
+        """For the few that must read the living server and not only the mirrors."""
+        return Controller(name, reconcile, clock=self.clock, metrics=self.metrics, workers=workers)
+
+    def shell(self, name: str, kind: Kind[Any]) -> "Shell":
+        return Shell(self, name, kind)
+
+    def problem(self, kind: Kind[Any], key: str) -> str:
+        return self.problems.get(f"{kind.plural} {key}", "")
+
+
+class Shell:
+    def __init__(self, workshop: Workshop, name: str, kind: Kind[Any]) -> None:
+        self.name = name
+        self.ledger = Ledger(workshop.mirrors, workshop.reader, workshop.clock)
+        self._workshop = workshop
+        self._kind = kind
+
+    async def hand_over(self, key: str, intents: Sequence[Intent]) -> WakeAfter | None:
+        wakes = [intent for intent in intents if isinstance(intent, WakeAfter)]
+        pairs = _with_their_events([intent for intent in intents if not isinstance(intent, WakeAfter)])
+        pairs = await self._without_late_adoptions(key, pairs)
+        results = await self._carry_out(key, [pair for pair in pairs if not isinstance(pair[0], Create)])
+        results += await self._create(key, [pair for pair in pairs if isinstance(pair[0], Create)])
+        await self._judge(key, results)
+        return min(wakes, key=lambda wake: wake.seconds, default=None)
+
+    async def _carry_out(self, key: str, pairs: Sequence["Pair"]) -> list[Result]:
+        results = await self._workshop.writer.carry_out_all([intent for intent, _ in pairs])
+        for result, (_, events) in zip(results, pairs, strict=True):
+            self.ledger.enter(key, result)
+            if result.is_done:
+                await self._workshop.writer.carry_out_all(events)
+        return results
+
+    async def _create(self, key: str, pairs: Sequence["Pair"]) -> list[Result]:
+        results: list[Result] = []
+        batch = 1
+        while pairs and all(result.is_done for result in results):
+            results += await self._carry_out(key, pairs[:batch])
+            pairs, batch = pairs[batch:], 2 * batch
+        return results
+
+    async def _without_late_adoptions(self, key: str, pairs: list["Pair"]) -> list["Pair"]:
+        """An owner that is being deleted elsewhere must not take in what is just being set free."""
+        owner = self._workshop.mirrors.of(self._kind).get(key)
+        if owner is None or not any(is_adoption(intent, owner.metadata.uid) for intent, _ in pairs):
+            return pairs
+        metadata: ObjectMeta = owner.metadata
+        living = await self._workshop.reader.find(self._kind, metadata.name, metadata.namespace)
+        if living is not None and living.metadata.uid == metadata.uid and not living.metadata.deletion_timestamp:
+            return pairs
+        raise TemporaryError("the owner is going: nothing is adopted")
+
+    async def _judge(self, key: str, results: Iterable[Result]) -> None:
+        problem: TemporaryError | None = None
+        entry = f"{self.name} {key}"
+        refused = ""
+        for result in results:
+            match result.outcome:
+                case Outcome.NOT_LEADER:
+                    raise NotLeader(str(result.error))
+                case Outcome.CONFLICT | Outcome.FAILED | Outcome.EXISTS:
+                    problem = TemporaryError(str(result.error))
+                case Outcome.REFUSED:
+                    if isinstance(result.intent, Create):
+                        if _is_namespace_going(result.error):
+                            continue
+                        refused = await self._tell_refusal(key, result)
+                    problem = TemporaryError(str(result.error))
+        if refused:
+            self._workshop.problems[entry] = refused
+        else:
+            self._workshop.problems.pop(entry, None)
+        if problem is not None:
+            raise problem
+
+    async def _tell_refusal(self, key: str, result: Result) -> str:
+        owner = self._workshop.mirrors.of(self._kind).get(key)
+        said = result.error.status.message if isinstance(result.error, ApiError) else str(result.error)
+        if owner is not None:
+            note = f"Error creating: {said}"
+            told = event(self._kind, owner.metadata, "FailedCreate", note, warning=True)
+            await self._workshop.writer.carry_out(told)
+        return said
+
+
+Pair = tuple[Intent, list[RecordEvent]]
+
+
+def _with_their_events(intents: Iterable[Intent]) -> list[Pair]:
+    pairs: list[Pair] = []
+    for intent in intents:
+        if isinstance(intent, RecordEvent) and pairs:
+            pairs[-1][1].append(intent)
+        else:
+            pairs.append((intent, []))
+    return pairs
+
+
+def _is_namespace_going(error: Exception | None) -> bool:
+    return isinstance(error, ApiError) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
+
+
+def event(
+    kind: Kind[Any], about: ObjectMeta, reason: str, note: str, *, action: str = "", warning: bool = False
+) -> RecordEvent:
+    regarding = Regarding(
+        kind=kind.kind,
+        api_version=kind.api_version,
+        name=about.name,
+        namespace=about.namespace,
+        uid=about.uid,
+        resource_version=about.resource_version,
+    )
+    return RecordEvent(regarding=regarding, reason=reason, action=action or reason, note=note, warning=warning)
+
+
+def claimed_keys(
+    owners: Mirror[Any], selector_of: Callable[[Any], Selector | None]
+) -> Callable[[Delta[Any]], Iterable[str]]:
+    """Whose business a thing is: its controller's, before and now; of one without, whoever would claim it."""
+    kind = owners.kind
+
+    def keys(delta: Delta[Any]) -> Iterable[str]:
+        found = set()
+        for thing in (delta.old, delta.new):
+            if thing is None:
+                continue
+            metadata: ObjectMeta = thing.metadata
+            controller = metadata.controller
+            if controller is None:
+                for owner in owners.by("namespace", metadata.namespace):
+                    selector = selector_of(owner)
+                    if selector is not None and selector.matches(metadata.labels):
+                        found.add(owner.metadata.key)
+            elif controller.kind == kind.kind and controller.api_version.rpartition("/")[0] == kind.group:
+                found.add(f"{metadata.namespace}/{controller.name}" if kind.namespaced else controller.name)
+        return sorted(found)
+
+    return keys

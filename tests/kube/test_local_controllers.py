@@ -1,0 +1,241 @@
+"""The workload controllers on a real API server without its controller-manager; pods are acted by a fake kubelet."""
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.errors import NotFound
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.writer import Writer
+from fairlead.local.controllers import Options, Runs, build
+from fairlead.local.controllers.mirrors import Mirrors
+from fairlead.local.controllers.spec import DEPLOYMENTS, PODS, REPLICA_SETS, Pod
+from tests.kube.clients import client
+from tests.kube.rig.servers import Rig
+from tests.local.controllers.kubelet import FakeKubelet
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json = dict[str, Any]
+GRACE_S = 3.0
+
+
+@dataclass(slots=True)
+class World:
+    rig: Rig
+    api: Client
+    mirrors: Mirrors
+    controllers: list[Runs]
+    kubelet: FakeKubelet
+
+    async def kubectl(self, *args: str, stdin: Json | None = None) -> str:
+        return await asyncio.to_thread(self.rig.kubectl, *args, stdin=json.dumps(stdin) if stdin else None)
+
+    async def get(self, path: str) -> Json:
+        return dict(json.loads(await self.api.request("GET", path)))
+
+    def pods(self, namespace: str, app: str = "") -> list[Pod]:
+        pods = self.mirrors.of(PODS).by("namespace", namespace)
+        return [pod for pod in pods if not app or pod.metadata.labels.get("app") == app]
+
+    async def until(self, check: Callable[[], bool | Awaitable[bool]], timeout_s: float = 20.0) -> None:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                found = check()
+                if found if isinstance(found, bool) else await found:
+                    return
+                await asyncio.sleep(0.03)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def world(rig: Rig) -> AsyncIterator[World]:
+    clock, metrics = RealClock(), Metrics()
+    nodes = ("ctl-a", "ctl-b", "ctl-c")
+    async with client(rig) as api, asyncio.TaskGroup() as tasks:
+        recorder = Recorder(api, controller="fairlead.io/controllers", instance="t", clock=clock, metrics=metrics)
+        writer = Writer(api, recorder, clock=clock, rng=random.random, metrics=metrics)
+        mirrors, controllers = build(
+            reader=api,
+            writer=writer,
+            clock=clock,
+            rng=random.random,
+            metrics=metrics,
+            options=Options(node_grace_s=GRACE_S, root_ca="-----BEGIN CERTIFICATE-----\n"),
+        )
+        kubelet = FakeKubelet(api, mirrors.of(PODS), nodes)
+        running = [
+            tasks.create_task(recorder.run()),
+            tasks.create_task(mirrors.run()),
+            tasks.create_task(kubelet.run()),
+            *(tasks.create_task(controller.run(), name=controller.name) for controller in controllers),
+        ]
+        yield World(rig, api, mirrors, controllers, kubelet)
+        for task in running:
+            task.cancel()
+    bugs = [
+        sample
+        for family in metrics.registry.collect()
+        if family.name == "fairlead_reconcile"
+        for sample in family.samples
+        if sample.labels.get("outcome") == "bug" and sample.value
+    ]
+    assert not bugs
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def namespace(world: World) -> AsyncIterator[str]:
+    name = f"ctl-{random.randbytes(4).hex()}"
+    await world.api.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
+    yield name
+    await world.api.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def template(app: str, *, image: str = "one", annotations: dict[str, str] | None = None, **spec: Any) -> Json:
+    return {
+        "metadata": {"labels": {"app": app}, "annotations": annotations or {}},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "c", "image": image, "ports": [{"name": "http", "containerPort": 80}]}],
+            **spec,
+        },
+    }
+
+
+def deployment(name: str, replicas: int = 3, **spec: Any) -> Json:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": template(name),
+            **spec,
+        },
+    }
+
+
+async def make(world: World, namespace: str, body: Json) -> None:
+    await world.kubectl("apply", "-n", namespace, "-f", "-", stdin=body)
+
+
+async def test_a_deployment_rolls_out_scales_and_rolls_back(world: World, namespace: str) -> None:
+    await make(world, namespace, deployment("web"))
+    said = await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=20s")
+    assert "successfully rolled out" in said
+    await world.kubectl("scale", "-n", namespace, "deployment/web", "--replicas=5")
+    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=20s")
+    assert len(world.pods(namespace, "web")) == 5
+    await world.kubectl("set", "image", "-n", namespace, "deployment/web", "c=two")
+    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=20s")
+    await world.kubectl("rollout", "restart", "-n", namespace, "deployment/web")
+    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=20s")
+    history = await world.kubectl("rollout", "history", "-n", namespace, "deployment/web")
+    assert [line.split()[0] for line in history.splitlines() if line[:1].isdigit()] == ["1", "2", "3"]
+    await world.kubectl("rollout", "undo", "-n", namespace, "deployment/web", "--to-revision=1")
+    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=20s")
+    found = await world.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/web")
+    assert found["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "4"
+    assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "one"
+    assert {condition["type"]: condition["reason"] for condition in found["status"]["conditions"]} == {
+        "Available": "MinimumReplicasAvailable",
+        "Progressing": "NewReplicaSetAvailable",
+    }
+
+
+async def rolled_out(world: World, namespace: str, name: str, replicas: int = 2) -> None:
+    await make(world, namespace, deployment(name, replicas))
+    await world.kubectl("rollout", "status", "-n", namespace, f"deployment/{name}", "--timeout=20s")
+
+
+@pytest.mark.parametrize("cascade", ["background", "foreground"])
+async def test_a_deleted_deployment_takes_its_sets_and_pods_along(world: World, namespace: str, cascade: str) -> None:
+    await rolled_out(world, namespace, "web")
+    await world.kubectl("delete", "-n", namespace, "deployment/web", f"--cascade={cascade}", "--timeout=20s")
+    if cascade == "foreground":
+        assert not world.mirrors.of(REPLICA_SETS).by("namespace", namespace)
+    await world.until(lambda: not world.pods(namespace))
+    assert not world.mirrors.of(REPLICA_SETS).by("namespace", namespace)
+
+
+async def test_an_orphaned_set_keeps_its_pods_and_is_adopted_again(world: World, namespace: str) -> None:
+    await rolled_out(world, namespace, "web")
+    before = {pod.metadata.uid for pod in world.pods(namespace)}
+    await world.kubectl("delete", "-n", namespace, "deployment/web", "--cascade=orphan")
+    (left,) = world.mirrors.of(REPLICA_SETS).by("namespace", namespace)
+    await world.until(lambda: world.mirrors.of(DEPLOYMENTS).get(f"{namespace}/web") is None)
+    await rolled_out(world, namespace, "web")
+    (adopted,) = world.mirrors.of(REPLICA_SETS).by("namespace", namespace)
+    assert adopted.metadata.uid == left.metadata.uid
+    assert adopted.metadata.controller is not None
+    assert {pod.metadata.uid for pod in world.pods(namespace)} == before
+
+
+async def test_a_custom_kind_that_comes_later_owns_and_blocks(world: World, namespace: str) -> None:
+    group = f"{namespace}.example.com"
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    crd = {
+        "metadata": {"name": f"parents.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "parents", "singular": "parent", "kind": "Parent"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object"}},
+                }
+            ],
+        },
+    }
+    await world.api.request("POST", path, body=crd)
+    try:
+        parents = f"/apis/{group}/v1/namespaces/{namespace}/parents"
+
+        async def made() -> bool:
+            with contextlib.suppress(NotFound):
+                await world.api.request("POST", parents, body={**kind, "metadata": {"name": "p"}})
+                return True
+            return False
+
+        kind = {"apiVersion": f"{group}/v1", "kind": "Parent"}
+        await world.until(made)
+        parent = await world.get(f"{parents}/p")
+        owner = {**kind, "name": "p", "uid": parent["metadata"]["uid"], "blockOwnerDeletion": True}
+        await world.api.request(
+            "POST",
+            f"/api/v1/namespaces/{namespace}/configmaps",
+            body={"metadata": {"name": "child", "ownerReferences": [owner]}},
+        )
+        await world.until(lambda: world.mirrors.by_name(f"parents.{group}") is not None)
+        await world.api.request("DELETE", f"{parents}/p", body={"propagationPolicy": "Foreground"})
+
+        async def gone() -> bool:
+            return not (await world.get(parents))["items"]
+
+        await world.until(gone)
+        children = await world.get(f"/api/v1/namespaces/{namespace}/configmaps")
+        assert "child" not in [found["metadata"]["name"] for found in children["items"]]
+    finally:
+        await world.api.request("DELETE", f"{path}/parents.{group}")
+
+
+async def test_a_deleted_namespace_is_emptied_and_goes(world: World) -> None:
+    name = f"ctl-{random.randbytes(4).hex()}"
+    await world.kubectl("create", "namespace", name)
+    await rolled_out(world, name, "web")
+    await world.kubectl("create", "configmap", "-n", name, "kept", "--from-literal=a=b")
+    await world.kubectl("delete", "namespace", name, "--timeout=30s")
+    assert not world.pods(name)
