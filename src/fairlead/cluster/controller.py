@@ -89,8 +89,8 @@ class Controller:
 
     async def run(self) -> None:
         """Work until stopped (what is in hand is finished) or cancelled (it is not)."""
-        for mirror, _ in self._sources:
-            await mirror.wait_synced()
+        if not await self._synced():
+            return
         async with asyncio.TaskGroup() as tasks:
             timer = tasks.create_task(self.queue.run(), name=f"{self.name}: timer")
             feeders = [
@@ -105,6 +105,22 @@ class Controller:
     def stop(self) -> None:
         """Take nothing new; `run` returns when what is in hand is done."""
         self.queue.close()
+
+    async def _synced(self) -> bool:
+        """Waits until every mirror is whole; False when stopped before that."""
+
+        async def all_whole() -> None:
+            for mirror, _ in self._sources:
+                await mirror.wait_synced()
+
+        stopped = asyncio.ensure_future(self.queue.wait_closed())
+        synced = asyncio.ensure_future(all_whole())
+        try:
+            await asyncio.wait([stopped, synced], return_when=asyncio.FIRST_COMPLETED)
+            return not stopped.done()
+        finally:
+            stopped.cancel()
+            synced.cancel()
 
     async def _feed(self, subscription: Subscription[Any], keys: Callable[[Delta[Any]], Iterable[str]]) -> None:
         try:

@@ -28,7 +28,7 @@ class WorkQueue:
         self._failures: dict[str, int] = {}
         self._ready = asyncio.Event()
         self._sooner = asyncio.Event()
-        self._closed = False
+        self._closing = asyncio.Event()
         self._depth = metrics.queue_depth.labels(name)
         self._adds = metrics.queue_adds.labels(name)
         self._retries = metrics.queue_retries.labels(name)
@@ -93,12 +93,19 @@ class WorkQueue:
 
     def close(self) -> None:
         """Hand out nothing more; what is in hand may finish."""
-        self._closed = True
+        self._closing.set()
         self._line.clear()
         self._waiting.clear()
         self._depth.set(0)
         self._ready.set()
         self._sooner.set()
+
+    async def wait_closed(self) -> None:
+        await self._closing.wait()
+
+    @property
+    def _closed(self) -> bool:
+        return self._closing.is_set()
 
     async def run(self) -> None:
         """Bring keys back when they are due; runs beside the workers until the queue is closed."""
