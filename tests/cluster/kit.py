@@ -12,7 +12,9 @@ from fairlead.cluster.credentials import Credentials, Fixed
 from fairlead.cluster.fence import Fence
 from fairlead.cluster.kubeconfig import Connection
 from fairlead.cluster.metrics import Metrics
-from fairlead.model.kinds import ConfigMap
+from fairlead.cluster.mirror import Index, Mirror
+from fairlead.cluster.watch import Watch
+from fairlead.model.kinds import CONFIG_MAPS, ConfigMap
 from fairlead.model.meta import ObjectMeta
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.scripted_server import ScriptedServer
@@ -47,10 +49,30 @@ def held(name: str = "a", version: str = "1", *, uid: str = "", **data: str) -> 
     return ConfigMap(metadata=metadata, data=data)
 
 
-def count(metrics: Metrics | CollectorRegistry, name: str, **labels: str) -> float:
+def mirror_of(
+    *seen: ConfigMap,
+    client: Client | None = None,
+    clock: ManualClock | None = None,
+    metrics: Metrics | None = None,
+    indexes: Mapping[str, Index[ConfigMap]] | None = None,
+) -> Mirror[ConfigMap]:
+    """A mirror that holds these; its watch only runs if it is told to."""
+    metrics = metrics or Metrics()
+    watch = Watch(client, CONFIG_MAPS, clock=clock or ManualClock(), rng=lambda: 0.0, metrics=metrics, namespace="ns")
+    mirror = Mirror(watch, CONFIG_MAPS, metrics, indexes)
+    if seen:
+        mirror.replace(keyed(*seen))
+    return mirror
+
+
+def keyed(*things: ConfigMap) -> dict[str, ConfigMap]:
+    return {thing.metadata.key: thing for thing in things}
+
+
+def count(metrics: Metrics | CollectorRegistry, sample: str, /, **labels: str) -> float:
     """A sample as /metrics would show it; 0 while it has never been touched."""
     registry = metrics.registry if isinstance(metrics, Metrics) else metrics
-    return registry.get_sample_value(name, labels) or 0.0
+    return registry.get_sample_value(sample, labels) or 0.0
 
 
 async def until(true: Callable[[], object], timeout_s: float = 5.0) -> None:
