@@ -26,3 +26,6 @@ class PluginArgs(msgspec.Struct, frozen=True):
     affinity: AffinityArgs = AffinityArgs()
     spread: SpreadArgs = SpreadArgs()
     preemption: PreemptionArgs = PreemptionArgs()
+    # Of job-level rules: the label that pods of one job share, and whether a leader is being placed.
+    job_label: str = ""
+    is_leader: bool = False

@@ -6,6 +6,7 @@ remember the version they read, so that a change is noticed the next time they a
 
 from collections.abc import Iterable, Mapping
 
+from fairlead.engine.forecast import Forecast
 from fairlead.model.selectors import EVERYTHING, Selector, SelectorError, equal_to, parse_label_selector
 from fairlead.model.volumes import (
     CsiDriver,
@@ -45,6 +46,7 @@ class Catalog:
         self.namespaces_version = 0
         self.workloads_version = 0
         self.storage_version = 0
+        self.forecast = Forecast()
         self.budgets: dict[str, PodDisruptionBudget] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
@@ -126,6 +128,10 @@ class Catalog:
     def drop_stored(self, thing: Stored) -> None:
         self._shelf(thing).pop(thing.metadata.key, None)
         self._storage_changed()
+
+    def set_forecast(self, forecast: Forecast) -> None:
+        self.forecast = forecast
+        self.version += 1
 
     def set_budget(self, budget: PodDisruptionBudget) -> None:
         self.budgets[budget.metadata.key] = budget

@@ -5,9 +5,11 @@ the table, the profile and the pick alone.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
+from fairlead.engine.axes import Bools
 from fairlead.engine.diagnosis import Explanation, diagnose, explain
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.ladder import INFEASIBLE
@@ -19,6 +21,13 @@ from fairlead.engine.table import NodeTable, occupant_of
 from fairlead.model.outcome import Diagnosis, Outcome, Placed, Refused
 from fairlead.model.pod import Pod
 
+LOWEST: Final = np.iinfo(np.int64).min
+# How many classes stay worked out: as many as fit into so much memory, but some in any case.
+REMEMBERED_BYTES: Final = 64 * 2**20
+BYTES_PER_ROW: Final = 64
+LEAST_REMEMBERED: Final = 32
+FIRST_SWEEP: Final = 4096
+
 
 class Cycle:
     def __init__(self, table: NodeTable, profile: Profile, pick: Pick | None = None) -> None:
@@ -26,12 +35,16 @@ class Cycle:
         self.profile = profile
         self.pick = pick or FirstByName()
         self._evaluations: dict[int, Evaluation] = {}
+        self._sweep_at = FIRST_SWEEP
 
-    def decide(self, pod: Pod, statement: Statement | None = None) -> Outcome:
-        """Place the pod on the best feasible node, in the statement if one is given; or say why not."""
+    def decide(self, pod: Pod, statement: Statement | None = None, within_N: Bools | None = None) -> Outcome:
+        """Place the pod on the best feasible node, in the statement if one is given; or say why not.
+
+        `within_N` narrows the choice to some rows, as for a gang that must stay in one domain.
+        """
         request = self.table.request(pod)
         evaluation = self._evaluate(request)
-        chosen = self.choose(evaluation)
+        chosen = self.choose(evaluation, within_N)
         if chosen is None:
             return Refused(pod.key, diagnose(evaluation))
         row, score = chosen
@@ -46,16 +59,18 @@ class Cycle:
         """Decide pod after pod, in order."""
         return [self.decide(pod) for pod in pods]
 
-    def choose(self, evaluation: Evaluation) -> tuple[int, int] | None:
+    def choose(self, evaluation: Evaluation, within_N: Bools | None = None) -> tuple[int, int] | None:
         """The row taken and its score, or None when no row is feasible."""
-        if isinstance(self.pick, FirstByName):
+        if within_N is None and isinstance(self.pick, FirstByName):
             alone = evaluation.best_alone()
             if alone is not None:
                 return None if alone[1] == INFEASIBLE else alone
         feasible_N = evaluation.feasible()
+        if within_N is not None:
+            feasible_N &= within_N
         if not feasible_N.any():
             return None
-        key_N = np.where(feasible_N, evaluation.totals(feasible_N), INFEASIBLE)
+        key_N = np.where(feasible_N, evaluation.totals(feasible_N), LOWEST)
         if isinstance(self.pick, FirstByName):
             row = int(key_N.argmax() if self.table.is_in_order else self.table.order[key_N[self.table.order].argmax()])
             return row, int(key_N[row])
@@ -75,8 +90,22 @@ class Cycle:
         return diagnose(self.evaluation(pod))
 
     def _evaluate(self, request: Request) -> Evaluation:
-        evaluation = self._evaluations.get(request.number)
+        evaluations = self._evaluations
+        evaluation = evaluations.pop(request.number, None)
         if evaluation is None:
-            evaluation = self._evaluations[request.number] = Evaluation(self.table, self.profile, request)
+            self._make_room()
+            evaluation = Evaluation(self.table, self.profile, request)
+        # Last in order is latest in use.
+        evaluations[request.number] = evaluation
         evaluation.refresh()
         return evaluation
+
+    def _make_room(self) -> None:
+        """Forget the classes that were not asked for the longest, and the table's traces of them."""
+        limit = max(LEAST_REMEMBERED, REMEMBERED_BYTES // (BYTES_PER_ROW * (self.table.size + 1)))
+        while len(self._evaluations) >= limit:
+            number = next(iter(self._evaluations))
+            self._evaluations.pop(number).close()
+        if len(self.table.requests) > self._sweep_at:
+            self.table.sweep(self._evaluations.keys())
+            self._sweep_at = max(FIRST_SWEEP, 2 * len(self.table.requests))

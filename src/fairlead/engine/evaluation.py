@@ -85,6 +85,13 @@ class Evaluation:
                 ladder.forget(rows)
             self._repair(np.fromiter(rows, dtype=np.int64, count=len(rows)))
 
+    def close(self) -> None:
+        """No longer needed: let rules let go of what they keep for the class."""
+        for rule in self.profile.predicates:
+            rule.forget(self.request)
+        for priority, _ in self.profile.priorities:
+            priority.forget(self.request)
+
     def _rebuild(self) -> None:
         table, request = self.table, self.request
         self._cursor = table.journal_end
@@ -130,7 +137,7 @@ class Evaluation:
                 self._varying.append(Varying(priority, weight, raw_N))
         self.scaled_N: Ints = np.zeros(view.size, dtype=np.int64)
         # Small numbers are searched faster, and with the usual weights sixteen bits are enough.
-        highest = 100 * sum(weight for _, weight in self.profile.priorities)
+        highest = sum(rule.best * weight for rule, weight in self.profile.priorities)
         small = (
             np.int16 if highest < np.iinfo(np.int16).max else np.int32 if highest < np.iinfo(np.int32).max else np.int64
         )

@@ -5,6 +5,7 @@ told with the key that says it; what it leaves out is as in Kubernetes.
 """
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +23,16 @@ from fairlead.engine.priorities.node_resources_fit import (
     Weights,
 )
 from fairlead.engine.quirks import NONE, Quirks
-from fairlead.engine.registry import DEFAULT_WEIGHTS, OTHER_PLUGINS, PREDICATES, PRIORITIES
+from fairlead.engine.registry import (
+    CONDITION_PREDICATES,
+    DEFAULT_WEIGHTS,
+    KUBE_PREDICATES,
+    OTHER_PLUGINS,
+    PREDICATE_ALIASES,
+    PREDICATES,
+    PRIORITIES,
+    PRIORITY_ALIASES,
+)
 from fairlead.engine.rule import Predicate, Priority
 from fairlead.engine.spread import HARD, SOFT, SYSTEM_DEFAULTS, SpreadArgs
 from fairlead.model.meta import Noun
@@ -31,6 +41,8 @@ from fairlead.model.selectors import SelectorError
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 DEFAULT_NAME: Final = "default-scheduler"
+SEED_PRIORITIES: Final = ("SeedFreeRatio", "SeedEvenness", "SeedServiceSpread", "SeedWishes", "SeedForecast")
+JOB_POLICIES: Final = ("BinPack", "LeaderFirst", "JobAffinity", "JobAntiAffinity")
 
 
 class ProfileError(ValueError):
@@ -44,9 +56,39 @@ class Profile(msgspec.Struct, frozen=True, eq=False):
     args: PluginArgs = PluginArgs()
 
 
-def kube_profile(quirks: Quirks = NONE) -> Profile:
+class Conditions(Enum):
+    """Where a node's health is read from: its taints, as Kubernetes does, its conditions, as the seed does, or both."""
+
+    TAINTS = "taints"
+    CONDITIONS = "conditions"
+    BOTH = "both"
+
+
+def kube_profile(quirks: Quirks = NONE, *, conditions: Conditions = Conditions.TAINTS) -> Profile:
     """Kubernetes' default profile."""
-    return build(DEFAULT_NAME, tuple(PREDICATES), dict(DEFAULT_WEIGHTS), PluginArgs(quirks=quirks))
+    return build(DEFAULT_NAME, predicates_for(conditions), dict(DEFAULT_WEIGHTS), PluginArgs(quirks=quirks))
+
+
+def seed_profile(
+    weights: Sequence[int] = (1, 1, 1, 1, 1), *, conditions: Conditions = Conditions.BOTH, name: str = "seed"
+) -> Profile:
+    """The seed's scores w1 to w5, over the same rules."""
+    return build(name, predicates_for(conditions), dict(zip(SEED_PRIORITIES, weights, strict=True)), PluginArgs())
+
+
+def predicates_for(conditions: Conditions) -> tuple[str, ...]:
+    kube = KUBE_PREDICATES
+    if conditions is Conditions.CONDITIONS:
+        kube = tuple(rule for rule in kube if rule != "NodeUnschedulable")
+    return kube if conditions is Conditions.TAINTS else (*CONDITION_PREDICATES, *kube)
+
+
+def job_profile(policy: str, base: Profile, *, job_label: str = "", is_leader: bool = False) -> Profile:
+    """The rules of a profile with a job-level policy in place of its scores."""
+    if policy not in JOB_POLICIES:
+        raise ProfileError(f"policy: want one of {', '.join(JOB_POLICIES)}, not {policy!r}")
+    args = msgspec.structs.replace(base.args, job_label=job_label, is_leader=is_leader)
+    return Profile(base.name, base.predicates, ((PRIORITIES[policy](args), 1),), args)
 
 
 def build(name: str, predicates: Sequence[str], weights: Mapping[str, int], args: PluginArgs) -> Profile:
@@ -169,7 +211,9 @@ _POINTS: Final = frozenset(
 )
 
 
-def parse_configuration(document: Mapping[str, Any], quirks: Quirks = NONE) -> dict[str, Profile]:
+def parse_configuration(
+    document: Mapping[str, Any], quirks: Quirks = NONE, *, conditions: Conditions = Conditions.TAINTS
+) -> dict[str, Profile]:
     """The profiles of a KubeSchedulerConfiguration by scheduler name; without any, the default one."""
     if document.get("kind", "KubeSchedulerConfiguration") != "KubeSchedulerConfiguration":
         raise ProfileError(f"kind: want KubeSchedulerConfiguration, not {document['kind']!r}")
@@ -177,20 +221,26 @@ def parse_configuration(document: Mapping[str, Any], quirks: Quirks = NONE) -> d
         raise ProfileError(f"apiVersion: want {API_VERSION}, not {document['apiVersion']!r}")
     profiles: dict[str, Profile] = {}
     for i, each in enumerate(document.get("profiles") or [{}]):
-        profile = parse_profile(each, quirks, at=f"profiles[{i}]")
+        profile = parse_profile(each, quirks, conditions=conditions, at=f"profiles[{i}]")
         if profile.name in profiles:
             raise ProfileError(f"profiles[{i}].schedulerName: {profile.name!r} is there twice")
         profiles[profile.name] = profile
     return profiles
 
 
-def parse_profile(document: Mapping[str, Any], quirks: Quirks = NONE, *, at: str = "profile") -> Profile:
+def parse_profile(
+    document: Mapping[str, Any],
+    quirks: Quirks = NONE,
+    *,
+    conditions: Conditions = Conditions.TAINTS,
+    at: str = "profile",
+) -> Profile:
     profile = _convert(document, _Profile, at)
     plugins = profile.plugins or {}
     for point in plugins:
         if point not in _POINTS:
             raise ProfileError(f"{at}.plugins.{point}: no such extension point")
-    predicates = _choose(plugins, "filter", dict.fromkeys(PREDICATES, 0), PREDICATES, f"{at}.plugins")
+    predicates = _choose(plugins, "filter", dict.fromkeys(predicates_for(conditions), 0), PREDICATES, f"{at}.plugins")
     priorities = _choose(plugins, "score", DEFAULT_WEIGHTS, PRIORITIES, f"{at}.plugins")
     args = parse_args(profile.plugin_config or (), quirks, at=f"{at}.pluginConfig")
     return build(profile.scheduler_name, tuple(predicates), priorities, args)
@@ -208,31 +258,36 @@ def _choose(
     everywhere, here = plugins.get("multiPoint", _PluginSet()), plugins.get(point, _PluginSet())
     for key, plugin_set in (("multiPoint", everywhere), (point, here)):
         for i, off in enumerate(plugin_set.disabled or ()):
-            _check_name(off.name, f"{at}.{key}.disabled[{i}].name", allow_all=True)
-            if off.name == "*":
+            name = _known_name(off.name, f"{at}.{key}.disabled[{i}].name", point, allow_all=True)
+            if name == "*":
                 chosen.clear()
             else:
-                chosen.pop(off.name, None)
+                chosen.pop(name, None)
     for key, plugin_set in (("multiPoint", everywhere), (point, here)):
         for i, on in enumerate(plugin_set.enabled or ()):
             where = f"{at}.{key}.enabled[{i}]"
-            _check_name(on.name, f"{where}.name")
+            name = _known_name(on.name, f"{where}.name", point)
             if on.weight < 0:
                 raise ProfileError(f"{where}.weight: want zero or more, not {on.weight}")
-            if on.name in known:
+            if name in known:
                 off_here = key == "multiPoint" and any(d.name in ("*", on.name) for d in here.disabled or ())
                 if not off_here:
                     # No weight given means one, as in Kubernetes.
-                    chosen[on.name] = on.weight or 1
+                    chosen[name] = on.weight or 1
             elif key == point:
                 raise ProfileError(f"{where}.name: {on.name} has nothing to say at {point}")
     order = list(known)
     return {name: chosen[name] for name in sorted(chosen, key=order.index)}
 
 
-def _check_name(name: str, at: str, *, allow_all: bool = False) -> None:
+def _known_name(name: str, at: str, point: str, *, allow_all: bool = False) -> str:
+    """The rule's name of today; names of 1.13 mean what took their place."""
+    aliases = PREDICATE_ALIASES if point == "filter" else PRIORITY_ALIASES
+    name = aliases.get(name, name)
     if (allow_all and name == "*") or name in PREDICATES or name in PRIORITIES or name in OTHER_PLUGINS:
-        return
+        return name
+    if name in PREDICATE_ALIASES or name in PRIORITY_ALIASES:
+        return name
     raise ProfileError(f"{at}: no plugin is called {name!r}")
 
 

@@ -15,16 +15,49 @@ from fairlead.engine.predicates.node_unschedulable import NodeUnschedulable
 from fairlead.engine.predicates.node_volume_limits import NodeVolumeLimits
 from fairlead.engine.predicates.pod_topology_spread import PodTopologySpread as KeepsSpread
 from fairlead.engine.predicates.taint_toleration import TaintToleration as ToleratesTaints
+from fairlead.engine.predicates.v113.node_condition import CheckNodeCondition
+from fairlead.engine.predicates.v113.pressure import (
+    CheckNodeDiskPressure,
+    CheckNodeMemoryPressure,
+    CheckNodePIDPressure,
+)
 from fairlead.engine.predicates.volume_binding import VolumeBinding
 from fairlead.engine.predicates.volume_restrictions import VolumeRestrictions
 from fairlead.engine.predicates.volume_zone import VolumeZone
 from fairlead.engine.priorities.balanced_allocation import NodeResourcesBalancedAllocation
 from fairlead.engine.priorities.image_locality import ImageLocality
 from fairlead.engine.priorities.inter_pod_affinity import InterPodAffinity
+from fairlead.engine.priorities.jobs.company import JobAffinity, JobAntiAffinity
+from fairlead.engine.priorities.jobs.packing import BinPack, LeaderFirst
 from fairlead.engine.priorities.node_affinity import NodeAffinity
-from fairlead.engine.priorities.node_resources_fit import NodeResourcesFit
+from fairlead.engine.priorities.node_load_forecast import NodeLoadForecast
+from fairlead.engine.priorities.node_resources_fit import (
+    LEAST_ALLOCATED,
+    MOST_ALLOCATED,
+    REQUESTED_TO_CAPACITY_RATIO,
+    NodeResourcesFit,
+    Strategy,
+)
 from fairlead.engine.priorities.pod_topology_spread import PodTopologySpread
+from fairlead.engine.priorities.seed.forecast import SeedForecast
+from fairlead.engine.priorities.seed.service import SeedServiceSpread
+from fairlead.engine.priorities.seed.utilisation import SeedEvenness, SeedFreeRatio
+from fairlead.engine.priorities.seed.wishes import SeedWishes
 from fairlead.engine.priorities.taint_toleration import TaintToleration
+from fairlead.engine.priorities.v113.old_ten import (
+    ImageLocalityPriority,
+    InterPodAffinityPriority,
+    NodeAffinityPriority,
+    NodePreferAvoidPodsPriority,
+    TaintTolerationPriority,
+)
+from fairlead.engine.priorities.v113.resources import (
+    BalancedResourceAllocation,
+    LeastRequestedPriority,
+    MostRequestedPriority,
+    RequestedToCapacityRatioPriority,
+)
+from fairlead.engine.priorities.v113.selector_spread import SelectorSpreadPriority
 from fairlead.engine.rule import Predicate, Priority
 
 # In the order Kubernetes runs them: the first that refuses a node gives the reason.
@@ -43,6 +76,35 @@ PREDICATES: Final[dict[str, Callable[[PluginArgs], Predicate]]] = {
     "InterPodAffinity": lambda args: KeepsCompany(unlabelled_reach=args.quirks.k136_ns_selector),
     "DynamicResources": lambda args: DynamicResources(),
     "NodeDeclaredFeatures": lambda args: NodeDeclaredFeatures(),
+    # Node conditions read directly, as in Kubernetes 1.13 and the seed; not in Kubernetes' own profile.
+    "CheckNodeCondition": lambda args: CheckNodeCondition(),
+    "CheckNodeMemoryPressure": lambda args: CheckNodeMemoryPressure(),
+    "CheckNodePIDPressure": lambda args: CheckNodePIDPressure(),
+    "CheckNodeDiskPressure": lambda args: CheckNodeDiskPressure(),
+}
+CONDITION_PREDICATES: Final = (
+    "CheckNodeCondition",
+    "CheckNodeMemoryPressure",
+    "CheckNodePIDPressure",
+    "CheckNodeDiskPressure",
+)
+KUBE_PREDICATES: Final = tuple(name for name in PREDICATES if name not in CONDITION_PREDICATES)
+
+# What the rules were called in Kubernetes 1.13, where the seed takes its names from.
+PREDICATE_ALIASES: Final = {
+    "CheckNodeUnschedulable": "NodeUnschedulable",
+    "PodFitsHost": "NodeName",
+    "HostName": "NodeName",
+    "PodToleratesNodeTaints": "TaintToleration",
+    "PodMatchNodeSelector": "NodeAffinity",
+    "MatchNodeSelector": "NodeAffinity",
+    "PodFitsHostPorts": "NodePorts",
+    "PodFitsResources": "NodeResourcesFit",
+    "NoDiskConflict": "VolumeRestrictions",
+    "MaxCSIVolumeCountPred": "NodeVolumeLimits",
+    "CheckVolumeBinding": "VolumeBinding",
+    "NoVolumeZoneConflict": "VolumeZone",
+    "MatchInterPodAffinity": "InterPodAffinity",
 }
 
 PRIORITIES: Final[dict[str, Callable[[PluginArgs], Priority]]] = {
@@ -53,7 +115,46 @@ PRIORITIES: Final[dict[str, Callable[[PluginArgs], Priority]]] = {
     "InterPodAffinity": lambda args: InterPodAffinity(args.affinity),
     "NodeResourcesBalancedAllocation": lambda args: NodeResourcesBalancedAllocation(args.balanced),
     "ImageLocality": lambda args: ImageLocality(),
+    "NodeLoadForecast": lambda args: NodeLoadForecast(),
+    # One strategy of NodeResourcesFit each, by the names they had as rules of their own.
+    "LeastRequested": lambda args: NodeResourcesFit(_of_type(args, LEAST_ALLOCATED)),
+    "MostRequested": lambda args: NodeResourcesFit(_of_type(args, MOST_ALLOCATED)),
+    "RequestedToCapacityRatio": lambda args: NodeResourcesFit(_of_type(args, REQUESTED_TO_CAPACITY_RATIO)),
+    # Kubernetes 1.13: scores 0..10.
+    "LeastRequestedPriority": lambda args: LeastRequestedPriority(),
+    "MostRequestedPriority": lambda args: MostRequestedPriority(),
+    "RequestedToCapacityRatioPriority": lambda args: RequestedToCapacityRatioPriority(),
+    "BalancedResourceAllocationPriority": lambda args: BalancedResourceAllocation(),
+    "InterPodAffinityPriority": lambda args: InterPodAffinityPriority(args.affinity),
+    "SelectorSpreadPriority": lambda args: SelectorSpreadPriority(),
+    "NodeAffinityPriority": lambda args: NodeAffinityPriority(args.added_preferred),
+    "NodePreferAvoidPodsPriority": lambda args: NodePreferAvoidPodsPriority(),
+    "TaintTolerationPriority": lambda args: TaintTolerationPriority(),
+    "ImageLocalityPriority": lambda args: ImageLocalityPriority(),
+    # The seed's own w1 to w5.
+    "SeedFreeRatio": lambda args: SeedFreeRatio(),
+    "SeedEvenness": lambda args: SeedEvenness(),
+    "SeedServiceSpread": lambda args: SeedServiceSpread(),
+    "SeedWishes": lambda args: SeedWishes(),
+    "SeedForecast": lambda args: SeedForecast(),
+    # Job-level.
+    "BinPack": lambda args: BinPack(),
+    "LeaderFirst": lambda args: LeaderFirst(leader=args.is_leader),
+    "JobAffinity": lambda args: JobAffinity(args.job_label),
+    "JobAntiAffinity": lambda args: JobAntiAffinity(args.job_label),
 }
+
+PRIORITY_ALIASES: Final = {
+    "BalancedResourceAllocation": "NodeResourcesBalancedAllocation",
+    "SelectorSpread": "SelectorSpreadPriority",
+    "NodePreferAvoidPods": "NodePreferAvoidPodsPriority",
+}
+
+
+def _of_type(args: PluginArgs, kind: str) -> Strategy:
+    shape = args.strategy.shape or ((0, 0), (100, 100))
+    return Strategy(kind, args.strategy.resources, shape if kind == REQUESTED_TO_CAPACITY_RATIO else ())
+
 
 # Weights of the default profile. Those of VolumeBinding and DynamicResources never come to bear here: the one scores
 # only with a shape that is behind a closed gate, the other only pods with claims, which are refused.

@@ -119,6 +119,7 @@ class Request:
         "terminating_rows",
         "terms",
         "tolerations",
+        "uses",
         "volumes",
         "wanted_node",
     )
@@ -177,6 +178,8 @@ class Request:
         self.matching: list[Any] = []
         self.matching_seen = 0
         self.memo: dict[Any, Any] = {}
+        # Keys of the tallies that rules asked for on behalf of this class.
+        self.uses: set[object] = set()
 
     def grow(self, size: int) -> None:
         if len(self.delta_R) < size:

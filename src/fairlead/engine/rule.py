@@ -60,6 +60,10 @@ class Predicate:
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
         raise NotImplementedError
 
+    def forget(self, request: Request) -> None:
+        """Let go of what is kept for a class that is no longer looked at."""
+        request.memo.pop(self, None)
+
     def mask(self, view: View, request: Request) -> Bools:
         passed_V = np.ones(view.size, dtype=np.bool_)
         for failed in self.refusals(view, request):
@@ -68,10 +72,11 @@ class Predicate:
 
 
 class Priority:
-    """A rule that prefers nodes: a raw score, and how raw scores become 0..100."""
+    """A rule that prefers nodes: a raw score, and how raw scores become 0..`best`."""
 
     name: ClassVar[str]
     scope: ClassVar[Scope] = Scope.NODE
+    best: ClassVar[int] = 100
     # True when a row's final score depends on other feasible rows.
     normalises: ClassVar[bool] = False
     # As for predicates.
@@ -86,6 +91,10 @@ class Priority:
 
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
         return raw_V
+
+    def forget(self, request: Request) -> None:
+        """Let go of what is kept for a class that is no longer looked at."""
+        request.memo.pop(self, None)
 
 
 def scaled_to_best(raw_V: Ints, feasible_V: Bools, *, reverse: bool = False, best: int = 100) -> Ints:

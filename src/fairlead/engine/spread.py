@@ -16,7 +16,7 @@ from fairlead.engine.request import Request
 from fairlead.engine.tallies import DomainTally, Tally
 from fairlead.engine.view import View
 from fairlead.model.pod import TopologySpreadConstraint
-from fairlead.model.selectors import Requirement, Selector, equal_to, parse_label_selector
+from fairlead.model.selectors import Requirement, Selector, SelectorError, equal_to, parse_label_selector
 
 if TYPE_CHECKING:
     from fairlead.engine.table import NodeTable
@@ -74,8 +74,20 @@ class Counted(msgspec.Struct):
         return len(self.present)
 
 
+def unparsable(request: Request) -> str:
+    """What is wrong with the pod's own constraints, if anything."""
+    try:
+        for constraint in request.pod.spec.topology_spread_constraints or ():
+            parse_label_selector(constraint.label_selector)
+    except SelectorError as error:
+        return str(error)
+    return ""
+
+
 def constraints_of(table: "NodeTable", request: Request, args: SpreadArgs, action: str) -> tuple[Constraint, ...]:
     own = request.pod.spec.topology_spread_constraints
+    if own and unparsable(request):
+        return ()
     if own:
         return _compile(own, request.labels, action)
     defaults = _compile(args.defaults, request.labels, action)
@@ -146,7 +158,7 @@ def _count(view: View, request: Request, constraint: Constraint, keyed_N: Bools,
     if constraint.honours_taints:
         eligible_N = eligible_N & tolerated_mask(view, request)
     column = table.label(constraint.key)
-    tally = spread_tally(table, request.namespace, constraint.selector, args)
+    tally = spread_tally(table, request, request.namespace, constraint.selector, args)
     present = np.unique(view.take(column.ids_N)[eligible_N])
     return Counted(
         constraint=constraint,
@@ -159,7 +171,7 @@ def _count(view: View, request: Request, constraint: Constraint, keyed_N: Bools,
     )
 
 
-def spread_tally(table: "NodeTable", namespace: str, selector: Selector, args: SpreadArgs) -> Tally:
+def spread_tally(table: "NodeTable", user: Request, namespace: str, selector: Selector, args: SpreadArgs) -> Tally:
     """Pods of the namespace that the selector picks and that are not on their way out."""
     counts_nobody = args.empty_counts_nobody and selector.is_empty
 
@@ -167,7 +179,7 @@ def spread_tally(table: "NodeTable", namespace: str, selector: Selector, args: S
         return of == namespace and not counts_nobody and selector.matches(labels)
 
     key = ("spread", namespace, selector, counts_nobody)
-    return table.tally(key, picks, (namespace,), terminating_too=False)
+    return table.tally(user, key, picks, (namespace,), terminating_too=False)
 
 
 def release(counted: Sequence[Counted]) -> None:

@@ -4,7 +4,7 @@ The placement loop owns it and drains the cluster's changes into it; rules read 
 are the only writers of pod state and undo each other exactly; nothing here decides anything.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final, TypeVar
 
 import numpy as np
@@ -312,8 +312,14 @@ class NodeTable:
     def _compile(self, key: bytes, pod: Pod, *, incoming: bool) -> Request:
         self._numbered += 1
         request = Request(key, self._numbered, pod, self.axis, incoming=incoming)
-        self.requests[key] = request
+        self._adopt(request)
+        return request
+
+    def _adopt(self, request: Request) -> None:
+        """Make the class known to whoever counts its pods, and its own terms known to all."""
+        self.requests[request.key] = request
         self._fit_axis()
+        request.tallies = []
         for tally in (*self._tallies_everywhere, *self._tallies_in.get(request.namespace, ())):
             assert tally.picks is not None
             if tally.picks(request.namespace, request.labels):
@@ -326,7 +332,6 @@ class NodeTable:
                 *(self._carry(CARRIED_PREFERRED, weighted.term, weighted.weight) for weighted in terms.preferred),
             ]
             request.carried = [term.tally for term in carried]
-        return request
 
     def _carry(self, kind: int, term: Term, weight: int) -> Carried:
         key = (kind, term, weight)
@@ -358,19 +363,25 @@ class NodeTable:
         return [carried for carried in self.carried_for(request) if carried.kind == CARRIED_ANTI]
 
     def tally(
-        self, key: object, picks: Picks, namespaces: Iterable[str] | None, *, terminating_too: bool = True
+        self,
+        user: Request,
+        key: object,
+        picks: Picks,
+        namespaces: Iterable[str] | None,
+        *,
+        terminating_too: bool = True,
     ) -> Tally:
-        """The count of placed pods that `picks` picks; from other `namespaces` (None: all) it would pick none."""
+        """The count of placed pods that `picks` picks; from other `namespaces` (None: all) it would pick none.
+
+        It is kept for as long as its users are.
+        """
+        user.uses.add(key)
         tally = self.tallies.get(key)
         if tally is not None:
             return tally
-        tally = self.tallies[key] = Tally(picks, terminating_too=terminating_too)
-        names = None if namespaces is None else set(namespaces)
-        if names is None:
-            self._tallies_everywhere.append(tally)
-        else:
-            for name in names:
-                self._tallies_in.setdefault(name, []).append(tally)
+        names = None if namespaces is None else frozenset(namespaces)
+        tally = self.tallies[key] = Tally(picks, terminating_too=terminating_too, namespaces=names)
+        self._index(tally)
         for request in self.requests.values():
             if (names is None or request.namespace in names) and picks(request.namespace, request.labels):
                 request.tallies.append(tally)
@@ -379,6 +390,32 @@ class NodeTable:
                     if counted:
                         tally.add(row, counted)
         return tally
+
+    def _index(self, tally: Tally) -> None:
+        if tally.namespaces is None:
+            self._tallies_everywhere.append(tally)
+        else:
+            for name in tally.namespaces:
+                self._tallies_in.setdefault(name, []).append(tally)
+
+    def sweep(self, keep: Container[int]) -> None:
+        """Forget classes without pods, except those whose number is to be kept, and what only they had counted."""
+        for request in [r for r in self.requests.values() if not r.pods and r.number not in keep]:
+            del self.requests[request.key]
+        used = {key for request in self.requests.values() for key in request.uses}
+        self.tallies = {key: tally for key, tally in self.tallies.items() if key in used}
+        kept = set(map(id, self.tallies.values()))
+        self._tallies_everywhere.clear()
+        self._tallies_in.clear()
+        for tally in self.tallies.values():
+            self._index(tally)
+        for request in self.requests.values():
+            request.tallies = [tally for tally in request.tallies if id(tally) in kept]
+        carried = {id(tally) for request in self.requests.values() for tally in request.carried}
+        self.carried = [term for term in self.carried if id(term.tally) in carried]
+        self._carried_ids = {(term.kind, term.term, term.weight): term for term in self.carried}
+        for request in self.requests.values():
+            request.matching, request.matching_seen = [], 0
 
     # Pods
 
@@ -418,6 +455,13 @@ class NodeTable:
 
     def place(self, occupant: Occupant) -> None:
         """Put the pod on its node; on an unknown node it waits for the node to appear."""
+        request = occupant.request
+        if not request.pods and (known := self.requests.get(request.key)) is not request:
+            # Its class was swept while it had no pods.
+            if known is None:
+                self._adopt(request)
+            else:
+                occupant.request = known
         row = self.row_of.get(occupant.node, axes.ABSENT)
         self.occupants[occupant.uid] = occupant
         occupant.row = row

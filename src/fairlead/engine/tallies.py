@@ -16,10 +16,13 @@ Picks = Callable[[str, Mapping[str, str]], bool]
 class Tally:
     """Pods per row. The rows that hold any are few beside nodes, so a dict, not an array."""
 
-    __slots__ = ("domains", "picks", "rows", "terminating_too", "total")
+    __slots__ = ("domains", "namespaces", "picks", "rows", "terminating_too", "total")
 
-    def __init__(self, picks: Picks | None, *, terminating_too: bool = True) -> None:
+    def __init__(
+        self, picks: Picks | None, *, terminating_too: bool = True, namespaces: frozenset[str] | None = None
+    ) -> None:
         self.picks = picks
+        self.namespaces = namespaces
         self.terminating_too = terminating_too
         self.rows: dict[int, int] = {}
         self.total = 0

@@ -8,9 +8,10 @@ import numpy as np
 from fairlead.engine.axes import Bools
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
-from fairlead.engine.spread import HARD, Constraint, Counted, SpreadArgs, constraints_of, count, release
+from fairlead.engine.spread import HARD, Constraint, Counted, SpreadArgs, constraints_of, count, release, unparsable
 from fairlead.engine.view import View
 from fairlead.model.deltas import Delta
+from fairlead.model.outcome import Code, Rejection
 
 if TYPE_CHECKING:
     from fairlead.engine.table import NodeTable
@@ -40,8 +41,17 @@ class PodTopologySpread(Predicate):
     def __init__(self, args: SpreadArgs = SpreadArgs()) -> None:  # noqa: B008 - frozen
         self._args = args
 
+    def forget(self, request: Request) -> None:
+        known = request.memo.pop(self, None)
+        if known is not None:
+            release(known[1])
+
     def applies(self, table: "NodeTable", request: Request) -> bool:
-        return bool(self._constraints(table, request))
+        return bool(self._constraints(table, request)) or bool(unparsable(request))
+
+    def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
+        wrong = unparsable(request)
+        return Rejection(self.name, f"get constraints from pod: {wrong}", Code.ERROR) if wrong else None
 
     def _constraints(self, table: "NodeTable", request: Request) -> tuple[Constraint, ...]:
         known = request.memo.get((self, HARD))

@@ -114,6 +114,12 @@ def claims_of(catalog: "Catalog", request: Request) -> Claims:
             raise ClaimError(f'persistentvolumeclaim "{claim.metadata.name}" is being deleted')
         if named.ephemeral:
             check_owner(pod, claim)
+        try:
+            parse_label_selector(claim.spec.selector)
+        except SelectorError as error:
+            raise ClaimError(
+                f"error creating internal label selector for claim: {claim.metadata.key}: {error}"
+            ) from error
         if claim.is_bound:
             claims.bound.append(claim)
         elif waits_for_consumer(catalog, claim) and not claim.spec.volume_name:
@@ -252,7 +258,11 @@ def _has_room(view: View, claim: PersistentVolumeClaim, storage_class: StorageCl
             and whole(nanos(limit)) >= whole(nanos(wanted))
             and capacity.node_topology is not None
         ):
-            room_V |= requirements_mask(view, parse_label_selector(capacity.node_topology).requirements)
+            try:
+                room_V |= requirements_mask(view, parse_label_selector(capacity.node_topology).requirements)
+            except SelectorError:
+                # Nobody can tell where such capacity is, so it is nowhere.
+                continue
     return room_V
 
 

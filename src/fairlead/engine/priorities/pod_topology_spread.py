@@ -36,6 +36,11 @@ class PodTopologySpread(Priority):
     def __init__(self, args: SpreadArgs = SpreadArgs()) -> None:  # noqa: B008 - frozen
         self._args = args
 
+    def forget(self, request: Request) -> None:
+        known = request.memo.pop(self, None)
+        if known is not None:
+            release(known[1])
+
     def applies(self, table: "NodeTable", request: Request) -> bool:
         return bool(self._constraints(table, request))
 

@@ -1,0 +1,161 @@
+"""Removal: placing with the sign turned. Choose the node to take a pod from, then the pod on it.
+
+The node by the seed's scores for removing: the fullest after the removal, the most even, the one with the largest part
+of the service, the one whose load will rise. The pod by the order in which Kubernetes scales down.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from fairlead.engine.axes import Ints
+from fairlead.engine.forecast import change
+from fairlead.engine.pick import FirstByName, Pick
+from fairlead.engine.priorities.seed import ONE
+from fairlead.engine.priorities.seed.utilisation import evenness, millionths, utilisation
+from fairlead.engine.statement import Statement
+from fairlead.engine.table import NodeTable
+from fairlead.model.pod import Pod
+
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+_PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+class RemovalWeights(msgspec.Struct, frozen=True):
+    used: int = 1
+    even: int = 1
+    service: int = 1
+    forecast: int = 1
+    # Kubernetes-like caution says take from where load will rise; −1 applies the seed's sentence to the letter.
+    forecast_sign: int = 1
+
+
+class Removed(msgspec.Struct, frozen=True):
+    pod: str
+    uid: str
+    # Empty for a pod that had no node yet.
+    node: str
+    score: int = 0
+
+
+class RemovalPlan(msgspec.Struct, frozen=True):
+    removed: tuple[Removed, ...]
+    # So many fewer than asked for, because there were no more.
+    shortfall: int
+
+
+def plan_removal(
+    statement: Statement,
+    pods: Sequence[Pod],
+    count: int,
+    *,
+    now_s: float,
+    weights: RemovalWeights = RemovalWeights(),  # noqa: B008 - frozen
+    pick: Pick | None = None,
+) -> RemovalPlan:
+    """Take `count` of a service's pods off the table, one after another; pods on their way out do not count."""
+    table, pick = statement.table, pick or FirstByName()
+    left = {pod.uid: pod for pod in pods if not pod.is_terminating and not pod.is_finished}
+    removed: list[Removed] = []
+    homeless = sorted(
+        (pod for pod in left.values() if pod.uid not in table.occupants), key=lambda pod: _order(pod, 0, now_s)
+    )
+    for pod in homeless[:count]:
+        removed.append(Removed(pod.key, pod.uid, ""))
+        del left[pod.uid]
+    on_row: dict[int, list[Pod]] = {}
+    for pod in left.values():
+        occupant = table.occupants.get(pod.uid)
+        if occupant is not None and occupant.row >= 0:
+            on_row.setdefault(occupant.row, []).append(pod)
+    while len(removed) < count and on_row:
+        row, score = _choose_row(table, on_row, weights, pick)
+        pod = min(on_row[row], key=lambda pod: _order(pod, len(on_row[row]), now_s))
+        occupant = table.occupants[pod.uid]
+        removed.append(Removed(pod.key, pod.uid, occupant.node, score))
+        statement.remove(occupant)
+        on_row[row].remove(pod)
+        if not on_row[row]:
+            del on_row[row]
+    return RemovalPlan(tuple(removed), count - len(removed))
+
+
+def _choose_row(table: NodeTable, on_row: dict[int, list[Pod]], weights: RemovalWeights, pick: Pick) -> tuple[int, int]:
+    rows = sorted(on_row, key=lambda row: table.rank[row])
+    scores = removal_scores(table, rows, on_row, weights)
+    highest = scores.max()
+    best = [row for row, score in zip(rows, scores, strict=True) if score == highest]
+    return pick.choose(best), int(highest)
+
+
+def removal_scores(
+    table: NodeTable, rows: Sequence[int], on_row: dict[int, list[Pod]], weights: RemovalWeights
+) -> Ints:
+    """The weighted score of taking one of the service's pods off each row, in millionths."""
+    total = sum(len(pods) for pods in on_row.values())
+    scores = np.zeros(len(rows), dtype=np.int64)
+    for i, row in enumerate(rows):
+        # Replicas of one service usually share a request; the first stands for them all on its row.
+        request = table.occupants[on_row[row][0].uid].request
+        view = table.view(np.array([row], dtype=np.int64))
+        share_2V = utilisation(view, request, sign=-1)
+        score = weights.used * int(millionths(share_2V.mean(axis=0))[0])
+        score += weights.even * int(millionths(evenness(share_2V))[0])
+        score += weights.service * round(ONE * len(on_row[row]) / total)
+        if not table.catalog.forecast.is_empty:
+            rise = float(change(table.catalog.forecast, view, request)[0])
+            score += weights.forecast * weights.forecast_sign * round(ONE * rise)
+        scores[i] = score
+    return scores
+
+
+def _order(pod: Pod, neighbours: int, now_s: float) -> tuple[object, ...]:
+    """Sorts whom Kubernetes would scale down first: idle before busy, young before old, crowded before alone."""
+    ready_at = _ready_at(pod)
+    return (
+        bool(pod.spec.node_name),
+        _PHASES.get(pod.status.phase, 2),
+        ready_at is not None,
+        _deletion_cost(pod),
+        -neighbours,
+        _age_bucket(ready_at, now_s),
+        -max((status.restart_count for status in pod.status.container_statuses or ()), default=0),
+        _age_bucket(pod.metadata.creation_timestamp, now_s),
+        pod.uid,
+    )
+
+
+def _ready_at(pod: Pod) -> str | None:
+    """Since when the pod is ready; None while it is not."""
+    ready = next((c for c in pod.status.conditions or () if c.type == "Ready" and c.status == "True"), None)
+    return None if ready is None else ready.last_transition_time or ""
+
+
+def _deletion_cost(pod: Pod) -> int:
+    text = pod.metadata.annotations.get(DELETION_COST, "")
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def _age_bucket(moment: str | None, now_s: float) -> int:
+    """The age as a power of two, so that replicas of about the same age are told apart by what comes after."""
+    if not moment:
+        return -1
+    age_s = now_s - epoch_s(moment)
+    return -1 if age_s <= 0 else math.floor(math.log2(age_s * 10**9))
+
+
+def epoch_s(moment: str) -> int:
+    """Seconds since 1970 of a moment as the API writes it, such as 2026-03-01T20:15:41Z."""
+    year, month, day = (int(part) for part in moment[:10].split("-"))
+    hour, minute, second = (int(part) for part in moment[11:19].split(":"))
+    # Days by the civil calendar, years counted from March so that a leap day is the last of its year.
+    year -= month <= 2
+    since_march = (153 * ((month - 3) % 12) + 2) // 5 + day - 1
+    days = 365 * year + year // 4 - year // 100 + year // 400 + since_march - 719468
+    return ((days * 24 + hour) * 60 + minute) * 60 + second
