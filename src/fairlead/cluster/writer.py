@@ -57,7 +57,7 @@ class Outcome(StrEnum):
     CONFLICT = "conflict"  # a precondition did not hold: look again and plan anew
     REFUSED = "refused"  # invalid, forbidden: the same again is pointless
     FAILED = "failed"  # temporary, and the budget is spent; `may_have_happened` tells the rest
-    NOT_LEADER = "not_leader"  # the lease ran out; nothing was sent
+    NOT_LEADER = "not_leader"  # the lease ran out; nothing more is sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,12 @@ class Result:
     outcome: Outcome
     error: ClusterError | None = None
     answer: Any = None
+    # It is not done as far as we know, yet one of the sends may have been carried out, whatever the last one said.
+    may_have_happened: bool = False
 
     @property
     def is_done(self) -> bool:
         return self.outcome is Outcome.DONE
-
-    @property
-    def may_have_happened(self) -> bool:
-        return self.outcome is Outcome.FAILED and isinstance(self.error, Unavailable) and self.error.may_have_happened
 
 
 class BoundPodSpec(Noun, frozen=True):
@@ -128,6 +126,10 @@ class Writer:
         give_up_at_s = self._clock.elapsed_s() + self._budget_s
         backoff = Backoff(self._rng, base_s=0.1, cap_s=5.0)
         in_doubt = False
+
+        def short_of(outcome: Outcome, problem: ClusterError) -> Result:
+            return Result(intent, outcome, problem, may_have_happened=in_doubt)
+
         while True:
             try:
                 return Result(intent, Outcome.DONE, answer=await self._send(intent))
@@ -136,29 +138,29 @@ class Writer:
                     in_doubt = True
                     if isinstance(intent, Create) and "generateName" in _metadata(intent.body):
                         # A second send would make a second object under another name.
-                        return Result(intent, Outcome.FAILED, problem)
+                        return short_of(Outcome.FAILED, problem)
                 delay_s = backoff.next_s(problem.retry_after_s)
                 if self._clock.elapsed_s() + delay_s > give_up_at_s:
-                    return Result(intent, Outcome.FAILED, problem)
+                    return short_of(Outcome.FAILED, problem)
                 self._metrics.write_retries.labels(name).inc()
                 await self._clock.sleep(delay_s)
             except NotLeader as problem:
                 # Nothing was awaited on the way here: a caller that tries again at once would starve the very
                 # task that is about to tell it to stop.
                 await asyncio.sleep(0)
-                return Result(intent, Outcome.NOT_LEADER, problem)
+                return short_of(Outcome.NOT_LEADER, problem)
             except AlreadyExists as problem:
-                return Result(intent, Outcome.EXISTS, problem)
+                return short_of(Outcome.EXISTS, problem)
             except NotFound as problem:
-                # What is to go is gone: that is what was wanted.
-                wanted_gone = isinstance(intent, Delete | Evict)
-                return Result(intent, Outcome.DONE if wanted_gone else Outcome.MISSING, problem)
+                if isinstance(intent, Delete | Evict):
+                    return Result(intent, Outcome.DONE, problem)  # what is to go is gone: that is what was wanted
+                return short_of(Outcome.MISSING, problem)
             except Conflict as problem:
                 if in_doubt and isinstance(intent, Bind) and await self._is_bound(intent):
                     return Result(intent, Outcome.DONE)  # the send that seemed to fail did not
-                return Result(intent, Outcome.CONFLICT, problem)
+                return short_of(Outcome.CONFLICT, problem)
             except Refused as problem:
-                return Result(intent, Outcome.REFUSED, problem)
+                return short_of(Outcome.REFUSED, problem)
 
     async def _is_bound(self, intent: Bind) -> bool:
         try:
