@@ -56,7 +56,7 @@ class Outcome(StrEnum):
     MISSING = "missing"  # what was to be changed is not there
     CONFLICT = "conflict"  # a precondition did not hold: look again and plan anew
     REFUSED = "refused"  # invalid, forbidden: the same again is pointless
-    FAILED = "failed"  # temporary, and the budget is spent; `may_have_happened` tells the rest
+    FAILED = "failed"  # no answer that counts: the budget is spent, or there are no credentials
     NOT_LEADER = "not_leader"  # the lease ran out; nothing more is sent
 
 
@@ -161,6 +161,9 @@ class Writer:
                 return short_of(Outcome.CONFLICT, problem)
             except Refused as problem:
                 return short_of(Outcome.REFUSED, problem)
+            except ClusterError as problem:
+                # Credentials that cannot be had: one intent's trouble must not take the others down with it.
+                return short_of(Outcome.FAILED, problem)
 
     async def _is_bound(self, intent: Bind) -> bool:
         try:
