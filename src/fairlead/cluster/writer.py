@@ -114,9 +114,8 @@ class Writer:
         if isinstance(intent, RecordEvent):
             self._recorder.record(intent)
             return Result(intent, Outcome.DONE)
-        async with self._slots:
-            with tracer.start_as_current_span(f"write {name}"):
-                result = await self._until_settled(intent, name)
+        with tracer.start_as_current_span(f"write {name}"):
+            result = await self._until_settled(intent, name)
         self._metrics.writes.labels(name, result.outcome).inc()
         if result.outcome in (Outcome.REFUSED, Outcome.FAILED):
             log.warning("write failed", intent=name, outcome=result.outcome, problem=str(result.error))
@@ -132,7 +131,10 @@ class Writer:
 
         while True:
             try:
-                return Result(intent, Outcome.DONE, answer=await self._send(intent))
+                # A slot is for what is in flight: an eviction that waits for a budget must not hold up the binds.
+                async with self._slots:
+                    answer = await self._send(intent)
+                return Result(intent, Outcome.DONE, answer=answer)
             except Temporary as problem:
                 if isinstance(problem, Unavailable) and problem.may_have_happened:
                     in_doubt = True
