@@ -58,7 +58,14 @@ def mirror_of(
 ) -> Mirror[ConfigMap]:
     """A mirror that holds these; its watch only runs if it is told to."""
     metrics = metrics or Metrics()
-    watch = Watch(client, CONFIG_MAPS, clock=clock or ManualClock(), rng=lambda: 0.0, metrics=metrics, namespace="ns")
+    watch = Watch(
+        client or client_of("http://127.0.0.1:1"),
+        CONFIG_MAPS,
+        clock=clock or ManualClock(),
+        rng=lambda: 0.0,
+        metrics=metrics,
+        namespace="ns",
+    )
     mirror = Mirror(watch, CONFIG_MAPS, metrics, indexes)
     if seen:
         mirror.replace(keyed(*seen))
