@@ -1,0 +1,385 @@
+"""Carries out the life of every pod on our nodes: see, plan, hand over to the provider and the writer.
+
+One controller serves all nodes and all providers. What it remembers of a pod can be lost at any moment: the next
+process recalls it from the pod's status.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.controller import Controller, TemporaryError
+from fairlead.cluster.errors import NotFound
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.writer import Outcome, Writer
+from fairlead.model.intents import Delete, PatchStatus, RecordEvent, Regarding, WakeAfter
+from fairlead.nodes.contents import Contents
+from fairlead.nodes.env import Missing, Sources, container_env, expand
+from fairlead.nodes.node import Profile
+from fairlead.nodes.plan import DueProbe, Memory, Order, Plan, Said, after_probe, plan_pod, recall, with_problems
+from fairlead.nodes.pods import PodMirror
+from fairlead.nodes.provider import ProbeResult, Provider, ProviderError, Run, Sandbox
+from fairlead.nodes.spec import PODS, Container, Pod, PodStatus, Waiting
+from fairlead.nodes.status import is_same
+from fairlead.nodes.volumes import Needs, env_needs, pod_volumes, volume_needs
+
+log = structlog.get_logger("fairlead.nodes")
+
+# Contents of volumes follow their objects within this, and tokens are renewed in time.
+REFRESH_S = 60.0
+MOST_PROBES_AT_ONCE = 64
+
+
+@dataclass(slots=True)
+class Held:
+    """A pod of ours between two looks at it."""
+
+    uid: str
+    profile: Profile
+    provider: Provider
+    memory: Memory
+    is_created: bool = False
+    refresh_at_s: float | None = None
+    orders: tuple[Order, ...] = ()
+    runs: dict[tuple[str, int], Run] = field(default_factory=dict)
+    results: list[tuple[DueProbe, ProbeResult]] = field(default_factory=list)
+    probing: set[tuple[str, str]] = field(default_factory=set)
+    based_on: str = ""
+    answer: Pod | None = None
+    told_generation: int = 0
+    told_missing: str = ""
+
+    def latest(self, seen: Pod) -> Pod:
+        """The pod as our own last write left it, until the watch shows something newer than what we wrote over."""
+        if self.answer is not None and seen.metadata.resource_version == self.based_on:
+            return self.answer
+        self.answer = None
+        return seen
+
+
+class PodController:
+    def __init__(
+        self,
+        pods: PodMirror,
+        nodes: Mapping[str, tuple[Profile, Provider]],
+        writer: Writer,
+        recorder: Recorder,
+        contents: Contents,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        workers: int = 32,
+    ) -> None:
+        self._pods = pods
+        self._nodes = nodes
+        self._writer = writer
+        self._recorder = recorder
+        self._contents = contents
+        self._clock = clock
+        self._held: dict[str, Held] = {}
+        self._keys: dict[str, str] = {}
+        self._slots = asyncio.Semaphore(MOST_PROBES_AT_ONCE)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._controller = Controller("pods-on-nodes", self.reconcile, clock=clock, metrics=metrics, workers=workers)
+        self._controller.watches(pods)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as self._tasks:
+            await self._controller.run()
+
+    def stop(self) -> None:
+        self._controller.stop()
+
+    def notified(self, uid: str) -> None:
+        """A provider says that a pod's status has changed."""
+        if (key := self._keys.get(uid)) is not None:
+            self._controller.queue.add(key)
+
+    async def clear(self, provider: Provider) -> None:
+        """Take away what the provider has of pods that are no more; called once the pods are known."""
+        alive = {pod.uid for pod in self._pods}
+        for uid in sorted(provider.known() - alive):
+            await provider.delete(uid)
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        return self._pods.get(f"{namespace}/{name}")
+
+    def pods(self) -> list[Pod]:
+        return list(self._pods)
+
+    def provider_of(self, pod: Pod) -> Provider | None:
+        entry = self._nodes.get(pod.spec.node_name)
+        return entry[1] if entry is not None else None
+
+    # -- one pod --------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: str) -> WakeAfter | None:
+        seen, held = self._pods.get(key), self._held.get(key)
+        try:
+            if held is not None and (seen is None or seen.uid != held.uid):
+                await held.provider.delete(held.uid)
+                self._release(key, held)
+                held = None
+            if seen is None:
+                return None
+            if held is None:
+                held = await self._take_up(seen)
+                if held is None:
+                    return None
+            return await self._look_at(held.latest(seen), seen, held)
+        except ProviderError as problem:
+            if seen is not None:
+                self._tell(seen, Said("FailedCreatePodSandBox", str(problem), warning=True))
+            raise TemporaryError(str(problem), delay_s=1.0) from problem
+
+    async def _take_up(self, pod: Pod) -> Held | None:
+        entry = self._nodes.get(pod.spec.node_name)
+        if entry is None:
+            return None
+        profile, provider = entry
+        held = Held(pod.uid, profile, provider, recall(pod, self._clock.now()))
+        if held.memory.lives and not pod.is_finished:
+            await provider.adopt(pod)
+        self._held[pod.key] = held
+        self._keys[pod.uid] = pod.key
+        return held
+
+    def _release(self, key: str, held: Held) -> None:
+        del self._held[key]
+        self._keys.pop(held.uid, None)
+
+    async def _look_at(self, pod: Pod, seen: Pod, held: Held) -> WakeAfter | None:
+        now = self._clock.now()
+        while held.results:
+            due, result = held.results.pop(0)
+            held.memory, said = after_probe(pod, held.memory, due, result.ok, result.output, now)
+            for event in said:
+                self._tell(pod, event)
+
+        missing = await self._make_ready(pod, held)
+        plan = await self._carry_out(pod, held) if missing is None else self._plan(pod, held)
+        await self._patch(pod, seen, held, plan.status)
+        for due in plan.due:
+            self._probe(pod.key, held, due)
+        if plan.is_over:
+            await held.provider.delete(pod.uid)
+            self._contents.forget(pod)
+            await self._let_go(pod)
+            return None
+        return self._wake(plan, held, missing)
+
+    async def _make_ready(self, pod: Pod, held: Held) -> str | None:
+        """The sandbox, made once and again when its contents may have changed; or what is missing for it."""
+        if pod.is_finished or (pod.is_terminating and not held.is_created):
+            return None
+        now_s = self._clock.elapsed_s()
+        if held.is_created and (held.refresh_at_s is None or now_s < held.refresh_at_s):
+            return None
+        volumes = {}
+        try:
+            if held.provider.traits.environment:
+                needs = volume_needs(pod)
+                if needs.any or pod.spec.volumes:
+                    volumes = pod_volumes(pod, await self._sources(pod, held, needs))
+                held.refresh_at_s = now_s + REFRESH_S if needs.any else None
+        except (Missing, NotFound) as problem:
+            if held.told_missing != str(problem):
+                held.told_missing = str(problem)
+                self._tell(pod, Said("FailedMount", f"MountVolume.SetUp failed: {problem}", warning=True))
+            if held.is_created:
+                held.refresh_at_s = now_s + REFRESH_S
+                return None
+            return str(problem)
+        await held.provider.create(Sandbox(pod, volumes))
+        held.is_created = True
+        return None
+
+    async def _carry_out(self, pod: Pod, held: Held) -> Plan:
+        """Plan, and hand the orders over, until the provider has what the plan wants."""
+        while True:
+            plan = self._plan(pod, held)
+            runs, problems = await self._runs(pod, held, plan)
+            if problems:
+                held.memory = with_problems(held.memory, problems, self._clock.now())
+                continue
+            held.memory = plan.memory
+            for event in plan.said:
+                self._tell(pod, event)
+            if plan.orders == held.orders:
+                return plan
+            await held.provider.update(pod.uid, runs)
+            held.orders = plan.orders
+            held.runs = {(run.container.name, run.attempt): run for run in runs}
+
+    def _plan(self, pod: Pod, held: Held) -> Plan:
+        return plan_pod(
+            pod,
+            held.provider.status(pod.uid),
+            held.memory,
+            now=self._clock.now(),
+            node_ip=held.profile.ip,
+            traits=held.provider.traits,
+        )
+
+    async def _runs(self, pod: Pod, held: Held, plan: Plan) -> tuple[tuple[Run, ...], dict[str, Waiting]]:
+        """The plan's orders with all that is needed to run them; a container that lacks something, with what."""
+        runs: list[Run] = []
+        problems: dict[str, Waiting] = {}
+        sources: Sources | None = None
+        for order in plan.orders:
+            container = pod.container(order.name)
+            assert container is not None, "the plan orders containers of the pod"
+            run = held.runs.get((order.name, order.attempt))
+            if run is None and order.kill_at is not None:
+                run = Run(container, order.attempt)
+            if run is None:
+                try:
+                    if held.provider.traits.environment:
+                        if sources is None:
+                            sources = await self._sources(pod, held, env_needs(pod))
+                        run = _resolved(pod, container, order.attempt, sources)
+                    else:
+                        run = Run(container, order.attempt)
+                except (Missing, NotFound) as problem:
+                    problems[order.name] = Waiting(reason="CreateContainerConfigError", message=str(problem))
+                    continue
+            if run.kill_at != order.kill_at:
+                run = Run(run.container, run.attempt, order.kill_at, run.command, run.args, run.env)
+            runs.append(run)
+        return tuple(runs), problems
+
+    async def _sources(self, pod: Pod, held: Held, needs: Needs) -> Sources:
+        report = held.provider.status(pod.uid)
+        profile = held.profile
+        return await self._contents.sources(
+            pod,
+            needs,
+            pod_ip=report.ip if report is not None else "",
+            host_ip=profile.ip,
+            allocatable=profile.capacity if profile.allocatable is None else profile.allocatable,
+        )
+
+    # -- writing --------------------------------------------------------------------------------------------
+
+    async def _patch(self, pod: Pod, seen: Pod, held: Held, status: PodStatus) -> None:
+        is_told = held.told_generation >= pod.metadata.generation or (
+            pod.status.observed_generation >= pod.metadata.generation
+        )
+        if is_told and is_same(status, pod.status):
+            return
+        if is_same(status, pod.status) and pod.is_finished:
+            return
+        changes = changed_fields(pod.status, status)
+        intent = PatchStatus(
+            kind=PODS,
+            name=pod.metadata.name,
+            namespace=pod.metadata.namespace,
+            status=changes,
+            resource_version=pod.metadata.resource_version,
+        )
+        result = await self._writer.carry_out(intent)
+        match result.outcome:
+            case Outcome.DONE:
+                held.answer, held.based_on = result.answer, seen.metadata.resource_version
+                held.told_generation = pod.metadata.generation
+            case Outcome.CONFLICT:
+                held.answer = None
+                raise TemporaryError("the pod has changed meanwhile", delay_s=0.01)
+            case Outcome.MISSING:
+                held.answer = None
+                self._pods.forget(seen)
+            case _:
+                held.answer = None
+                assert result.error is not None
+                raise result.error
+
+    async def _let_go(self, pod: Pod) -> None:
+        """The pod has ended: away with it, if it still is the one we mean."""
+        intent = Delete(kind=PODS, name=pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.uid, grace_s=0)
+        result = await self._writer.carry_out(intent)
+        if result.outcome not in (Outcome.DONE, Outcome.CONFLICT):
+            assert result.error is not None
+            raise result.error
+
+    def _tell(self, pod: Pod, said: Said) -> None:
+        regarding = Regarding(kind="Pod", name=pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.uid)
+        event = RecordEvent(
+            regarding=regarding, reason=said.reason, action=said.reason, note=said.note, warning=said.warning
+        )
+        self._recorder.record(event)
+
+    # -- probes ---------------------------------------------------------------------------------------------
+
+    def _probe(self, key: str, held: Held, due: DueProbe) -> None:
+        """Start one unless it is under way; its result is read at the next look, which it brings about."""
+        name = (due.container, due.check.value)
+        if name in held.probing or self._tasks is None:
+            return
+        held.probing.add(name)
+        self._tasks.create_task(self._probed(key, held, due), name=f"probe {key} {due.check}")
+
+    async def _probed(self, key: str, held: Held, due: DueProbe) -> None:
+        try:
+            async with self._slots:
+                async with asyncio.timeout(due.probe.timeout_seconds + 1.0):
+                    result = await held.provider.probe(held.uid, due.container, due.probe)
+        except (TimeoutError, ProviderError, OSError) as problem:
+            result = ProbeResult(False, str(problem) or "timed out")
+        except Exception as bug:
+            log.exception("bug in a probe", pod=key, container=due.container)
+            result = ProbeResult(False, f"the probe itself failed: {bug}")
+        held.probing.discard((due.container, due.check.value))
+        held.results.append((due, result))
+        self._controller.queue.add(key)
+
+    def _wake(self, plan: Plan, held: Held, missing: str | None) -> WakeAfter | None:
+        now = self._clock.now()
+        wakes = [plan.wake_at] if plan.wake_at is not None else []
+        if missing is not None:
+            wakes.append(now + timedelta(seconds=2.0))
+        if held.refresh_at_s is not None:
+            wakes.append(now + timedelta(seconds=held.refresh_at_s - self._clock.elapsed_s()))
+        if not wakes:
+            return None
+        # Never at once: a moment that has just passed would otherwise spin.
+        return WakeAfter(seconds=max(0.01, (min(wakes) - now).total_seconds()))
+
+
+def _resolved(pod: Pod, container: Container, attempt: int, sources: Sources) -> Run:
+    env = container_env(pod, container, sources)
+    return Run(
+        container=container,
+        attempt=attempt,
+        command=_expanded(container.command, env),
+        args=_expanded(container.args, env),
+        env=env,
+    )
+
+
+def _expanded(words: tuple[str, ...] | None, env: Mapping[str, str]) -> tuple[str, ...] | None:
+    return None if words is None else tuple(expand(word, env) for word in words)
+
+
+def changed_fields(before: PodStatus, after: PodStatus) -> dict[str, Any]:
+    """A merge patch of the status: the top-level fields that differ, each whole; null for what is no more."""
+    old, new = _wire(before), _wire(after)
+    return {name: new.get(name) for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)}
+
+
+def _wire(status: PodStatus) -> dict[str, Any]:
+    """As the kubelet writes it: what the schema requires is spelled out even where it is zero."""
+    plain: dict[str, Any] = msgspec.to_builtins(status)
+    for container in (*plain.get("initContainerStatuses", ()), *plain.get("containerStatuses", ())):
+        for name, zero in (("ready", False), ("restartCount", 0), ("image", ""), ("imageID", "")):
+            container.setdefault(name, zero)
+        for state in (container.setdefault("state", {}), container.setdefault("lastState", {})):
+            if "terminated" in state:
+                state["terminated"].setdefault("exitCode", 0)
+    return plain

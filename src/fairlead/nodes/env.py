@@ -1,0 +1,181 @@
+"""A container's environment and command line, with everything they refer to filled in.
+
+Pure: `nodes.contents` fetches what is referred to and hands it in. What is missing and not optional raises
+`Missing` with the sentence the kubelet would say.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fairlead.model.quantity import Quantity, nanos
+from fairlead.nodes.spec import ConfigMap, Container, EnvVar, Pod, ResourceSelector, Secret
+
+_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+
+
+class Missing(Exception):
+    """Something that a container or volume refers to is not there; it may come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What references are filled from. A name with None was looked for and not found."""
+
+    config_maps: Mapping[str, ConfigMap | None] = field(default_factory=dict)
+    secrets: Mapping[str, Secret | None] = field(default_factory=dict)
+    tokens: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """Service-account tokens by audience and lifetime."""
+    services: Mapping[str, str] = field(default_factory=dict)
+    """Variables that tell the addresses of Services."""
+    pod_ip: str = ""
+    host_ip: str = ""
+    allocatable: Mapping[str, Quantity] = field(default_factory=dict)
+
+
+def container_env(pod: Pod, container: Container, sources: Sources) -> dict[str, str]:
+    env = dict(sources.services)
+    for whole in container.env_from or ():
+        if whole.config_map_ref is not None:
+            found = config_map_keys(sources, whole.config_map_ref.name, optional=whole.config_map_ref.optional)
+        elif whole.secret_ref is not None:
+            found = secret_keys(sources, whole.secret_ref.name, optional=whole.secret_ref.optional)
+        else:
+            continue
+        for key, content in (found or {}).items():
+            if _NAME.fullmatch(whole.prefix + key):
+                env[whole.prefix + key] = content.decode("utf-8", "replace")
+    for variable in container.env or ():
+        value = _value(pod, container, variable, env, sources)
+        if value is not None:
+            env[variable.name] = value
+    return env
+
+
+def _value(pod: Pod, container: Container, variable: EnvVar, env: Mapping[str, str], sources: Sources) -> str | None:
+    source = variable.value_from
+    if source is None:
+        return expand(variable.value or "", env)
+    if source.field_ref is not None:
+        return pod_field(pod, source.field_ref.field_path, sources)
+    if source.resource_field_ref is not None:
+        return resource_field(pod, container, source.resource_field_ref, sources)
+    if (wanted := source.config_map_key_ref) is not None:
+        keys = config_map_keys(sources, wanted.name, optional=wanted.optional)
+        what = f"key {wanted.key} in ConfigMap {pod.metadata.namespace}/{wanted.name}"
+    elif (wanted := source.secret_key_ref) is not None:
+        keys = secret_keys(sources, wanted.name, optional=wanted.optional)
+        what = f"key {wanted.key} in Secret {pod.metadata.namespace}/{wanted.name}"
+    else:
+        return None
+    if keys is not None and wanted.key in keys:
+        return keys[wanted.key].decode("utf-8", "replace")
+    if wanted.optional:
+        return None
+    raise Missing(f"couldn't find {what}")
+
+
+def config_map_keys(sources: Sources, name: str, *, optional: bool) -> dict[str, bytes] | None:
+    found = sources.config_maps.get(name)
+    if found is None:
+        if optional:
+            return None
+        raise Missing(f'configmap "{name}" not found')
+    text = {key: value.encode() for key, value in (found.data or {}).items()}
+    return text | {key: _decoded(value) for key, value in (found.binary_data or {}).items()}
+
+
+def secret_keys(sources: Sources, name: str, *, optional: bool) -> dict[str, bytes] | None:
+    found = sources.secrets.get(name)
+    if found is None:
+        if optional:
+            return None
+        raise Missing(f'secret "{name}" not found')
+    return {key: _decoded(value) for key, value in (found.data or {}).items()}
+
+
+def _decoded(value: str) -> bytes:
+    try:
+        return base64.b64decode(value)
+    except (binascii.Error, ValueError):
+        return value.encode()
+
+
+def pod_field(pod: Pod, path: str, sources: Sources) -> str:
+    """A field of the pod by its path, as the downward API names them."""
+    meta = pod.metadata
+    match path:
+        case "metadata.name":
+            return meta.name
+        case "metadata.namespace":
+            return meta.namespace
+        case "metadata.uid":
+            return meta.uid
+        case "metadata.labels":
+            return _listed(meta.labels)
+        case "metadata.annotations":
+            return _listed(meta.annotations)
+        case "spec.nodeName":
+            return pod.spec.node_name
+        case "spec.serviceAccountName":
+            return pod.spec.service_account_name
+        case "status.podIP" | "status.podIPs":
+            return sources.pod_ip
+        case "status.hostIP" | "status.hostIPs":
+            return sources.host_ip
+    if found := _SUBSCRIPT.fullmatch(path):
+        values = meta.labels if found[1] == "labels" else meta.annotations
+        return values.get(found[2], "")
+    raise Missing(f"unsupported fieldPath: {path}")
+
+
+def _listed(values: Mapping[str, str]) -> str:
+    def quoted(text: str) -> str:
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+    return "\n".join(f"{key}={quoted(values[key])}" for key in sorted(values))
+
+
+def resource_field(pod: Pod, container: Container | None, wanted: ResourceSelector, sources: Sources) -> str:
+    """A request or limit, divided and rounded up; a limit that is not set is what the node has to give."""
+    if wanted.container_name:
+        container = pod.container(wanted.container_name)
+    if container is None:
+        raise Missing(f"resourceFieldRef: no container named {wanted.container_name!r}")
+    side, _, name = wanted.resource.partition(".")
+    given = (container.resources.limits if side == "limits" else container.resources.requests) or {}
+    amount: Quantity | None = given.get(name)
+    if amount is None:
+        amount = sources.allocatable.get(name, "0") if side == "limits" else "0"
+    divisor = nanos(wanted.divisor) or 10**9
+    return str(-(-nanos(amount) // divisor))
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """`$(NAME)` becomes the variable's value; one that is unknown stays as it is; `$$` is a dollar."""
+    if "$" not in text:
+        return text
+    parts, at = [], 0
+    while at < len(text):
+        dollar = text.find("$", at)
+        if dollar < 0 or dollar + 1 == len(text):
+            parts.append(text[at:])
+            break
+        parts.append(text[at:dollar])
+        following = text[dollar + 1]
+        if following == "$":
+            parts.append("$")
+            at = dollar + 2
+            continue
+        end = text.find(")", dollar + 2) if following == "(" else -1
+        if end < 0:
+            parts.append("$" + following)
+            at = dollar + 2
+            continue
+        name = text[dollar + 2 : end]
+        parts.append(env.get(name, f"$({name})"))
+        at = end + 1
+    return "".join(parts)

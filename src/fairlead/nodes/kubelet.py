@@ -1,0 +1,207 @@
+"""The virtual kubelet: any number of nodes, one pod watch, one lease wheel, in one process.
+
+    kubelet = VirtualKubelet(client, writer, recorder, clock=…, rng=…, metrics=…)
+    kubelet.add(Profile("node-1", "process", capacity={…}), provider)
+    await kubelet.run()
+
+The composition root builds it; whoever adds nodes brings the provider that runs their pods. Nodes may be added and
+removed while it runs.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
+
+from fairlead.cluster.backoff import Rng
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.controller import Controller, TemporaryError
+from fairlead.cluster.errors import AlreadyExists, NotFound
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Mirror
+from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.watch import Watch
+from fairlead.cluster.writer import Outcome, Writer
+from fairlead.model.intents import Delete, WakeAfter
+from fairlead.model.kinds import LEASES
+from fairlead.model.node import Node
+from fairlead.nodes.contents import Contents, ServiceEnv
+from fairlead.nodes.controller import PodController
+from fairlead.nodes.node import (
+    HEARTBEAT_S,
+    LEASE_DURATION_S,
+    LEASE_NAMESPACE,
+    NODES,
+    Profile,
+    lease_body,
+    plan_node,
+)
+from fairlead.nodes.pods import PodMirror
+from fairlead.nodes.provider import Provider
+from fairlead.nodes.times import stamp_micro
+from fairlead.nodes.wheel import Wheel
+
+log = structlog.get_logger("fairlead.nodes")
+
+LEASE_PERIOD_S = 10.0
+
+
+class NodeMirror(Mirror[Node]):
+    """Our nodes as the server holds them; other nodes are passed over."""
+
+    def __init__(
+        self, client: Client, is_ours: Callable[[str], bool], *, clock: Clock, rng: Rng, metrics: Metrics
+    ) -> None:
+        self._is_ours = is_ours
+        super().__init__(Watch(client, NODES, clock=clock, rng=rng, metrics=metrics), NODES, metrics)
+
+    def replace(self, objects: Mapping[str, Node]) -> None:
+        super().replace({key: node for key, node in objects.items() if self._is_ours(key)})
+
+    def apply(self, changes: Iterable[tuple[bool, Node]]) -> None:
+        super().apply(change for change in changes if self._is_ours(change[1].name))
+
+
+class VirtualKubelet:
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        recorder: Recorder,
+        *,
+        clock: Clock,
+        rng: Rng,
+        metrics: Metrics,
+        liveness: Client | None = None,
+        service_env: ServiceEnv | None = None,
+        lease_period_s: float = LEASE_PERIOD_S,
+        workers: int = 32,
+    ) -> None:
+        """`liveness` renews leases: a client of its own keeps them from waiting for a connection behind the work."""
+        self._clock = clock
+        self._writer = writer
+        self._liveness = liveness or client
+        self._nodes: dict[str, tuple[Profile, Provider]] = {}
+        self._uids: dict[str, str] = {}
+        self._told: set[str] = set()
+        self._registered: dict[str, asyncio.Event] = {}
+        self._providers: list[Provider] = []
+        self._tasks: asyncio.TaskGroup | None = None
+        self._is_running = False
+        self._node_mirror = NodeMirror(client, self._nodes.__contains__, clock=clock, rng=rng, metrics=metrics)
+        self._pod_mirror = PodMirror(client, self._nodes.__contains__, clock=clock, rng=rng, metrics=metrics)
+        self._contents = Contents(client, clock=clock, service_env=service_env)
+        self.pods = PodController(
+            self._pod_mirror,
+            self._nodes,
+            writer,
+            recorder,
+            self._contents,
+            clock=clock,
+            metrics=metrics,
+            workers=workers,
+        )
+        self._keeping = Controller("virtual-nodes", self._keep, clock=clock, metrics=metrics, workers=min(workers, 16))
+        self._keeping.watches(self._node_mirror)
+        self._wheel = Wheel(self._renew, clock=clock, period_s=lease_period_s)
+
+    def add(self, profile: Profile, provider: Provider) -> None:
+        """Serve this node from now on, its pods run by this provider."""
+        assert profile.name not in self._nodes, f"node {profile.name} is served already"
+        self._nodes[profile.name] = (profile, provider)
+        self._registered[profile.name] = asyncio.Event()
+        if not any(provider is known for known in self._providers):
+            self._providers.append(provider)
+            provider.listen(self.pods.notified)
+            if self._tasks is not None:
+                self._tasks.create_task(provider.run(), name="provider")
+        if self._is_running and self._tasks is not None:
+            self._tasks.create_task(self._pod_mirror.adopt(profile.name), name=f"pods of {profile.name}")
+        self._keeping.queue.add(profile.name)
+
+    async def remove(self, name: str) -> None:
+        """Serve it no more and take the node away; its pods go with the node's deletion, by whoever collects them."""
+        self._wheel.remove(name)
+        self._nodes.pop(name, None)
+        self._registered.pop(name, None)
+        self._told.discard(name)
+        await self._writer.carry_out(Delete(kind=NODES, name=name))
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted(self._nodes)
+
+    async def wait_registered(self) -> None:
+        """Until every node added so far is known to the server."""
+        for event in list(self._registered.values()):
+            await event.wait()
+
+    async def run(self) -> None:
+        """Serve until stopped (what is in hand is finished) or cancelled; providers end what they run either way."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            following = [
+                tasks.create_task(self._node_mirror.run(), name="nodes: watch"),
+                tasks.create_task(self._pod_mirror.run(), name="pods on nodes: watch"),
+                tasks.create_task(self._wheel.run(), name="nodes: leases"),
+            ]
+            providing = [tasks.create_task(provider.run(), name="provider") for provider in self._providers]
+            keeping = tasks.create_task(self._keeping.run(), name="nodes")
+            await self._pod_mirror.wait_synced()
+            self._is_running = True
+            for provider in self._providers:
+                await self.pods.clear(provider)
+            await self.pods.run()
+            self._keeping.stop()
+            await keeping
+            for task in (*following, *providing):
+                task.cancel()
+        self._tasks = None
+
+    def stop(self) -> None:
+        self.pods.stop()
+
+    # -- nodes ----------------------------------------------------------------------------------------------
+
+    async def _keep(self, name: str) -> WakeAfter | None:
+        """The node object as it should be: made, made again when somebody deletes it, heard from now and then."""
+        entry = self._nodes.get(name)
+        if entry is None:
+            return None
+        profile, _ = entry
+        seen = self._node_mirror.get(name)
+        if seen is not None:
+            self._uids[name] = seen.metadata.uid
+        intents = plan_node(profile, seen, self._clock.now(), is_new=name not in self._told)
+        for intent in intents:
+            result = await self._writer.carry_out(intent)
+            if result.outcome is Outcome.EXISTS or result.outcome is Outcome.CONFLICT:
+                raise TemporaryError(f"node {name} has changed meanwhile", delay_s=0.05)
+            if not result.is_done:
+                assert result.error is not None
+                raise result.error
+            if isinstance(result.answer, Node):
+                self._uids[name] = result.answer.metadata.uid
+        self._told.add(name)
+        if not self._registered[name].is_set():
+            await self._renew(name)
+            self._wheel.add(name)
+            self._registered[name].set()
+            log.debug("node registered", node=name)
+        return WakeAfter(seconds=HEARTBEAT_S)
+
+    async def _renew(self, name: str) -> None:
+        entry = self._nodes.get(name)
+        if entry is None:
+            return
+        now = self._clock.now()
+        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": stamp_micro(now)}
+        try:
+            await self._liveness.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
+        except NotFound:
+            try:
+                body = lease_body(entry[0], self._uids.get(name, ""), now)
+                await self._liveness.create(LEASES, body, LEASE_NAMESPACE)
+            except AlreadyExists:
+                await self._liveness.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)

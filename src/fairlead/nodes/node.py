@@ -1,0 +1,178 @@
+"""What a virtual node says of itself: its object, its status, its lease, as the API server is to hold them.
+
+Pure; `nodes.kubelet` writes it. A `Profile` is a node as its owner describes it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from fairlead import __version__
+from fairlead.model.intents import Create, Intent, Patch
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import Condition
+from fairlead.model.node import Node
+from fairlead.nodes.times import moment, stamp, stamp_micro
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_DURATION_S = 40
+# An unchanged status is told again this often; the lease says in between that the node is alive.
+HEARTBEAT_S = 300.0
+NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
+# The label people and tools know virtual nodes by.
+TYPE_LABEL = "type"
+PROVIDER_LABEL = "fairlead.io/provider"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A node as its owner describes it."""
+
+    name: str
+    provider: str
+    """The provider's name, for people: `process`, `simulated`."""
+    ip: str = "127.0.0.1"
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, str] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Mapping[str, str], ...] = ()
+    kubelet_port: int = 0
+    operating_system: str = "linux"
+    architecture: str = "amd64"
+    conditions: tuple[Mapping[str, str], ...] = ()
+    """More to say than the usual five: type, status, reason, message."""
+
+
+def node_body(profile: Profile, now: datetime) -> dict[str, Any]:
+    """The object to create. The server takes status along on create, so one write is enough."""
+    body: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": profile.name, "labels": node_labels(profile), "annotations": dict(profile.annotations)},
+        "spec": {"taints": [dict(taint) for taint in profile.taints]} if profile.taints else {},
+        "status": node_status(profile, now),
+    }
+    return body
+
+
+def plan_node(profile: Profile, seen: Node | None, now: datetime, *, is_new: bool) -> list[Intent]:
+    """What makes the server's node be as described. `is_new`: this process has not told the whole status yet."""
+    if seen is None:
+        return [Create(kind=NODES, body=node_body(profile, now))]
+    intents: list[Intent] = []
+    labels = {key: value for key, value in node_labels(profile).items() if seen.metadata.labels.get(key) != value}
+    notes = {key: value for key, value in profile.annotations.items() if seen.metadata.annotations.get(key) != value}
+    if labels or notes:
+        metadata = {"metadata": {"labels": labels, "annotations": notes}}
+        intents.append(Patch(kind=NODES, name=profile.name, patch=metadata))
+    status = node_status(profile, now)
+    conditions, is_changed = _merged(seen.status.conditions or (), status["conditions"], now)
+    if is_new or is_changed:
+        whole = {**status, "conditions": conditions} if is_new else {"conditions": conditions}
+        # Another version would mean that somebody else's condition is lost.
+        version = "" if labels or notes else seen.metadata.resource_version
+        patch = {"status": whole}
+        intents.append(
+            Patch(kind=NODES, name=profile.name, patch=patch, subresource="status", resource_version=version)
+        )
+    return intents
+
+
+def _merged(
+    seen: tuple[Condition, ...], wanted: list[dict[str, str]], now: datetime
+) -> tuple[list[dict[str, Any]], bool]:
+    """Our conditions over the ones there, and whether that says anything new or the last time is long ago."""
+    there = {condition.type: condition for condition in seen}
+    merged: list[dict[str, Any]] = []
+    is_changed = False
+    for ours in wanted:
+        theirs = there.pop(ours["type"], None)
+        if theirs is not None and theirs.status == ours["status"]:
+            ours = {**ours, "lastTransitionTime": theirs.last_transition_time or ours["lastTransitionTime"]}
+            told_at = moment(theirs.last_heartbeat_time)
+            is_old = told_at is None or (now - told_at).total_seconds() >= HEARTBEAT_S
+            is_changed = is_changed or is_old or theirs.reason != ours["reason"]
+        else:
+            is_changed = True
+        merged.append(ours)
+    return merged + [msgspec.to_builtins(condition) for condition in there.values()], is_changed
+
+
+def node_labels(profile: Profile) -> dict[str, str]:
+    return {
+        "kubernetes.io/hostname": profile.name,
+        "kubernetes.io/os": profile.operating_system,
+        "kubernetes.io/arch": profile.architecture,
+        TYPE_LABEL: "virtual-kubelet",
+        PROVIDER_LABEL: profile.provider,
+        **profile.labels,
+    }
+
+
+def node_status(profile: Profile, now: datetime) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "capacity": dict(profile.capacity),
+        "allocatable": dict(profile.capacity if profile.allocatable is None else profile.allocatable),
+        # No Hostname: an API server prefers it to the address and could not resolve it.
+        "addresses": [{"type": "InternalIP", "address": profile.ip}],
+        "conditions": [_condition(*said, now) for said in _said(profile)],
+        "nodeInfo": {
+            "kubeletVersion": f"v{__version__}-fairlead",
+            "kubeProxyVersion": "",
+            "operatingSystem": profile.operating_system,
+            "architecture": profile.architecture,
+            "containerRuntimeVersion": f"{profile.provider}://{__version__}",
+            "osImage": f"Fairlead virtual node ({profile.provider})",
+            "kernelVersion": "",
+            "machineID": "",
+            "systemUUID": "",
+            "bootID": "",
+        },
+    }
+    if profile.kubelet_port:
+        status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": profile.kubelet_port}}
+    return status
+
+
+def _said(profile: Profile) -> list[tuple[str, str, str, str]]:
+    return [
+        ("Ready", "True", "KubeletReady", f"the {profile.provider} provider is ready to run pods"),
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "not measured on a virtual node"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "not measured on a virtual node"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "not measured on a virtual node"),
+        *((said["type"], said["status"], said["reason"], said.get("message", "")) for said in profile.conditions),
+    ]
+
+
+def _condition(kind: str, status: str, reason: str, message: str, now: datetime) -> dict[str, str]:
+    at = stamp(now)
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": at,
+        "lastTransitionTime": at,
+    }
+
+
+def lease_body(profile: Profile, node_uid: str, now: datetime, duration_s: int = LEASE_DURATION_S) -> dict[str, Any]:
+    """Owned by its node, so that it goes when the node does."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": profile.name,
+            "namespace": LEASE_NAMESPACE,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": profile.name, "uid": node_uid}],
+        },
+        "spec": {
+            "holderIdentity": profile.name,
+            "leaseDurationSeconds": duration_s,
+            "renewTime": stamp_micro(now),
+        },
+    }

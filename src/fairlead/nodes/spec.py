@@ -1,0 +1,339 @@
+"""Pods as a node runs them: the fields a kubelet reads and the status it writes.
+
+The one pod watch of the virtual kubelet decodes into these; `model.pod` holds what placing needs instead. Only bound
+pods of our own nodes are kept, so that the fuller struct costs nothing for anybody else's.
+"""
+
+from typing import Any
+
+import msgspec
+
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import Condition, Noun, ObjectMeta, Thing
+from fairlead.model.quantity import Quantity
+
+# --- environment ------------------------------------------------------------------------------------------
+
+
+class KeySelector(Noun):
+    name: str = ""
+    key: str = ""
+    optional: bool = False
+
+
+class FieldSelector(Noun):
+    field_path: str = ""
+
+
+class ResourceSelector(Noun):
+    resource: str = ""
+    container_name: str = ""
+    divisor: Quantity = "0"
+
+
+class EnvSource(Noun):
+    config_map_key_ref: KeySelector | None = None
+    secret_key_ref: KeySelector | None = None
+    field_ref: FieldSelector | None = None
+    resource_field_ref: ResourceSelector | None = None
+
+
+class EnvVar(Noun):
+    name: str = ""
+    value: str | None = None
+    value_from: EnvSource | None = None
+
+
+class WholeSelector(Noun):
+    name: str = ""
+    optional: bool = False
+
+
+class EnvFrom(Noun):
+    prefix: str = ""
+    config_map_ref: WholeSelector | None = None
+    secret_ref: WholeSelector | None = None
+
+
+# --- probes -----------------------------------------------------------------------------------------------
+
+
+class HttpHeader(Noun):
+    name: str = ""
+    value: str = ""
+
+
+class HttpGet(Noun):
+    port: int | str = 0
+    path: str = "/"
+    host: str = ""
+    scheme: str = "HTTP"
+    http_headers: tuple[HttpHeader, ...] | None = None
+
+
+class TcpSocket(Noun):
+    port: int | str = 0
+    host: str = ""
+
+
+class ExecAction(Noun):
+    command: tuple[str, ...] | None = None
+
+
+class Probe(Noun):
+    http_get: HttpGet | None = None
+    tcp_socket: TcpSocket | None = None
+    exec: ExecAction | None = None
+    grpc: dict[str, Any] | None = None
+    initial_delay_seconds: int = 0
+    timeout_seconds: int = 1
+    period_seconds: int = 10
+    success_threshold: int = 1
+    failure_threshold: int = 3
+    termination_grace_period_seconds: int | None = None
+
+
+# --- containers and volumes -------------------------------------------------------------------------------
+
+
+class Resources(Noun):
+    requests: dict[str, Quantity] | None = None
+    limits: dict[str, Quantity] | None = None
+
+
+class Port(Noun):
+    container_port: int = 0
+    host_port: int = 0
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class VolumeMount(Noun):
+    name: str = ""
+    mount_path: str = ""
+    sub_path: str = ""
+    sub_path_expr: str = ""
+    read_only: bool = False
+
+
+class Container(Noun):
+    name: str = ""
+    image: str = ""
+    command: tuple[str, ...] | None = None
+    args: tuple[str, ...] | None = None
+    working_dir: str = ""
+    env: tuple[EnvVar, ...] | None = None
+    env_from: tuple[EnvFrom, ...] | None = None
+    ports: tuple[Port, ...] | None = None
+    resources: Resources = Resources()
+    volume_mounts: tuple[VolumeMount, ...] | None = None
+    startup_probe: Probe | None = None
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    restart_policy: str | None = None
+    lifecycle: dict[str, Any] | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Of an init container: it keeps running beside the others."""
+        return self.restart_policy == "Always"
+
+
+class KeyToPath(Noun):
+    key: str = ""
+    path: str = ""
+    mode: int | None = None
+
+
+class KeysVolume(Noun):
+    """A ConfigMap (`name`) or a Secret (`secretName`, or `name` inside a projection) as files."""
+
+    name: str = ""
+    secret_name: str = ""
+    items: tuple[KeyToPath, ...] | None = None
+    optional: bool = False
+    default_mode: int | None = None
+
+
+class DownwardFile(Noun):
+    path: str = ""
+    field_ref: FieldSelector | None = None
+    resource_field_ref: ResourceSelector | None = None
+    mode: int | None = None
+
+
+class DownwardVolume(Noun):
+    items: tuple[DownwardFile, ...] | None = None
+    default_mode: int | None = None
+
+
+class TokenProjection(Noun):
+    path: str = ""
+    audience: str = ""
+    expiration_seconds: int = 3600
+
+
+class Projection(Noun):
+    config_map: KeysVolume | None = None
+    secret: KeysVolume | None = None
+    downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
+    service_account_token: TokenProjection | None = None
+
+
+class ProjectedVolume(Noun):
+    sources: tuple[Projection, ...] | None = None
+    default_mode: int | None = None
+
+
+class EmptyDir(Noun):
+    medium: str = ""
+
+
+class HostPath(Noun):
+    path: str = ""
+    type: str = ""
+
+
+class Volume(Noun):
+    name: str = ""
+    empty_dir: EmptyDir | None = None
+    config_map: KeysVolume | None = None
+    secret: KeysVolume | None = None
+    downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
+    projected: ProjectedVolume | None = None
+    host_path: HostPath | None = None
+
+
+class ReadinessGate(Noun):
+    condition_type: str = ""
+
+
+class PodSpec(Noun):
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+    volumes: tuple[Volume, ...] | None = None
+    restart_policy: str = "Always"
+    termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    service_account_name: str = ""
+    host_network: bool = False
+    hostname: str = ""
+    subdomain: str = ""
+    readiness_gates: tuple[ReadinessGate, ...] | None = None
+    enable_service_links: bool | None = None
+
+
+# --- status -----------------------------------------------------------------------------------------------
+
+
+class Waiting(Noun):
+    reason: str = ""
+    message: str = ""
+
+
+class Running(Noun):
+    started_at: str | None = None
+
+
+class Terminated(Noun):
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+    container_id: str = msgspec.field(default="", name="containerID")
+
+
+class ContainerState(Noun):
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Noun):
+    name: str = ""
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    ready: bool = False
+    started: bool | None = None
+    restart_count: int = 0
+    image: str = ""
+    image_id: str = msgspec.field(default="", name="imageID")
+    container_id: str = msgspec.field(default="", name="containerID")
+
+
+class Ip(Noun):
+    ip: str = ""
+
+
+class PodStatus(Noun):
+    phase: str = ""
+    conditions: tuple[Condition, ...] | None = None
+    message: str = ""
+    reason: str = ""
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    host_ips: tuple[Ip, ...] | None = msgspec.field(default=None, name="hostIPs")
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    pod_ips: tuple[Ip, ...] | None = msgspec.field(default=None, name="podIPs")
+    start_time: str | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    qos_class: str = ""
+    observed_generation: int = 0
+
+
+class Pod(Noun):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        return self.metadata.key
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def inits(self) -> tuple[Container, ...]:
+        return self.spec.init_containers or ()
+
+    @property
+    def all_containers(self) -> tuple[Container, ...]:
+        return self.inits + self.spec.containers
+
+    def container(self, name: str) -> Container | None:
+        return next((container for container in self.all_containers if container.name == name), None)
+
+    @property
+    def grace_s(self) -> int:
+        """What the pod itself asks for; Kubernetes' default where it says nothing."""
+        grace_s = self.spec.termination_grace_period_seconds
+        return 30 if grace_s is None else grace_s
+
+
+class Secret(Thing, frozen=True):
+    """Values are base64 as the API writes them."""
+
+    data: dict[str, str] | None = None
+
+
+class ConfigMap(Thing, frozen=True):
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+
+
+PODS = Kind("", "v1", "pods", "Pod", Pod)
+SECRETS = Kind("", "v1", "secrets", "Secret", Secret)
+CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", ConfigMap)

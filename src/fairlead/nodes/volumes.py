@@ -1,0 +1,140 @@
+"""What the volumes of a pod hold, as folders of files.
+
+Pure: which objects are needed, and what they become. Writing the folders is the provider's.
+"""
+
+from dataclasses import dataclass, field
+
+from fairlead.nodes.env import Missing, Sources, config_map_keys, pod_field, resource_field, secret_keys
+from fairlead.nodes.provider import File, Folder
+from fairlead.nodes.spec import DownwardVolume, KeysVolume, Pod, Volume
+
+DEFAULT_MODE = 0o644
+
+
+@dataclass(slots=True)
+class Needs:
+    """Names of what must be fetched before environment and volumes can be filled."""
+
+    config_maps: set[str] = field(default_factory=set)
+    secrets: set[str] = field(default_factory=set)
+    tokens: set[tuple[str, int]] = field(default_factory=set)
+
+    @property
+    def any(self) -> bool:
+        return bool(self.config_maps or self.secrets or self.tokens)
+
+
+def volume_needs(pod: Pod) -> Needs:
+    needs = Needs()
+    for volume in pod.spec.volumes or ():
+        if volume.config_map is not None:
+            needs.config_maps.add(volume.config_map.name)
+        if volume.secret is not None:
+            needs.secrets.add(volume.secret.secret_name)
+        for source in (volume.projected.sources or ()) if volume.projected is not None else ():
+            if source.config_map is not None:
+                needs.config_maps.add(source.config_map.name)
+            if source.secret is not None:
+                needs.secrets.add(source.secret.name)
+            if (token := source.service_account_token) is not None:
+                needs.tokens.add((token.audience, token.expiration_seconds))
+    return needs
+
+
+def env_needs(pod: Pod) -> Needs:
+    needs = Needs()
+    for container in pod.all_containers:
+        for whole in container.env_from or ():
+            if whole.config_map_ref is not None:
+                needs.config_maps.add(whole.config_map_ref.name)
+            if whole.secret_ref is not None:
+                needs.secrets.add(whole.secret_ref.name)
+        for variable in container.env or ():
+            if (source := variable.value_from) is None:
+                continue
+            if source.config_map_key_ref is not None:
+                needs.config_maps.add(source.config_map_key_ref.name)
+            if source.secret_key_ref is not None:
+                needs.secrets.add(source.secret_key_ref.name)
+    return needs
+
+
+def pod_volumes(pod: Pod, sources: Sources) -> dict[str, Folder]:
+    return {volume.name: _folder(pod, volume, sources) for volume in pod.spec.volumes or ()}
+
+
+def _folder(pod: Pod, volume: Volume, sources: Sources) -> Folder:
+    if volume.empty_dir is not None:
+        return Folder()
+    if volume.host_path is not None:
+        is_file = volume.host_path.type in ("File", "FileOrCreate", "Socket", "CharDevice", "BlockDevice")
+        return Folder(host_path=volume.host_path.path, is_host_file=is_file)
+    files: dict[str, File] = {}
+    if volume.config_map is not None:
+        keys = config_map_keys(sources, volume.config_map.name, optional=volume.config_map.optional)
+        files = _keys(volume.config_map, keys, volume.config_map.default_mode)
+    elif volume.secret is not None:
+        keys = secret_keys(sources, volume.secret.secret_name, optional=volume.secret.optional)
+        files = _keys(volume.secret, keys, volume.secret.default_mode)
+    elif volume.downward_api is not None:
+        files = _downward(pod, volume.downward_api, sources, volume.downward_api.default_mode)
+    elif volume.projected is not None:
+        mode = volume.projected.default_mode
+        for source in volume.projected.sources or ():
+            if source.config_map is not None:
+                keys = config_map_keys(sources, source.config_map.name, optional=source.config_map.optional)
+                files |= _keys(source.config_map, keys, mode)
+            if source.secret is not None:
+                keys = secret_keys(sources, source.secret.name, optional=source.secret.optional)
+                files |= _keys(source.secret, keys, mode)
+            if source.downward_api is not None:
+                files |= _downward(pod, source.downward_api, sources, mode)
+            if (wanted := source.service_account_token) is not None:
+                token = sources.tokens.get((wanted.audience, wanted.expiration_seconds))
+                if token is None:
+                    raise Missing(f"no token of service account {pod.spec.service_account_name!r} to be had")
+                files[_safe(wanted.path)] = File(token.encode(), mode or DEFAULT_MODE)
+    else:
+        raise Missing(
+            f"volume {volume.name!r} is of a kind that virtual nodes do not have; there are emptyDir, configMap, "
+            "secret, downwardAPI, projected and hostPath"
+        )
+    return Folder(files=files)
+
+
+def _keys(volume: KeysVolume, keys: dict[str, bytes] | None, default_mode: int | None) -> dict[str, File]:
+    mode = default_mode if default_mode is not None else DEFAULT_MODE
+    if keys is None:
+        return {}
+    if volume.items is None:
+        return {_safe(key): File(value, mode) for key, value in keys.items()}
+    files = {}
+    for item in volume.items:
+        if item.key in keys:
+            files[_safe(item.path)] = File(keys[item.key], mode if item.mode is None else item.mode)
+        elif not volume.optional:
+            raise Missing(f"references non-existent key: {item.key} of {volume.name or volume.secret_name}")
+    return files
+
+
+def _downward(pod: Pod, volume: DownwardVolume, sources: Sources, default_mode: int | None) -> dict[str, File]:
+    mode = default_mode if default_mode is not None else DEFAULT_MODE
+    files = {}
+    for item in volume.items or ():
+        if item.field_ref is not None:
+            text = pod_field(pod, item.field_ref.field_path, sources)
+        elif item.resource_field_ref is not None:
+            text = resource_field(pod, None, item.resource_field_ref, sources)
+        else:
+            continue
+        files[_safe(item.path)] = File(text.encode(), mode if item.mode is None else item.mode)
+    return files
+
+
+def _safe(path: str) -> str:
+    """A path that stays inside its volume; the API server refuses others, and so do we."""
+    parts = path.split("/")
+    if not path or path.startswith("/") or ".." in parts:
+        raise Missing(f"the path {path!r} leads out of its volume")
+    return path
