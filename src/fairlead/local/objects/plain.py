@@ -1,0 +1,37 @@
+"""Small things to do with decoded JSON: copying it, comparing it, printing it as Go prints a map."""
+
+from typing import Any
+
+
+def copied(value: Any) -> Any:
+    """A deep copy of decoded JSON; several times as fast as copy.deepcopy."""
+    kind = type(value)
+    if kind is dict:
+        return {key: copied(inner) for key, inner in value.items()}
+    if kind is list:
+        return [copied(inner) for inner in value]
+    return value
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal as JSON: true is not 1, but 1 is 1.0."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+def go_text(value: Any) -> str:
+    """What Go's %v makes of it: `map[a:1 b:[x y]]`."""
+    if value is None:
+        return "<nil>"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_text, value))}]"
+    return str(value)
