@@ -12,7 +12,7 @@ from typing import Any
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock, rfc3339_micro
 from fairlead.cluster.controller import Controller, PermanentError
-from fairlead.cluster.errors import NotFound, Refused, Temporary
+from fairlead.cluster.errors import AlreadyExists, NotFound, Refused, Temporary
 from fairlead.cluster.metrics import Metrics
 from fairlead.model.intents import RecordEvent, WakeAfter
 from fairlead.model.kinds import EVENTS
@@ -119,6 +119,8 @@ class Recorder:
                 self._forget(key)
                 return None
             raise
+        except AlreadyExists:
+            count = 1  # the send that seemed to fail did not
         except NotFound:
             # The event expired, or its namespace is gone: nothing to count on any more.
             self._series.pop(key, None)
