@@ -9,16 +9,19 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock, rfc3339_micro
 from fairlead.cluster.controller import Controller, PermanentError
 from fairlead.cluster.errors import AlreadyExists, NotFound, Refused, Temporary
 from fairlead.cluster.metrics import Metrics
-from fairlead.model.intents import RecordEvent, WakeAfter
+from fairlead.model.intents import RecordEvent, Regarding, WakeAfter
 from fairlead.model.kinds import EVENTS
 
 # The API's own limits.
 NOTE_BYTES = 1024
+NAME_LENGTH = 253
 CUT = " ..."
 
 
@@ -80,7 +83,8 @@ class Recorder:
                 self._dropped.inc()
                 return
             self._named += 1
-            name = f"{event.regarding.name}.{int(self._clock.now().timestamp() * 1e6):x}{self._named & 0xFFF:03x}"
+            suffix = f".{int(self._clock.now().timestamp() * 1e6):x}{self._named & 0xFFF:03x}"
+            name = event.regarding.name[: NAME_LENGTH - len(suffix)].rstrip(".-") + suffix
             self._series[key] = Series(event, name, now, now, now_s)
         self._sending.queue.add(key)
 
@@ -150,15 +154,21 @@ class Recorder:
             "reportingInstance": self._instance,
             "action": event.action,
             "reason": event.reason,
-            "regarding": event.regarding,
+            "regarding": _reference(event.regarding),
             "note": _cut(event.note),
             "type": "Warning" if event.warning else "Normal",
         }
         if event.related is not None:
-            body["related"] = event.related
+            body["related"] = _reference(event.related)
         if series.count > 1:
             body["series"] = {"count": series.count, "lastObservedTime": series.last_at}
         return body
+
+
+def _reference(regarding: Regarding) -> dict[str, Any]:
+    # Defaults are left out of what is encoded, and `v1` is one.
+    named: dict[str, Any] = msgspec.to_builtins(regarding)
+    return {"apiVersion": regarding.api_version, **named}
 
 
 def _cut(note: str) -> str:
