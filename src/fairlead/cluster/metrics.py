@@ -71,5 +71,7 @@ class Metrics:
         )
         self.write_retries = Counter("fairlead_write_retries_total", "Sends repeated.", ["intent"], registry=registry)
         self.events_dropped = Counter(
-            "fairlead_events_dropped_total", "Events given up because too many waited.", registry=registry
+            "fairlead_events_dropped_total",
+            "Events given up: too many waited, or the server would not take them.",
+            registry=registry,
         )

@@ -101,6 +101,8 @@ class Recorder:
             is_told = oldest.written >= oldest.count
             if not (is_over or (is_told and len(self._series) >= self.MOST_SERIES)):
                 return
+            if oldest.written == 0:
+                self._dropped.inc()
             del self._series[key]
 
     async def _send(self, key: str) -> WakeAfter | None:
@@ -119,7 +121,7 @@ class Recorder:
                 patch = {"series": {"count": count, "lastObservedTime": series.last_at}}
                 await self._client.patch(EVENTS, series.name, patch, self._namespace(series.event))
         except Temporary:
-            if self._sending.queue.failures(key) >= self.MOST_ATTEMPTS:
+            if self._sending.queue.failures(key) + 1 >= self.MOST_ATTEMPTS:
                 self._forget(key)
                 return None
             raise
