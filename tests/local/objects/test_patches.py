@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.local.objects import schema
-from fairlead.local.objects.patches import REJECTED, PatchError, json_patch, merge_patch, strategic_merge
+from fairlead.local.objects.patches import REJECTED, PatchFailed, json_patch, merge_patch, strategic_merge
 from fairlead.local.objects.plain import copied
 
 DOC = {"metadata": {"name": "a"}, "data": {"a": "1"}, "list": ["x", "y"]}
@@ -64,9 +64,9 @@ def test_json_patch_inserts_into_lists(path: str, expected: Any) -> None:
     ],
 )
 def test_a_json_patch_that_does_not_fit_is_a_422_that_says_little(operation: dict[str, Any]) -> None:
-    with pytest.raises(PatchError) as caught:
+    with pytest.raises(PatchFailed) as caught:
         json_patch(DOC, [operation])
-    assert (caught.value.status, str(caught.value)) == (422, REJECTED)
+    assert (caught.value.code, str(caught.value)) == (422, REJECTED)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_a_json_patch_that_does_not_fit_is_a_422_that_says_little(operation: dic
     ],
 )
 def test_bad_patches_are_refused_as_the_server_does(call: Any, status: int, message: str) -> None:
-    with pytest.raises(PatchError) as caught:
+    with pytest.raises(PatchFailed) as caught:
         call()
-    assert (caught.value.status, str(caught.value)) == (status, message)
+    assert (caught.value.code, str(caught.value)) == (status, message)
 
 
 def deploy(patch: Any) -> Any:

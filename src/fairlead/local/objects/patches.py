@@ -1,6 +1,6 @@
 """The three patches that are not applies: JSON patch, merge patch, strategic merge patch.
 
-Inputs are never changed and nothing of them is shared with the result. What is wrong with a patch is a PatchError
+Inputs are never changed and nothing of them is shared with the result. What is wrong with a patch is a PatchFailed
 with the status and the words of the real server.
 """
 
@@ -17,18 +17,20 @@ MOST_OPERATIONS: Final = 10_000
 # What the real server says instead of the reason when a JSON patch does not fit.
 REJECTED: Final = "the server rejected our request due to an error in our request"
 
+_REASONS = {400: "BadRequest", 413: "RequestEntityTooLarge", 422: "Invalid", 500: ""}
 _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
 _ORDER = "$setElementOrder/"
 _DELETE_LIST = "$deleteFromPrimitiveList/"
 
 
-class PatchError(ValueError):
+class PatchFailed(ValueError):
     """A patch that cannot be carried out. `str()` is the server's message; `why` says more for our own log."""
 
-    def __init__(self, status: int, message: str, why: str = "") -> None:
+    def __init__(self, code: int, message: str, why: str = "") -> None:
         super().__init__(message)
-        self.status = status
+        self.code = code
+        self.reason = _REASONS[code]
         self.why = why or message
 
 
@@ -38,7 +40,7 @@ def check_patch(form: str, patch: Any) -> None:
         if not isinstance(patch, list):
             _wrong_shape("error decoding patch: ", patch, "[]handlers.jsonPatchOp")
         if len(patch) > MOST_OPERATIONS:
-            raise PatchError(
+            raise PatchFailed(
                 413,
                 f"Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, "
                 f"got {len(patch)}",
@@ -52,9 +54,9 @@ def check_patch(form: str, patch: Any) -> None:
 
 def _wrong_shape(prefix: str, value: Any, wanted: str) -> NoReturn:
     if value is None:
-        raise PatchError(400, f"{prefix}unexpected end of JSON input")
+        raise PatchFailed(400, f"{prefix}unexpected end of JSON input")
     seen = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}.get(type(value), "object")
-    raise PatchError(400, f"{prefix}json: cannot unmarshal {seen} into Go value of type {wanted}")
+    raise PatchFailed(400, f"{prefix}json: cannot unmarshal {seen} into Go value of type {wanted}")
 
 
 # --- JSON patch -------------------------------------------------------------------------------------------------
@@ -92,8 +94,8 @@ def _step(doc: Any, operation: Json) -> Any:
     raise _rejected(f"unexpected kind: {name}")
 
 
-def _rejected(why: str) -> PatchError:
-    return PatchError(422, REJECTED, why)
+def _rejected(why: str) -> PatchFailed:
+    return PatchFailed(422, REJECTED, why)
 
 
 def _origin(operation: Json) -> str:
@@ -212,7 +214,7 @@ def _merge_map(schema: Schema | None, original: Json, patch: Json) -> Json:
         case "delete":
             return {}
         case unknown:
-            raise PatchError(500, f"unknown patch type: {unknown} in map: {go_text({_DIRECTIVE: unknown, **patch})}")
+            raise PatchFailed(500, f"unknown patch type: {unknown} in map: {go_text({_DIRECTIVE: unknown, **patch})}")
     _retain_keys(original, patch)
     orders = {key.removeprefix(_ORDER): patch.pop(key) for key in list(patch) if key.startswith(_ORDER)}
     deletions = {key.removeprefix(_DELETE_LIST): patch.pop(key) for key in list(patch) if key.startswith(_DELETE_LIST)}
@@ -249,10 +251,10 @@ def _retain_keys(original: Json, patch: Json) -> None:
     if retained is None:
         return
     if not isinstance(retained, list):
-        raise PatchError(400, "invalid patch format of retainKeys")
+        raise PatchFailed(400, "invalid patch format of retainKeys")
     for key in patch:
         if key not in retained and not key.startswith("$") and patch[key] is not None:
-            raise PatchError(400, "invalid patch format of retainKeys")
+            raise PatchFailed(400, "invalid patch format of retainKeys")
     for key in [key for key in original if key not in retained]:
         del original[key]
 
@@ -264,11 +266,11 @@ def _merge_list(schema: Schema, original: list[Any], patch: list[Any]) -> list[A
     before = list(original)
     if not _are_maps(original, patch):
         if any(isinstance(item, dict) for item in [*original, *patch]):
-            raise PatchError(500, f"list element types are not identical: {go_text([original, patch])}")
+            raise PatchFailed(500, f"list element types are not identical: {go_text([original, patch])}")
         merged = [*original, *(item for index, item in enumerate(patch) if item not in [*original, *patch[:index]])]
         return _in_order(merged, patch, before, _itself)
     if schema.merge_key is None:
-        raise PatchError(500, f"cannot merge lists without merge key for {go_text(patch)}")
+        raise PatchFailed(500, f"cannot merge lists without merge key for {go_text(patch)}")
     identity = _identity(schema.merge_key)
     changes, original, replace = _sorted_out(schema.merge_key, original, patch)
     if replace:
@@ -299,14 +301,14 @@ def _sorted_out(merge_key: str, original: list[Json], patch: list[Json]) -> tupl
             case "replace":
                 replace = True
             case "merge":
-                raise PatchError(500, "merging lists cannot yet be specified in the patch")
+                raise PatchFailed(500, "merging lists cannot yet be specified in the patch")
             case unknown:
-                raise PatchError(500, f"unknown patch type: {unknown} in map: {go_text(item)}")
+                raise PatchFailed(500, f"unknown patch type: {unknown} in map: {go_text(item)}")
     return changes, original, replace
 
 
-def _without_key(item: Json, key: str) -> PatchError:
-    return PatchError(500, f"map: {go_text(item)} does not contain declared merge key: {key}")
+def _without_key(item: Json, key: str) -> PatchFailed:
+    return PatchFailed(500, f"map: {go_text(item)} does not contain declared merge key: {key}")
 
 
 def _are_maps(*lists: list[Any]) -> bool:
@@ -316,13 +318,13 @@ def _are_maps(*lists: list[Any]) -> bool:
 def _merge_ordered(schema: Schema | None, key: str, original: Json, patch: Json, order: Any) -> None:
     """Merges a list and puts it into the order a $setElementOrder wishes."""
     if not isinstance(order, list):
-        raise PatchError(500, f"expected a []interface {{}}, but received a {_go_type(order)}")
+        raise PatchFailed(500, f"expected a []interface {{}}, but received a {_go_type(order)}")
     ours, theirs = original.get(key), patch.pop(key, None)
     if ours is None and theirs is None:
         return
     for found in (ours, theirs):
         if found is not None and not isinstance(found, list):
-            raise PatchError(500, f"expected a []interface {{}}, but received a {_go_type(found)}")
+            raise PatchFailed(500, f"expected a []interface {{}}, but received a {_go_type(found)}")
     by_key = schema is not None and schema.merge_key is not None and _are_maps(ours or [], theirs or [], order)
     identity = _identity(schema.merge_key) if by_key and schema is not None and schema.merge_key else _itself
     _check_order(theirs or [], order, identity)
@@ -338,7 +340,7 @@ def _check_order(patch: list[Any], order: list[Any], identity: Identity) -> None
         if isinstance(item, dict) and _DIRECTIVE in item:
             continue
         if identity(item) not in wished or wished.index(identity(item)) <= at:
-            raise PatchError(
+            raise PatchFailed(
                 500,
                 f"The order in patch list:\n{go_text(patch)}\n"
                 f" doesn't match $setElementOrder list:\n{go_text(order)}\n",
