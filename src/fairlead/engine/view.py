@@ -39,7 +39,8 @@ class View:
         view = View.__new__(View)
         view.table, view.rows, view.size = self.table, self.rows, self.size
         view.alloc_RV = self.alloc_RV
-        view.used_RV = self.used_RV + request.delta_R[: len(self.used_RV), None] * times_V
+        request.grow(len(self.used_RV))
+        view.used_RV = self.used_RV + request.delta_R[:, None] * times_V
         return view
 
     @property

@@ -1,0 +1,189 @@
+"""Random worlds: small clusters full of everything that rules look at, as plain documents."""
+
+from random import Random
+from typing import Any
+
+Doc = dict[str, Any]
+
+ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+KEYS = (HOSTNAME, ZONE, "rack")
+APPS = ("web", "db", "cache")
+NAMESPACES = ("default", "team-a", "team-b")
+
+
+def some(rng: Random, chance: float) -> bool:
+    return rng.random() < chance
+
+
+def a_selector(rng: Random) -> Doc | None:
+    if some(rng, 0.05):
+        return None
+    if some(rng, 0.08):
+        return {}
+    if some(rng, 0.6):
+        return {"matchLabels": {"app": rng.choice(APPS)}}
+    operator = rng.choice(("In", "NotIn", "Exists", "DoesNotExist"))
+    values = [rng.choice(APPS)] if operator in ("In", "NotIn") else []
+    return {"matchExpressions": [{"key": rng.choice(("app", "tier")), "operator": operator, "values": values}]}
+
+
+def a_term(rng: Random) -> Doc:
+    term: Doc = {"topologyKey": rng.choice(KEYS)}
+    selector = a_selector(rng)
+    if selector is not None:
+        term["labelSelector"] = selector
+    if some(rng, 0.2):
+        term["namespaces"] = rng.sample(NAMESPACES, rng.randint(1, 2))
+    if some(rng, 0.2):
+        # Selectors that an unlabelled namespace would satisfy are the subject of a quirk and of recorded vectors.
+        term["namespaceSelector"] = rng.choice(({}, {"matchLabels": {"env": "prod"}}))
+    return term
+
+
+def node_requirement(rng: Random) -> Doc:
+    operator = rng.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+    if operator in ("Gt", "Lt"):
+        return {"key": "gen", "operator": operator, "values": [str(rng.randint(1, 4))]}
+    values = rng.sample(("z1", "z2", "z3"), rng.randint(1, 2)) if operator in ("In", "NotIn") else []
+    return {"key": ZONE, "operator": operator, "values": values}
+
+
+def a_container(rng: Random, name: str) -> Doc:
+    requests: Doc = {}
+    if some(rng, 0.8):
+        requests["cpu"] = rng.choice(("0", "50m", "250m", "1", "1500m"))
+    if some(rng, 0.8):
+        requests["memory"] = rng.choice(("0", "64Mi", "300Mi", "1Gi", str(rng.randint(1, 2**31))))
+    if some(rng, 0.1):
+        requests["nvidia.com/gpu"] = str(rng.randint(0, 2))
+    container: Doc = {"name": name, "image": rng.choice(("app", "app:1", "db:9")), "resources": {"requests": requests}}
+    if some(rng, 0.15):
+        container["ports"] = [
+            {
+                "containerPort": 80,
+                "hostPort": rng.choice((80, 81)),
+                "hostIP": rng.choice(("", "0.0.0.0", "10.0.0.1", "::")),
+                "protocol": rng.choice(("", "TCP", "UDP")),
+            }
+        ]
+    return container
+
+
+def a_pod(rng: Random, name: str, *, fancy: float = 0.3) -> Doc:
+    namespace = rng.choice(NAMESPACES)
+    labels = {"app": rng.choice(APPS)}
+    if some(rng, 0.4):
+        labels["tier"] = rng.choice(("fe", "be"))
+    spec: Doc = {"containers": [a_container(rng, f"c{i}") for i in range(rng.randint(1, 2))]}
+    if some(rng, fancy / 2):
+        spec["initContainers"] = [a_container(rng, "i0")]
+        if some(rng, 0.5):
+            spec["initContainers"][0]["restartPolicy"] = "Always"
+    if some(rng, fancy / 3):
+        spec["overhead"] = {"cpu": "10m", "memory": "16Mi"}
+    if some(rng, fancy / 2):
+        spec["nodeSelector"] = {ZONE: rng.choice(("z1", "z2"))}
+    if some(rng, fancy):
+        effect = rng.choice(("", "NoSchedule", "PreferNoSchedule", "NoExecute"))
+        spec["tolerations"] = [{"key": rng.choice(("", "gpu")), "operator": "Exists", "effect": effect}]
+    affinity: Doc = {}
+    if some(rng, fancy):
+        node_affinity: Doc = {}
+        if some(rng, 0.5):
+            terms = [{"matchExpressions": [node_requirement(rng)]} for _ in range(rng.randint(1, 2))]
+            node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+        else:
+            node_affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [
+                {"weight": rng.randint(1, 100), "preference": {"matchExpressions": [node_requirement(rng)]}}
+                for _ in range(rng.randint(1, 2))
+            ]
+        affinity["nodeAffinity"] = node_affinity
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if some(rng, fancy):
+            if some(rng, 0.5):
+                of_kind: Doc = {"requiredDuringSchedulingIgnoredDuringExecution": [a_term(rng)]}
+            else:
+                weighted = {"weight": rng.randint(1, 100), "podAffinityTerm": a_term(rng)}
+                of_kind = {"preferredDuringSchedulingIgnoredDuringExecution": [weighted]}
+            affinity[kind] = of_kind
+    if affinity:
+        spec["affinity"] = affinity
+    if some(rng, fancy):
+        spec["topologySpreadConstraints"] = [a_constraint(rng) for _ in range(rng.randint(1, 2))]
+    metadata: Doc = {"name": name, "namespace": namespace, "uid": f"{namespace}.{name}", "labels": labels}
+    return {"metadata": metadata, "spec": spec, "status": {}}
+
+
+def a_constraint(rng: Random) -> Doc:
+    constraint: Doc = {
+        "maxSkew": rng.randint(1, 3),
+        "topologyKey": rng.choice(KEYS),
+        "whenUnsatisfiable": rng.choice(("DoNotSchedule", "ScheduleAnyway")),
+    }
+    selector = a_selector(rng)
+    if selector is not None:
+        constraint["labelSelector"] = selector
+        if some(rng, 0.2):
+            constraint["matchLabelKeys"] = ["tier"]
+    if constraint["whenUnsatisfiable"] == "DoNotSchedule" and some(rng, 0.3):
+        constraint["minDomains"] = rng.randint(1, 4)
+    if some(rng, 0.2):
+        constraint["nodeAffinityPolicy"] = rng.choice(("Honor", "Ignore"))
+    if some(rng, 0.2):
+        constraint["nodeTaintsPolicy"] = rng.choice(("Honor", "Ignore"))
+    return constraint
+
+
+def a_node(rng: Random, name: str) -> Doc:
+    labels = {HOSTNAME: name}
+    if some(rng, 0.85):
+        labels[ZONE] = rng.choice(("z1", "z2", "z3"))
+    if some(rng, 0.6):
+        labels["rack"] = rng.choice(("r1", "r2"))
+    if some(rng, 0.5):
+        labels["gen"] = str(rng.randint(1, 5))
+    allocatable = {
+        "cpu": rng.choice(("2", "4", "7900m")),
+        "memory": rng.choice(("2Gi", "4Gi", str(rng.randint(2**31, 2**33)))),
+        "pods": str(rng.choice((3, 5, 110))),
+    }
+    if some(rng, 0.3):
+        allocatable["nvidia.com/gpu"] = str(rng.randint(0, 4))
+    taints = []
+    if some(rng, 0.3):
+        effect = rng.choice(("NoSchedule", "NoExecute", "PreferNoSchedule"))
+        taints.append({"key": rng.choice(("gpu", "maint")), "value": "a", "effect": effect})
+    sizes = {"app:latest": 400 * 2**20, "app:1": 90 * 2**20, "db:9": 1800 * 2**20}
+    images = [{"names": [image], "sizeBytes": size} for image, size in sizes.items() if some(rng, 0.3)]
+    spec: Doc = {"taints": taints}
+    if some(rng, 0.1):
+        spec["unschedulable"] = True
+    status = {"allocatable": allocatable, "images": images}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
+
+
+def a_world(rng: Random, *, nodes: int = 6, pods: int = 14) -> Doc:
+    names = [f"node-{i}" for i in range(rng.randint(1, nodes))]
+    placed = []
+    for i in range(rng.randint(0, pods)):
+        pod = a_pod(rng, f"e{i}")
+        pod["spec"]["nodeName"] = rng.choice((*names, "gone"))
+        if some(rng, 0.07):
+            pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+        if some(rng, 0.05):
+            pod["status"]["phase"] = rng.choice(("Succeeded", "Failed"))
+        placed.append(pod)
+    return {
+        "nodes": [a_node(rng, name) for name in names],
+        "pods": placed,
+        "namespaces": [
+            {"metadata": {"name": "default"}},
+            {"metadata": {"name": "team-a", "labels": {"env": "prod"}}},
+            {"metadata": {"name": "team-b", "labels": {"env": "dev"}}},
+        ],
+        "services": [
+            {"metadata": {"name": app, "namespace": rng.choice(NAMESPACES)}, "spec": {"selector": {"app": app}}}
+            for app in APPS
+            if some(rng, 0.4)
+        ],
+    }
