@@ -227,10 +227,10 @@ class NodeTable:
         stranded = list(self.on_row[row].values())
         for occupant in stranded:
             self.remove(occupant)
-        for occupant in stranded:
-            self.waiting.setdefault(name, {})[occupant.uid] = occupant
         self._forget_images(row, node)
         del self.row_of[name]
+        for occupant in stranded:
+            self.place(occupant)
         self.nodes[row] = None
         self.valid_N[row] = False
         self.cordoned_N[row] = False
