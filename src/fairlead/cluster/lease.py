@@ -188,7 +188,7 @@ class NamedLease:
 
     async def _release(self) -> None:
         """Let a standby start at once instead of after a whole duration; worth half a second, not more."""
-        if not self.is_open() or self._seen is None:
+        if not self.is_open() or self._seen is None or self.holder != self.identity:
             self._deadline_s = float("-inf")
             return
         self._deadline_s = float("-inf")
