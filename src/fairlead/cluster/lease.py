@@ -251,6 +251,8 @@ class NamedLease:
         if seen is not None and seen.uid == lease.metadata.uid and _version(lease.metadata) <= _version(seen):
             return
         self._seen = Sighting(lease, self._clock.elapsed_s())
+        if self.holder != self.identity:
+            self._deadline_s = float("-inf")  # taken by force: that is not for us to judge
         self._changed.set()
 
 
