@@ -117,6 +117,7 @@ class NamedLease:
         finally:
             following.cancel()
             await self._release()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
         """True when the work ended by itself, False when the lease was lost first."""
@@ -157,7 +158,8 @@ class NamedLease:
         while True:
             await self._clock.sleep(self.times.retry_s)
             try:
-                if not await self._try():
+                # Beaten to a write by somebody who did not take it (an annotation, say), we still have our time.
+                if not await self._try() and self.holder != self.identity:
                     self._deadline_s = float("-inf")
                     return
             except (ClusterError, TimeoutError) as problem:
