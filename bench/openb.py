@@ -3,7 +3,6 @@
 Run by `scripts/bench openb --data DIR`, where DIR holds `openb_node_list_gpu_node.csv`, pod lists and, if at hand, the
 published figures. One decision at a time, nothing is ever moved or retried; only the order of arrival is by chance.
 """
-# ruff: noqa: N815 (fields end in their axes)
 
 import argparse
 import csv

@@ -3,7 +3,6 @@
 Each scores feasible nodes (higher is better) and may name a device for a share. The published ones follow the formulas
 and the integer arithmetic of their artifact, because ties, and so the node's name, decide much of what they do.
 """
-# ruff: noqa: N815 (fields end in their axes)
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -4,7 +4,6 @@ The measure of "Beware of Fragmentation" (Weng et al., USENIX ATC 2023), over ar
 FGD read it. Values are exact integers held in floats (milli-GPU times pods), so that a state has one value however it
 was reached and in whatever batch it was computed; nothing here may divide before the end or depend on node order.
 """
-# ruff: noqa: N815 (fields end in their axes)
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

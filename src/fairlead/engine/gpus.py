@@ -3,7 +3,6 @@
 The node table holds one GpuTable beside its other columns and asks it for fit, allocate and release; the fragmentation
 measure reads its arrays. Nothing here may choose a node, and no device may ever go below zero or above whole.
 """
-# ruff: noqa: N815 (fields end in their axes)
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
