@@ -19,6 +19,9 @@ API_VERSION = "fairlead.io/v1alpha1"
 KIND = "Configuration"
 PREFIX = "FAIRLEAD_"
 
+# What Kubernetes puts into every pod beside a Service called fairlead or fairlead-something.
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
+
 Capability = Literal["placement", "jobs", "tasks", "data", "modules"]
 
 
@@ -116,7 +119,7 @@ def _from_file(file: Path) -> dict[str, Any]:
 def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     known = {_variable(key): key for key in keys()}
     for name, value in sorted(environment.items()):
-        if not name.startswith(PREFIX):
+        if not name.startswith(PREFIX) or _SERVICE_LINK.search(name):
             continue
         key = known.get(name.removeprefix(PREFIX))
         if key is None:
