@@ -75,7 +75,9 @@ def load(
         if value is not None:
             _put(merged, key, value)
             _check(merged, f"--{_dashed(key)}: ")
-    return _check(merged, "")
+    settings = _check(merged, "")
+    _check_together(settings)
+    return settings
 
 
 def kubeconfig_paths(settings: Settings, environment: Mapping[str, str] | None = None) -> list[Path]:
@@ -147,6 +149,18 @@ def _check(merged: dict[str, Any], source: str) -> Settings:
         what, _, where = str(problem).partition(" - at ")
         key = where.strip("`").removeprefix("$.").removeprefix("$")
         raise BadSettings(f"{source}{key + ': ' if key else ''}{what[:1].lower()}{what[1:]}") from None
+
+
+def _check_together(settings: Settings) -> None:
+    """What no single key can be blamed for, and what a pattern cannot say."""
+    lease = settings.lease
+    if not lease.duration_s > lease.renew_deadline_s > lease.retry_s:
+        raise BadSettings(
+            "lease: wanted durationS > renewDeadlineS > retryS, "
+            f"got {lease.duration_s} > {lease.renew_deadline_s:g} > {lease.retry_s:g}"
+        )
+    if int(settings.listen.rpartition(":")[2]) > 65535:
+        raise BadSettings(f"listen: wanted host:port with a port up to 65535, got {settings.listen!r}")
 
 
 def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
