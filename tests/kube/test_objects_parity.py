@@ -1,0 +1,311 @@
+"""Our reading, filling in and judging of objects, compared with the real server's on tables of manifests.
+
+What the server does beyond defaults (admission, addresses, UIDs) is taken off its answers by name below and shown in
+the contract suite instead.
+"""
+
+import http.client
+import json
+import ssl
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlparse
+
+import pytest
+
+from fairlead.local.objects import defaults, facts, patches, schema
+from tests.kube.rig.servers import Rig
+from tests.local.objects import manifests
+
+Json = dict[str, Any]
+NAMESPACE = "objects-parity"
+
+
+class Real:
+    """The real server over one connection: a few hundred small requests, each a dry run."""
+
+    def __init__(self, rig: Rig) -> None:
+        place = urlparse(rig.url)
+        assert place.hostname is not None
+        context = ssl.create_default_context(cafile=str(rig.ca_file))
+        self._connection = http.client.HTTPSConnection(place.hostname, place.port, context=context, timeout=30)
+        self._token = rig.admin_token
+
+    def ask(self, method: str, path: str, body: Any = None, content: str = "application/json") -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content}
+        self._connection.request(method, path, None if body is None else json.dumps(body), headers)
+        response = self._connection.getresponse()
+        return response.status, json.loads(response.read())
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture(scope="module")
+def real(rig: Rig) -> Iterator[Real]:
+    rig.create_namespace(NAMESPACE)
+    connected = Real(rig)
+    yield connected
+    connected.close()
+    rig.delete_namespace(NAMESPACE)
+
+
+def place(manifest: Json) -> tuple[facts.Resource, str]:
+    group, _, version = manifest["apiVersion"].rpartition("/")
+    resource = facts.load().by_kind[group, version, manifest["kind"]]
+    parent = f"{resource.path}/namespaces/{NAMESPACE}" if resource.namespaced else resource.path
+    return resource, f"{parent}/{resource.plural}"
+
+
+def read(resource: facts.Resource, manifest: Json) -> Json:
+    shape = schema.for_kind(resource.group, resource.version, resource.kind)
+    assert shape is not None
+    found = schema.decode(shape, manifest, schema.kind_label(resource.kind, resource.version))
+    assert found.unknown == []
+    value: Json = found.value
+    defaults.apply_defaults(resource.group, resource.version, resource.kind, value)
+    return value
+
+
+def without_the_servers_own(kind: str, obj: Json) -> Json:
+    """Without what strategies and admission add: not the business of `fairlead.local.objects`."""
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    for key in ("uid", "creationTimestamp", "managedFields", "generation", "namespace", "resourceVersion"):
+        metadata.pop(key, None)
+    match kind:
+        case "Pod":
+            for key in ("priority", "preemptionPolicy"):
+                spec.pop(key)
+            spec["tolerations"] = [t for t in spec.get("tolerations", ()) if t.get("tolerationSeconds") != 300]
+            if not spec["tolerations"]:
+                del spec["tolerations"]
+            obj["status"] = {}
+        case "DaemonSet":
+            del metadata["annotations"]
+        case "Job":
+            del spec["selector"]
+            for labels in (metadata["labels"], spec["template"]["metadata"]["labels"]):
+                for key in [key for key in labels if "job-name" in key or "controller-uid" in key]:
+                    del labels[key]
+        case "Service":
+            for key in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+                spec.pop(key, None)
+        case "Namespace":
+            obj["spec"] = {}
+        case "Node":
+            spec["taints"] = [t for t in spec["taints"] if t["key"] != "node.kubernetes.io/not-ready"]
+            if not spec["taints"]:
+                del spec["taints"]
+        case "PersistentVolumeClaim" | "PersistentVolume":
+            del metadata["finalizers"]
+            obj["status"].pop("lastPhaseTransitionTime", None)
+    return obj
+
+
+@pytest.mark.parametrize("name", manifests.GOOD)
+def test_an_object_is_read_and_filled_in_as_the_real_server_does(real: Real, name: str) -> None:
+    manifest = json.loads(json.dumps(manifests.GOOD[name]).replace("NAMESPACE", NAMESPACE))
+    resource, path = place(manifest)
+    status, answer = real.ask("POST", f"{path}?dryRun=All", manifest)
+    assert status == 201, answer.get("message")
+    assert read(resource, manifest) == without_the_servers_own(resource.kind, answer)
+
+
+MALFORMED = [
+    manifests.pod(restartPolicy=1),
+    manifests.pod(containers="x"),
+    manifests.pod(containers=[1]),
+    manifests.pod(nodeSelector={"a": 1}),
+    manifests.pod(nodeSelector=[]),
+    manifests.pod(terminationGracePeriodSeconds=1.5),
+    manifests.pod(terminationGracePeriodSeconds=True),
+    manifests.pod(priority=3000000000),
+    manifests.pod(securityContext={"runAsUser": "x"}),
+    manifests.pod(tolerations={"a": 1}),
+    manifests.pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}),
+    manifests.pod(hostNetwork="true"),
+    manifests.pod(volumes=[{"name": "v", "secret": {"secretName": 5}}]),
+    manifests.pod(volumes=[{"name": 5}]),
+    manifests.pod(volumes=[{"name": "v", "hostPath": "x"}]),
+    manifests.container(env={"a": "b"}),
+    manifests.container(env=[{"name": "A", "value": 5}]),
+    manifests.container(command="ls"),
+    manifests.container(command=["a", 5]),
+    manifests.container(ports=[{"containerPort": "a"}]),
+    manifests.container(resources={"requests": {"cpu": "abc"}}),
+    manifests.container(resources={"requests": {"cpu": True}}),
+    manifests.container(resources={"requests": {"cpu": "1.2.3"}}),
+    manifests.container(resources={"requests": {"cpu": "1Kib"}}),
+    manifests.container(livenessProbe={"httpGet": {"port": 1.5}}),
+    manifests.container(livenessProbe={"httpGet": {"port": {}}}),
+    manifests.container(foo=1, bar={"x": 1}),
+    {**manifests.pod(zz={"a": 1}), "yy": 1},
+    {**manifests.pod(), "spec": "x"},
+    {**manifests.pod(), "metadata": []},
+    {**manifests.pod(), "metadata": {"name": "a", "labels": {"a": 1}}},
+    {**manifests.pod(), "metadata": {"name": "a", "creationTimestamp": "x"}},
+    {**manifests.pod(), "metadata": {"name": "a", "creationTimestamp": 5}},
+    {**manifests.pod(), "metadata": {"name": "a", "creationTimestamp": "2020-01-01"}},
+    {**manifests.pod(), "metadata": {"name": "a", "creationTimestamp": "2020-13-01T00:00:00Z"}},
+    {**manifests.pod(), "metadata": {"name": "a", "creationTimestamp": "2020-01-01T00:00:00Zx"}},
+    manifests.thing("Secret", data={"a": "x"}),
+    manifests.thing("Secret", data={"a": "eHh4!"}),
+    manifests.thing("Secret", data={"a": 5}),
+    manifests.workload("Deployment", replicas="3"),
+    manifests.workload("Deployment", strategy={"rollingUpdate": {"maxSurge": []}}),
+    manifests.thing("Lease", "coordination.k8s.io/v1", spec={"renewTime": "2026-01-01T00:00:00Z"}),
+    manifests.role("Role", {"verbs": "get"}),
+]
+
+
+@pytest.mark.parametrize("manifest", MALFORMED, ids=lambda manifest: json.dumps(manifest)[-60:])
+def test_a_malformed_object_gets_the_real_servers_words(real: Real, manifest: Json) -> None:
+    resource, path = place(manifest)
+    status, answer = real.ask("POST", f"{path}?dryRun=All&fieldValidation=Strict", manifest)
+    assert status == 400
+    shape = schema.for_kind(resource.group, resource.version, resource.kind)
+    assert shape is not None
+    label = schema.kind_label(resource.kind, resource.version)
+    try:
+        ours = schema.strict_error(label, [], schema.decode(shape, manifest, label).unknown)
+    except schema.DecodeError as problem:
+        ours = str(problem)
+    assert ours == answer["message"]
+
+
+def template(**spec: Any) -> Json:
+    return {"spec": {"template": {"spec": spec}}}
+
+
+STRATEGIC = [
+    {"metadata": {"labels": {"a": None, "c": "3"}}},
+    {"metadata": {"labels": {"$patch": "replace", "z": "1"}}},
+    {"metadata": {"labels": {"$patch": "delete"}}},
+    {"metadata": {"annotations": {"z": "z"}}},
+    {"spec": {"$patch": "bad"}},
+    {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}},
+    {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate", "rollingUpdate": {"maxSurge": 1}}}},
+    {"spec": {"template": {"metadata": {"labels": {"q": None, "r": "1"}}}}},
+    template(containers=[{"name": "c1", "image": "z"}]),
+    template(containers=[{"name": "c3", "image": "z"}]),
+    template(containers=[{"$patch": "delete", "name": "c1"}]),
+    template(containers=[{"$patch": "replace"}, {"name": "n", "image": "q"}]),
+    template(containers=[{"image": "q"}]),
+    template(containers=[5]),
+    template(containers=[{"name": "c1", "$patch": "bad"}]),
+    template(containers=[{"name": "c1", "$patch": "merge", "image": "r"}]),
+    template(containers=[{"name": "c1", "args": ["2"]}]),
+    template(containers=[{"name": "c1", "env": None}]),
+    template(containers=[{"name": "c1", "env": [{"name": "A", "$patch": "delete"}, {"name": "C", "value": "3"}]}]),
+    template(containers=[{"name": "c1", "ports": [{"containerPort": 81}, {"containerPort": 80, "name": "http"}]}]),
+    template(tolerations=[{"key": "q", "operator": "Exists"}]),
+    template(volumes=[{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]),
+    template(volumes=[{"name": "v2", "$retainKeys": ["name", "emptyDir"], "emptyDir": {"medium": None}}]),
+    template(volumes=[{"name": "v2", "emptyDir": {}, "$patch": "delete"}]),
+    template(volumes=None),
+    template(nodeSelector={"a": "b", "c": None}),
+    template(securityContext={"$patch": "replace", "runAsUser": 5}),
+    template(**{"$setElementOrder/containers": [{"name": "c2"}, {"name": "c1"}]}),
+    template(**{"$setElementOrder/containers": "x"}),
+    template(
+        **{
+            "$setElementOrder/containers": [{"name": "c2"}, {"name": "new"}],
+            "containers": [{"name": "new", "image": "q"}],
+        }
+    ),
+    template(**{"$setElementOrder/containers": [{"name": "c2"}], "containers": [{"name": "new", "image": "q"}]}),
+]
+
+
+@pytest.fixture(scope="module")
+def deployment(real: Real) -> Iterator[Json]:
+    pod = {
+        "containers": [
+            {
+                "name": "c1",
+                "image": "x",
+                "args": ["1"],
+                "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+                "ports": [{"containerPort": 80}],
+            },
+            {"name": "c2", "image": "y"},
+        ],
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    }
+    manifest = manifests.workload("Deployment", template={"metadata": {"labels": {"a": "b"}}, "spec": pod})
+    manifest["metadata"]["labels"] = {"a": "1", "b": "2"}
+    _, path = place(manifest)
+    status, made = real.ask("POST", path, manifest)
+    assert status == 201, made
+    yield made
+    real.ask("DELETE", f"{path}/a")
+
+
+@pytest.mark.parametrize("patch", STRATEGIC, ids=lambda patch: json.dumps(patch)[-60:])
+def test_a_strategic_merge_gives_what_the_real_server_gives(real: Real, deployment: Json, patch: Json) -> None:
+    resource, path = place(deployment)
+    status, answer = real.ask("PATCH", f"{path}/a?dryRun=All", patch, "application/strategic-merge-patch+json")
+    shape = schema.for_kind("apps", "v1", "Deployment")
+    assert shape is not None
+    ours: Json = {}
+    try:
+        ours = read(resource, patches.strategic_merge(shape, deployment, patch))
+    except patches.PatchFailed as problem:
+        refused = (problem.code, str(problem))
+    else:
+        refused = (200, "")
+    assert refused == (status, answer.get("message", ""))
+    if status != 200:
+        return
+    for obj in (ours, answer):
+        without_the_servers_own("Deployment", obj)
+    assert ours == answer
+
+
+JSON_PATCHES: list[Any] = [
+    [{"op": "test", "path": "/data/a", "value": "2"}],
+    [{"op": "test", "path": "/data/zz", "value": None}],
+    [{"op": "remove", "path": "/data/zz"}],
+    [{"op": "remove", "path": ""}],
+    [{"op": "replace", "path": "/data/zz", "value": "x"}],
+    [{"op": "add", "path": "/x/y", "value": 1}],
+    [{"op": "add", "path": "data", "value": 1}],
+    [{"op": "add", "path": "/data/b"}],
+    [
+        {"op": "add", "path": "/metadata/finalizers", "value": ["a/b"]},
+        {"op": "add", "path": "/metadata/finalizers/-1", "value": "a/c"},
+    ],
+    [{"op": "add", "path": "/metadata/finalizers/5", "value": "x"}],
+    [{"op": "copy", "from": "/data/a", "path": "/data/q"}],
+    [{"op": "copy", "from": "/zz", "path": "/data/q"}],
+    [{"op": "move", "from": "/data/a", "path": "/data/q"}],
+    [{"op": "move", "from": "/zz", "path": "/data/q"}],
+    [{"op": "foo", "path": "/data"}],
+    [{"path": "/data"}],
+    {"a": 1},
+    [5],
+    [],
+]
+
+
+@pytest.mark.parametrize("patch", JSON_PATCHES, ids=json.dumps)
+def test_a_json_patch_gives_what_the_real_server_gives(real: Real, patch: Any) -> None:
+    manifest = manifests.thing("ConfigMap", name="patched", data={"a": "1"})
+    resource, path = place(manifest)
+    real.ask("POST", path, manifest)
+    live = real.ask("GET", f"{path}/patched")[1]
+    status, answer = real.ask("PATCH", f"{path}/patched?dryRun=All", patch, "application/json-patch+json")
+    ours: Json = {}
+    try:
+        ours = read(resource, patches.json_patch(live, patch))
+    except patches.PatchFailed as problem:
+        refused = (problem.code, problem.reason, str(problem))
+    else:
+        refused = (200, "", "")
+    assert refused == (status, answer.get("reason", ""), answer.get("message", ""))
+    if status != 200:
+        return
+    for obj in (ours, answer):
+        obj["metadata"].pop("managedFields", None)
+    assert ours == answer
