@@ -135,7 +135,7 @@ class History:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         world = worlds.a_world(rng)
-        self.surroundings = [
+        self.surroundings: list[Namespace | Service] = [
             *(msgspec.convert(each, Namespace) for each in world["namespaces"]),
             *(msgspec.convert(each, Service) for each in world["services"]),
         ]
