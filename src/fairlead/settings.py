@@ -2,7 +2,7 @@
 
 The only reader of environment variables and configuration files. A wrong value is refused with the name of
 the key, where it came from, what was found and what was expected. `FAIRLEAD_LEASE_DURATION_S=30` sets
-`lease.durationS`; `--set lease.durationS=30` would as well.
+`lease.durationS`.
 """
 
 import os
@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 import yaml
@@ -84,7 +84,10 @@ def kubeconfig_paths(settings: Settings, environment: Mapping[str, str] | None =
     """Where to look for a kubeconfig: the one named, else KUBECONFIG's list, else the usual place."""
     environment = environment if environment is not None else os.environ
     if settings.kubeconfig:
-        return [Path(settings.kubeconfig).expanduser()]
+        try:
+            return [Path(settings.kubeconfig).expanduser()]
+        except RuntimeError:
+            raise BadSettings(f"kubeconfig: whose home is meant by {settings.kubeconfig!r}?") from None
     listed = [Path(part) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
     return listed or [Path.home() / ".kube" / "config"]
 
@@ -106,6 +109,8 @@ def _from_file(file: Path) -> dict[str, Any]:
         found = yaml.safe_load(file.read_text())
     except OSError as problem:
         raise BadSettings(f"{file} cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadSettings(f"{file} is not YAML: it is not text") from None
     except yaml.YAMLError as problem:
         raise BadSettings(f"{file} is not YAML: {problem}") from None
     if not isinstance(found, dict):
@@ -148,7 +153,29 @@ def _check(merged: dict[str, Any], source: str) -> Settings:
     except msgspec.ValidationError as problem:
         what, _, where = str(problem).partition(" - at ")
         key = where.strip("`").removeprefix("$.").removeprefix("$")
-        raise BadSettings(f"{source}{key + ': ' if key else ''}{what[:1].lower()}{what[1:]}") from None
+        if "` in `" in where:
+            raise BadSettings(f"{source}every key must be text") from None
+        said = f"{what[:1].lower()}{what[1:]}{_choices(key) if 'enum' in what else ''}"
+        found = _found(merged, key)
+        if "got" not in what and "enum" not in what and found is not None and not isinstance(found, dict):
+            said += f", got {found!r}"
+        raise BadSettings(f"{source}{key + ': ' if key else ''}{said}") from None
+
+
+def _choices(key: str) -> str:
+    """What a key that takes one of a few words takes."""
+    wanted: Any = Settings
+    for part in re.sub(r"\[\d+\]", "", key).split("."):
+        wanted = next(field.type for field in msgspec.structs.fields(wanted) if field.encode_name == part)
+    if get_origin(wanted) is tuple:
+        wanted = get_args(wanted)[0]
+    return f"; wanted one of {', '.join(get_args(wanted))}"
+
+
+def _found(merged: Any, key: str) -> Any:
+    for part in key.split("."):
+        merged = merged.get(part) if isinstance(merged, dict) else None
+    return merged
 
 
 def _check_together(settings: Settings) -> None:

@@ -1,0 +1,269 @@
+"""One configuration from file, environment and flags; and mistakes that name the key, the place and what was wanted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import settings
+from fairlead.settings import BadSettings, LeaseSettings, LogSettings, Settings, load
+from tests.house.rules import ROOT
+
+KEYS = list(settings.keys())
+HEAD = "apiVersion: fairlead.io/v1alpha1\nkind: Configuration\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "fairlead.yaml"
+
+
+def refusal(**sources: Any) -> str:
+    with pytest.raises(BadSettings) as caught:
+        load(**({"environment": {}} | sources))
+    return str(caught.value)
+
+
+# --- where settings come from -----------------------------------------------------------------------------
+
+
+def test_everything_has_a_default() -> None:
+    assert load(environment={}) == Settings()
+
+
+def test_a_file_sets_what_it_names(file: Path) -> None:
+    file.write_text(HEAD + "namespace: here\ncapabilities: [placement, jobs]\nlease:\n  durationS: 30\n")
+    assert load(file=file, environment={}) == Settings(
+        namespace="here", capabilities=("placement", "jobs"), lease=LeaseSettings(duration_s=30)
+    )
+
+
+def test_variables_set_what_they_name() -> None:
+    environment = {
+        "FAIRLEAD_LEASE_DURATION_S": "30",
+        "FAIRLEAD_LEASE_RENEW_DEADLINE_S": "12.5",
+        "FAIRLEAD_IN_FLIGHT": "8",
+        "FAIRLEAD_CAPABILITIES": "placement, jobs,",
+        "FAIRLEAD_LOGS_LEVEL": "debug",
+        "PATH": "/bin",
+    }
+    assert load(environment=environment) == Settings(
+        in_flight=8,
+        capabilities=("placement", "jobs"),
+        lease=LeaseSettings(duration_s=30, renew_deadline_s=12.5),
+        logs=LogSettings(level="debug"),
+    )
+
+
+def test_flags_set_what_is_given() -> None:
+    flags = {"namespace": "there", "capabilities": "data", "context": None, "logs.level": "error"}
+    assert load(environment={}, flags=flags) == Settings(
+        namespace="there", capabilities=("data",), logs=LogSettings(level="error")
+    )
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        pytest.param({"file"}, "file", id="file"),
+        pytest.param({"file", "variable"}, "variable", id="variable over file"),
+        pytest.param({"file", "variable", "flag"}, "flag", id="flag over both"),
+        pytest.param({"file", "flag"}, "flag", id="flag over file"),
+    ],
+)
+def test_the_later_source_wins_and_leaves_the_rest(file: Path, sources: set[str], expected: str) -> None:
+    file.write_text(HEAD + "namespace: file\nlease: {name: kept}\n")
+    found = load(
+        file=file,
+        environment={"FAIRLEAD_NAMESPACE": "variable"} if "variable" in sources else {},
+        flags={"namespace": "flag" if "flag" in sources else None},
+    )
+    assert (found.namespace, found.lease.name) == (expected, "kept")
+
+
+def test_settings_that_only_fit_together_may_come_one_by_one(file: Path) -> None:
+    file.write_text(HEAD + "lease: {durationS: 5}\n")
+    found = load(
+        file=file, environment={"FAIRLEAD_LEASE_RENEW_DEADLINE_S": "3", "FAIRLEAD_LEASE_RETRY_S": "1"}, flags={}
+    )
+    assert found.lease == LeaseSettings(duration_s=5, renew_deadline_s=3.0, retry_s=1.0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "FAIRLEAD_SERVICE_HOST",
+        "FAIRLEAD_SERVICE_PORT",
+        "FAIRLEAD_SERVICE_PORT_HTTPS",
+        "FAIRLEAD_PORT",
+        "FAIRLEAD_PORT_8470_TCP",
+        "FAIRLEAD_PORT_8470_TCP_PROTO",
+        "FAIRLEAD_PORT_8470_TCP_ADDR",
+        "FAIRLEAD_WEBHOOK_SERVICE_HOST",
+        "FAIRLEAD_WEBHOOK_PORT_443_TCP_PORT",
+    ],
+)
+def test_what_kubernetes_says_of_a_service_called_fairlead_is_not_a_setting(name: str) -> None:
+    assert load(environment={name: "10.0.0.1"}) == Settings()
+
+
+def test_no_setting_is_called_like_a_services_variable() -> None:
+    assert [key for key in KEYS if settings._SERVICE_LINK.search(settings._variable(key))] == []
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param("names: x", "object contains unknown field `names`", id="unknown key"),
+        pytest.param("lease: {durations: 3}", "lease: object contains unknown field `durations`", id="unknown inside"),
+        pytest.param("lease: {durationS: soon}", "lease.durationS: expected `int`, got `str`", id="wrong type"),
+        pytest.param("lease: 5", "lease: expected `object`, got `int`", id="not a section"),
+        pytest.param("lease: {durationS: 0}", "lease.durationS: expected `int` >= 1, got 0", id="too small"),
+        pytest.param("inFlight: 5000", "inFlight: expected `int` <= 1024, got 5000", id="too large"),
+        pytest.param("1: x", "every key must be text", id="a number for a key"),
+        pytest.param(
+            "logs: {form: xml}",
+            "logs.form: invalid enum value 'xml'; wanted one of auto, json, text",
+            id="no such word",
+        ),
+        pytest.param(
+            "capabilities: [placement, magic]",
+            "capabilities[1]: invalid enum value 'magic'; wanted one of placement, jobs, tasks, data, modules",
+            id="no such word in a list",
+        ),
+        pytest.param("capabilities: placement", "capabilities: expected `array`, got `str`", id="not a list"),
+    ],
+)
+def test_a_mistake_in_a_file_names_file_key_and_what_was_wanted(file: Path, content: str, said: str) -> None:
+    file.write_text(HEAD + content)
+    assert refusal(file=file) == f"{file}: {said}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        pytest.param("FAIRLEAD_LEASE_DURATION_S", "soon", "lease.durationS: expected `int`, got `str`", id="type"),
+        pytest.param("FAIRLEAD_IN_FLIGHT", "0", "inFlight: expected `int` >= 1, got '0'", id="range"),
+        pytest.param(
+            "FAIRLEAD_LOGS_LEVEL",
+            "loud",
+            "logs.level: invalid enum value 'loud'; wanted one of debug, info, warning, error",
+            id="word",
+        ),
+        pytest.param(
+            "FAIRLEAD_LISTEN",
+            "here",
+            "listen: expected `str` matching regex '^\\\\S*:\\\\d{1,5}$', got 'here'",
+            id="form",
+        ),
+    ],
+)
+def test_a_mistake_in_a_variable_names_it(name: str, value: str, said: str) -> None:
+    assert refusal(environment={name: value}) == f"{name}: {said}"
+
+
+def test_an_unknown_variable_is_told_the_known_ones() -> None:
+    said = refusal(environment={"FAIRLEAD_NAMESPCE": "x"})
+    assert said.startswith("FAIRLEAD_NAMESPCE: no such setting; there are FAIRLEAD_CAPABILITIES, ")
+    assert "FAIRLEAD_NAMESPACE" in said
+
+
+def test_a_mistake_in_a_flag_names_it() -> None:
+    said = refusal(flags={"capabilities": "magic"})
+    assert said.startswith("--capabilities: capabilities[0]: invalid enum value 'magic'; wanted one of placement")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        pytest.param(
+            {"lease.durationS": 5},
+            "lease: wanted durationS > renewDeadlineS > retryS, got 5 > 10 > 2",
+            id="lease times",
+        ),
+        pytest.param(
+            {"lease.retryS": 10},
+            "lease: wanted durationS > renewDeadlineS > retryS, got 15 > 10 > 10",
+            id="no time to retry",
+        ),
+        pytest.param(
+            {"listen": "127.0.0.1:99999"},
+            "listen: wanted host:port with a port up to 65535, got '127.0.0.1:99999'",
+            id="no such port",
+        ),
+    ],
+)
+def test_what_does_not_fit_together(flags: dict[str, Any], said: str) -> None:
+    assert refusal(flags=flags) == said
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(b"", ": wanted a mapping with apiVersion fairlead.io/v1alpha1 and kind Config", id="empty"),
+        pytest.param(b"- a", ": wanted a mapping with apiVersion", id="a list"),
+        pytest.param(b"kind: Pod", ": apiVersion and kind are None and 'Pod'; wanted fairlead.io/v1alpha1", id="a pod"),
+        pytest.param(b"{", " is not YAML: ", id="not YAML"),
+        pytest.param(b"\xff\xfe\xff", " is not YAML: it is not text", id="not text"),
+    ],
+)
+def test_a_file_that_is_no_configuration(file: Path, content: bytes, said: str) -> None:
+    file.write_bytes(content)
+    assert refusal(file=file).startswith(f"{file}{said}")
+
+
+def test_a_file_that_is_not_there(file: Path) -> None:
+    assert refusal(file=file) == f"{file} cannot be read: No such file or directory"
+
+
+# --- what the environment says besides --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("named", "variable", "expected"),
+    [
+        pytest.param("/etc/k", "/a:/b", ["/etc/k"], id="named"),
+        pytest.param("", "/a::/b", ["/a", "/b"], id="listed"),
+        pytest.param("", "", [str(Path.home() / ".kube" / "config")], id="the usual place"),
+        pytest.param("~/k", "", [str(Path.home() / "k")], id="at home"),
+    ],
+)
+def test_where_to_look_for_a_kubeconfig(named: str, variable: str, expected: list[str]) -> None:
+    found = settings.kubeconfig_paths(Settings(kubeconfig=named), {"KUBECONFIG": variable})
+    assert [str(path) for path in found] == expected
+
+
+def test_a_strangers_home_is_a_mistake() -> None:
+    with pytest.raises(BadSettings, match=r"kubeconfig: whose home is meant by '~nobody-here/k'\?"):
+        settings.kubeconfig_paths(Settings(kubeconfig="~nobody-here/k"), {})
+
+
+def test_the_address_in_a_pod() -> None:
+    told = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    assert settings.in_cluster_address(told) == ("10.0.0.1", "443")
+    assert settings.in_cluster_address({}) is None
+
+
+def test_an_identity_is_unique_unless_it_is_given() -> None:
+    assert settings.identity(Settings(), "abc").endswith("_abc")
+    assert settings.identity(Settings(identity="me"), "abc") == "me"
+
+
+# --- the page ---------------------------------------------------------------------------------------------
+
+
+def test_every_setting_is_on_the_page_with_its_variable_and_default() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    rows = dict(line.strip("| ").split(" | ", 1) for line in page.splitlines() if line.startswith("| `"))
+    assert sorted(rows) == sorted(f"`{key}`" for key in KEYS)
+    for key in KEYS:
+        value: Any = Settings()
+        for part in key.split("."):
+            value = getattr(value, settings._words(part, "_"))
+        default = f"`{value}`" if value not in ("", ()) else "none"
+        variable, told, meaning = rows[f"`{key}`"].split(" | ")
+        assert (variable, told) == (f"`FAIRLEAD_{settings._variable(key)}`", default)
+        assert meaning
