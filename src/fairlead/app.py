@@ -5,6 +5,7 @@ Called by the CLI with settings, a clock and a source of luck. Nothing else in t
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
 import uuid
@@ -62,7 +63,7 @@ CAPABILITIES: dict[str, Capability] = {}
 def find_connection(settings: Settings, clock: Clock) -> Connection:
     """The cluster the settings mean: a kubeconfig where one is named or found, else the pod's own account."""
     paths = configuration.kubeconfig_paths(settings)
-    if settings.kubeconfig or any(path.exists() for path in paths):
+    if settings.kubeconfig or any(os.path.exists(path) for path in paths):
         return connect_by_kubeconfig(paths, clock, settings.context)
     address = configuration.in_cluster_address()
     if address is not None:

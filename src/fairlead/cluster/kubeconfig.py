@@ -113,7 +113,7 @@ class File(Dashed, frozen=True):
 
 def connect_by_kubeconfig(paths: Sequence[Path], clock: Clock, context: str = "") -> Connection:
     """The Connection that the given context (or the files' current one) stands for."""
-    files = [(path, _read(path)) for path in paths if path.exists()]
+    files = [(path, _read(path)) for path in paths if os.path.exists(path)]
     if not files:
         raise ConfigurationError(f"no kubeconfig at {', '.join(map(str, paths))}: name one with --kubeconfig")
     where = ", ".join(str(path) for path, _ in files)
