@@ -10,7 +10,8 @@ import structlog
 from fairlead.settings import LogSettings
 
 
-def start_logs(settings: LogSettings, stream: TextIO = sys.stderr) -> None:
+def start_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
+    stream = stream or sys.stderr
     as_text = settings.form == "text" or (settings.form == "auto" and stream.isatty())
     level = getattr(logging, settings.level.upper())
     processors: list[Any] = [
