@@ -14,6 +14,7 @@ from fairlead.engine.diagnosis import Explanation, diagnose, explain
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.ladder import INFEASIBLE
 from fairlead.engine.pick import FirstByName, Pick
+from fairlead.engine.predicates.volume_binding import choose_volumes
 from fairlead.engine.profile import Profile
 from fairlead.engine.request import Request
 from fairlead.engine.statement import Statement
@@ -49,11 +50,13 @@ class Cycle:
             return Refused(pod.key, diagnose(evaluation))
         row, score = chosen
         occupant = occupant_of(pod, request, self.table.name(row))
+        if request.volumes:
+            occupant.volumes = choose_volumes(self.table, request, row)
         if statement is None:
             self.table.place(occupant)
         else:
             statement.place_occupant(occupant)
-        return Placed(occupant.key, occupant.node, score)
+        return Placed(occupant.key, occupant.node, score, occupant.volumes)
 
     def decide_all(self, pods: Iterable[Pod]) -> list[Outcome]:
         """Decide pod after pod, in order."""

@@ -147,7 +147,7 @@ class Evaluation:
         self.row_N[:], self.local_N[:] = self._row_state(view)
         self.local_N += self._node_part_N
         self._rescale()
-        self._ladder = Ladder(table, request, self._row_state) if self._can_climb() else None
+        self._ladder = Ladder(table, request, self._row_state, small) if self._can_climb() else None
 
     def _can_climb(self) -> bool:
         """Whether one more pod of the class changes its row in one known way and no other row at all."""
@@ -264,6 +264,10 @@ def _narrowed(predicates: Sequence[Predicate], request: Request) -> frozenset[st
         if only is not None:
             names = only if names is None else names & only
     return names
+
+
+def _narrowest(highest: int) -> type[np.signedinteger[Any]]:
+    return next(kind for kind in (np.int16, np.int32, np.int64) if highest < np.iinfo(kind).max)
 
 
 def _is_constant(raw_N: Ints, among_N: Bools) -> bool:

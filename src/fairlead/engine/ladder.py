@@ -5,7 +5,7 @@ time, by the same rules over a view of rows as they would be, and read off one b
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,11 @@ RowState = Callable[[View], tuple[Bools, Ints]]
 
 
 class Ladder:
-    def __init__(self, table: NodeTable, request: Request, row_state: RowState) -> None:
+    def __init__(
+        self, table: NodeTable, request: Request, row_state: RowState, kept_as: type[np.signedinteger[Any]]
+    ) -> None:
         self._table = table
+        self._kept_as = kept_as
         self._request = request
         self._row_state = row_state
         self._singles = 0
@@ -35,7 +38,7 @@ class Ladder:
         # Answers still to come for rows worked out singly, the next one last.
         self._ahead: dict[int, list[int]] = {}
         # Answers for all rows at once, and how many of a row's are used up.
-        self._all_JN: npt.NDArray[np.int32] | None = None
+        self._all_JN: npt.NDArray[np.signedinteger[Any]] | None = None
         self._used = bytearray()
 
     def steps(self, placed: Mapping[int, int]) -> dict[int, int]:
@@ -91,7 +94,7 @@ class Ladder:
         self._ahead[row] = values
         return int(values.pop())
 
-    def _climb_all(self) -> npt.NDArray[np.int32]:
+    def _climb_all(self) -> npt.NDArray[np.signedinteger[Any]]:
         view = self._table.view()
         # What was worked out for single rows reaches further and still holds, except where it has run out.
         self._ahead = {row: ahead for row, ahead in self._ahead.items() if ahead}
@@ -102,6 +105,6 @@ class Ladder:
     def _with(self, view: View, more: int) -> View:
         return view.having(self._request, np.full(view.size, more, dtype=np.int64))
 
-    def _values(self, view: View) -> npt.NDArray[np.int32]:
+    def _values(self, view: View) -> npt.NDArray[np.signedinteger[Any]]:
         passed_V, local_V = self._row_state(view)
-        return np.where(passed_V, local_V, INFEASIBLE).astype(np.int32)
+        return np.where(passed_V, local_V, INFEASIBLE).astype(self._kept_as)

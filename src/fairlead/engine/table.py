@@ -18,6 +18,7 @@ from fairlead.engine.terms import Term
 from fairlead.engine.view import View
 from fairlead.model import resources
 from fairlead.model.node import Node
+from fairlead.model.outcome import VolumeChoice
 from fairlead.model.pod import Pod
 from fairlead.model.quantity import nanos
 from fairlead.model.taints import Taint
@@ -39,7 +40,7 @@ CARRIED_PREFERRED: Final = 2
 class Occupant:
     """A pod that holds a place on a node."""
 
-    __slots__ = ("key", "node", "preempted", "request", "row", "started_at", "terminating", "uid")
+    __slots__ = ("key", "node", "preempted", "request", "row", "started_at", "terminating", "uid", "volumes")
 
     def __init__(self, uid: str, key: str, request: Request, node: str, started_at: str, terminating: bool) -> None:
         self.uid = uid
@@ -52,6 +53,8 @@ class Occupant:
         self.terminating = terminating
         # On its way out because the scheduler evicted it for another.
         self.preempted = False
+        # Volumes promised to its claims, until the cluster itself says so.
+        self.volumes: tuple[VolumeChoice, ...] = ()
 
     def __repr__(self) -> str:
         return f"Occupant({self.key} on {self.node})"
@@ -119,6 +122,9 @@ class NodeTable:
         self.ports: dict[tuple[str, int], dict[str, dict[int, int]]] = {}
         self.claim_users: dict[str, int] = {}
         self.disk_users: dict[str, Occupant] = {}
+        # By volume the claim it is promised to; by claim the node it is promised for, and how many pods hold to it.
+        self.promised_volumes: dict[str, str] = {}
+        self.promised_claims: dict[str, tuple[str, int]] = {}
 
         self.tallies: dict[object, Tally] = {}
         self._tallies_everywhere: list[Tally] = []
@@ -520,11 +526,24 @@ class NodeTable:
                 self.claim_users[key] = users
             else:
                 del self.claim_users[key]
+        for choice in occupant.volumes:
+            self._promise(choice, occupant.node, sign)
         if request.disks:
             if sign > 0:
                 self.disk_users[occupant.uid] = occupant
             else:
                 del self.disk_users[occupant.uid]
+
+    def _promise(self, choice: VolumeChoice, node: str, sign: int) -> None:
+        """Several pods may share a claim; the promise stands while any of them is placed."""
+        _, users = self.promised_claims.get(choice.claim, (node, 0))
+        if users + sign:
+            self.promised_claims[choice.claim] = (node, users + sign)
+            if choice.volume:
+                self.promised_volumes[choice.volume] = choice.claim
+        else:
+            del self.promised_claims[choice.claim]
+            self.promised_volumes.pop(choice.volume, None)
 
     def _set_terminating(self, occupant: Occupant, terminating: bool) -> None:
         row, request = occupant.row, occupant.request

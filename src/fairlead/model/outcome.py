@@ -89,12 +89,20 @@ class Diagnosis(msgspec.Struct, frozen=True):
         return f"{start} {', '.join(parts)}." if parts else start
 
 
+class VolumeChoice(msgspec.Struct, frozen=True):
+    """What a claim that waited for its first consumer gets: this volume, or (no name) one to be made for the node."""
+
+    claim: str
+    volume: str = ""
+
+
 class Placed(msgspec.Struct, frozen=True, gc=False):
-    """The pod has a node in the table; binding it is somebody else's work."""
+    """The pod has a node in the table; binding it, and its volumes before it, is somebody else's work."""
 
     pod: str
     node: str
     score: int = 0
+    volumes: tuple[VolumeChoice, ...] = ()
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.storage import ClaimError, check_owner, find_claim, named_claims, waits_for_consumer
 from fairlead.engine.view import View
 from fairlead.model.deltas import Delta
-from fairlead.model.outcome import Rejection
+from fairlead.model.outcome import Rejection, VolumeChoice
 from fairlead.model.quantity import nanos, whole
 from fairlead.model.selectors import IN, Requirement, SelectorError, parse_label_selector, parse_requirement
 from fairlead.model.volumes import (
@@ -153,6 +153,8 @@ def match_volumes(view: View, waiting: Sequence[PersistentVolumeClaim]) -> Searc
     everywhere_V = np.ones(view.size, dtype=np.bool_)
     for claim in waiting:
         selected = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)
+        if selected is None and claim.metadata.key not in table.promised_volumes.values():
+            selected, _ = table.promised_claims.get(claim.metadata.key, (None, 0))
         if selected is None:
             to_match.append(claim)
         else:
@@ -179,20 +181,33 @@ def match_volumes(view: View, waiting: Sequence[PersistentVolumeClaim]) -> Searc
     return search
 
 
+def choose_volumes(table: "NodeTable", request: Request, row: int) -> tuple[VolumeChoice, ...]:
+    """What the waiting claims of a pod get once it is placed on this row."""
+    waiting = claims_of(table.catalog, request).waiting
+    if not waiting:
+        return ()
+    search = match_volumes(table.view(np.array([row], dtype=np.int64)), waiting)
+    found = {claim.metadata.key: int(chosen_V[0]) for claim, chosen_V in search.chosen}
+    return tuple(
+        VolumeChoice(claim.metadata.key, search.volumes[number].metadata.name if number >= 0 else "")
+        for claim in waiting
+        for number in (found.get(claim.metadata.key, -1),)
+    )
+
+
 def _choose(view: View, claim: PersistentVolumeClaim, search: Search) -> Ints:
     chosen_V = np.full(view.size, -1, dtype=np.int64)
-    promised_V = np.zeros(view.size, dtype=np.bool_)
     selector = parse_label_selector(claim.spec.selector) if claim.spec.selector is not None else None
     for number, volume in enumerate(search.volumes):
-        if not _could_serve(claim, volume):
+        promised = view.table.promised_volumes.get(volume.metadata.name)
+        if not _could_serve(claim, volume) or promised not in (None, claim.metadata.key):
             continue
         free_V = reachable(view, volume)
         for _, taken_V in search.chosen:
             free_V &= taken_V != number
-        if volume.is_for(claim):
+        if promised is not None or volume.is_for(claim):
             # Promised to this claim: it is taken, or nothing is.
             chosen_V = np.where(free_V, number, -1)
-            promised_V.fill(True)
             break
         if (
             volume.spec.claim_ref is None

@@ -1,0 +1,170 @@
+"""Profiles in Kubernetes' own dialect."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.engine.priorities.node_resources_fit import MOST_ALLOCATED
+from fairlead.engine.profile import (
+    Conditions,
+    Profile,
+    ProfileError,
+    kube_profile,
+    parse_configuration,
+    parse_profile,
+    seed_profile,
+)
+from fairlead.engine.registry import KUBE_PREDICATES, PREDICATE_ALIASES, PREDICATES, PRIORITIES, PRIORITY_ALIASES
+
+
+def weights(profile: Profile) -> dict[str, int]:
+    return {rule.name: weight for rule, weight in profile.priorities}
+
+
+def names(profile: Profile) -> list[str]:
+    return [rule.name for rule in profile.predicates]
+
+
+def test_nothing_said_is_kubernetes_default() -> None:
+    profiles = parse_configuration({})
+    assert list(profiles) == ["default-scheduler"]
+    profile = profiles["default-scheduler"]
+    assert names(profile) == list(KUBE_PREDICATES)
+    assert (
+        weights(profile)
+        == weights(kube_profile())
+        == {
+            "TaintToleration": 3,
+            "NodeAffinity": 2,
+            "NodeResourcesFit": 1,
+            "PodTopologySpread": 2,
+            "InterPodAffinity": 2,
+            "NodeResourcesBalancedAllocation": 1,
+            "ImageLocality": 1,
+        }
+    )
+
+
+def test_a_point_beats_multi_point() -> None:
+    profile = parse_profile(
+        {
+            "schedulerName": "mine",
+            "plugins": {
+                "multiPoint": {
+                    "enabled": [{"name": "ImageLocality", "weight": 7}],
+                    "disabled": [{"name": "NodePorts"}],
+                },
+                "score": {"enabled": [{"name": "ImageLocality", "weight": 4}], "disabled": [{"name": "NodeAffinity"}]},
+            },
+        }
+    )
+    assert profile.name == "mine"
+    assert "NodePorts" not in names(profile)
+    assert "NodeAffinity" in names(profile)
+    assert weights(profile)["ImageLocality"] == 4
+    assert "NodeAffinity" not in weights(profile)
+
+
+def test_a_star_turns_all_off_and_names_turn_some_on() -> None:
+    plugins = {
+        "score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit"}]},
+        "filter": {"disabled": [{"name": "*"}], "enabled": [{"name": "PodFitsResources"}, {"name": "NodeName"}]},
+    }
+    profile = parse_profile({"plugins": plugins})
+    # In Kubernetes' order, whatever the order they are named in; no weight means one.
+    assert (names(profile), weights(profile)) == (["NodeName", "NodeResourcesFit"], {"NodeResourcesFit": 1})
+
+
+def test_arguments_reach_the_rules() -> None:
+    strategy = {"type": MOST_ALLOCATED, "resources": [{"name": "cpu", "weight": 3}]}
+    profile = parse_profile(
+        {
+            "pluginConfig": [
+                {
+                    "name": "NodeResourcesFit",
+                    "args": {"scoringStrategy": strategy, "ignoredResources": ["example.com/x"]},
+                },
+                {"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 40}},
+                {"name": "DefaultPreemption", "args": {"minCandidateNodesAbsolute": 5}},
+                {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 10}},
+            ]
+        }
+    )
+    assert profile.args.strategy.type == MOST_ALLOCATED
+    assert profile.args.strategy.resources == (("cpu", 3),)
+    assert profile.args.ignored_resources == {"example.com/x"}
+    assert profile.args.affinity.hard_weight == 40
+    assert profile.args.preemption.least_absolute == 5
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"kind": "Pod"}, "kind: want KubeSchedulerConfiguration"),
+        ({"apiVersion": "v1beta1"}, "apiVersion: want kubescheduler.config.k8s.io/v1"),
+        ({"profiles": [{"plugins": {"scoer": {}}}]}, "profiles[0].plugins.scoer: no such extension point"),
+        (
+            {"profiles": [{}, {"schedulerName": "default-scheduler"}]},
+            "profiles[1].schedulerName: 'default-scheduler' is there twice",
+        ),
+        (
+            {"profiles": [{"plugins": {"score": {"enabled": [{"name": "Nope"}]}}}]},
+            "profiles[0].plugins.score.enabled[0].name: no plugin is called 'Nope'",
+        ),
+        (
+            {"profiles": [{"plugins": {"score": {"enabled": [{"name": "NodeName"}]}}}]},
+            "profiles[0].plugins.score.enabled[0].name: NodeName has nothing to say at score",
+        ),
+        (
+            {"profiles": [{"plugins": {"score": {"enabled": [{"name": "ImageLocality", "weight": -1}]}}}]},
+            "profiles[0].plugins.score.enabled[0].weight: want zero or more",
+        ),
+        (
+            {
+                "profiles": [
+                    {"pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "Best"}}}]}
+                ]
+            },
+            "profiles[0].pluginConfig[0].args.scoringStrategy.type: no strategy is called 'Best'",
+        ),
+        (
+            {"profiles": [{"pluginConfig": [{"name": "NodeResourcesFit", "args": {"ignoredResource": []}}]}]},
+            "profiles[0].pluginConfig[0].args: Object contains unknown field `ignoredResource`",
+        ),
+        (
+            {"profiles": [{"pluginConfig": [{"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 101}}]}]},
+            "profiles[0].pluginConfig[0].args.hardPodAffinityWeight: want 0 to 100",
+        ),
+        (
+            {"profiles": [{"pluginConfig": [{"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": "x"}}]}]},
+            "profiles[0].pluginConfig[0].args.hardPodAffinityWeight: Expected `int`",
+        ),
+        (
+            {"profiles": [{"pluginConfig": [{"name": "PodTopologySpread", "args": {"defaultConstraints": [{}]}}]}]},
+            "profiles[0].pluginConfig[0].args.defaultConstraints: only with defaultingType List",
+        ),
+        ({"profiles": [{"pluginConfig": [{"name": "Nope"}]}]}, "profiles[0].pluginConfig[0].name: no plugin called"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_key(document: dict[str, Any], said: str) -> None:
+    with pytest.raises(ProfileError) as error:
+        parse_configuration(document)
+    assert str(error.value).startswith(said)
+
+
+def test_where_health_is_read_from() -> None:
+    assert names(kube_profile(conditions=Conditions.BOTH))[:4] == [
+        "CheckNodeCondition",
+        "CheckNodeMemoryPressure",
+        "CheckNodePIDPressure",
+        "CheckNodeDiskPressure",
+    ]
+    assert "NodeUnschedulable" not in names(kube_profile(conditions=Conditions.CONDITIONS))
+    assert "CheckNodeCondition" in names(seed_profile())
+
+
+def test_every_alias_names_a_rule() -> None:
+    assert set(PREDICATE_ALIASES.values()) <= set(PREDICATES)
+    assert set(PRIORITY_ALIASES.values()) <= set(PRIORITIES)
+    assert not set(PREDICATE_ALIASES) & set(PREDICATES)
+    assert not set(PRIORITY_ALIASES) & set(PRIORITIES)
