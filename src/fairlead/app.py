@@ -172,21 +172,24 @@ async def lead_until_stopped(runtime: Runtime, capabilities: dict[str, Capabilit
             for task in (recording, *working):
                 task.cancel()
 
-    await until_stopped(runtime.lease.run(lead), stop, grace_s=GRACE_S + 2.0)
+    # A standby has nothing in hand, and would wait for its turn for ever.
+    await until_stopped(runtime.lease.run(lead), stop, lambda: GRACE_S + 2.0 if runtime.lease.is_open() else 0.0)
 
 
 async def _run(capability: Capability, runtime: Runtime) -> None:
     await capability(runtime)
 
 
-async def until_stopped(work: Awaitable[T], stop: asyncio.Event, grace_s: float = 0.0) -> T | None:
+async def until_stopped(
+    work: Awaitable[T], stop: asyncio.Event, grace_s: Callable[[], float] = lambda: 0.0
+) -> T | None:
     """What the work returns, or None if it was stopped first and did not end by itself within the grace."""
     running = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if not running.done() and grace_s:
-            await asyncio.wait([running], timeout=grace_s)
+        if not running.done() and (seconds := grace_s()):
+            await asyncio.wait([running], timeout=seconds)
         return running.result() if running.done() else None
     finally:
         for task in (running, stopping):
