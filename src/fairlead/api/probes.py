@@ -26,13 +26,19 @@ class Probes:
 
     def routes(self) -> list[web.RouteDef]:
         return [
-            web.get("/healthz", lambda request: self._answer(request, self.health)),
-            web.get("/livez", lambda request: self._answer(request, self.health)),
-            web.get("/readyz", lambda request: self._answer(request, self.health | self.readiness)),
+            web.get("/healthz", self._health),
+            web.get("/livez", self._health),
+            web.get("/readyz", self._readiness),
             web.get("/metrics", self._metrics),
         ]
 
-    async def _answer(self, request: web.Request, checks: dict[str, Check]) -> web.Response:
+    async def _health(self, request: web.Request) -> web.Response:
+        return self._answer(request, self.health)
+
+    async def _readiness(self, request: web.Request) -> web.Response:
+        return self._answer(request, self.health | self.readiness)
+
+    def _answer(self, request: web.Request, checks: dict[str, Check]) -> web.Response:
         problems = {name: check() for name, check in checks.items()}
         failed = any(problem is not None for problem in problems.values())
         if not failed and "verbose" not in request.query:
