@@ -19,7 +19,7 @@ from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
 from fairlead.local.controllers import Options, Runs, build
 from fairlead.local.controllers.mirrors import Mirrors
-from fairlead.local.controllers.spec import DEPLOYMENTS, PODS, REPLICA_SETS, Pod
+from fairlead.local.controllers.spec import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, Node, Pod
 from tests.kube.clients import client
 from tests.kube.rig.servers import Rig
 from tests.local.controllers.kubelet import FakeKubelet
@@ -72,16 +72,21 @@ async def world(rig: Rig) -> AsyncIterator[World]:
             metrics=metrics,
             options=Options(node_grace_s=GRACE_S, root_ca="-----BEGIN CERTIFICATE-----\n"),
         )
+        for name in nodes:
+            await api.request("POST", "/api/v1/nodes", body={"metadata": {"name": name}})
         kubelet = FakeKubelet(api, mirrors.of(PODS), nodes)
         running = [
             tasks.create_task(recorder.run()),
             tasks.create_task(mirrors.run()),
             tasks.create_task(kubelet.run()),
+            tasks.create_task(kubelet.renew(GRACE_S / 5)),
             *(tasks.create_task(controller.run(), name=controller.name) for controller in controllers),
         ]
         yield World(rig, api, mirrors, controllers, kubelet)
         for task in running:
             task.cancel()
+        for node in await api.list(NODES):
+            await api.delete(NODES, node.metadata.name)
     bugs = [
         sample
         for family in metrics.registry.collect()
@@ -239,3 +244,178 @@ async def test_a_deleted_namespace_is_emptied_and_goes(world: World) -> None:
     await world.kubectl("create", "configmap", "-n", name, "kept", "--from-literal=a=b")
     await world.kubectl("delete", "namespace", name, "--timeout=30s")
     assert not world.pods(name)
+
+
+async def endpoints(world: World, namespace: str) -> list[tuple[bool, bool]]:
+    """(ready, terminating) of every endpoint of the namespace."""
+    found = await world.get(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
+    return [
+        (endpoint["conditions"]["ready"], endpoint["conditions"]["terminating"])
+        for each in found["items"]
+        for endpoint in each.get("endpoints") or ()
+    ]
+
+
+async def test_endpoints_follow_the_pods_of_a_service(world: World, namespace: str) -> None:
+    await rolled_out(world, namespace, "web", 3)
+    await world.kubectl("expose", "-n", namespace, "deployment/web", "--port=8080", "--target-port=http")
+
+    async def has(wanted: list[tuple[bool, bool]]) -> bool:
+        return await endpoints(world, namespace) == wanted
+
+    await world.until(lambda: has([(True, False)] * 3))
+    (found,) = (await world.get(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"))["items"]
+    assert found["ports"] == [{"name": "", "port": 80, "protocol": "TCP"}]
+    assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
+    await world.kubectl("scale", "-n", namespace, "deployment/web", "--replicas=0")
+    await world.until(lambda: has([]))
+    await world.kubectl("delete", "-n", namespace, "service/web")
+
+    async def gone() -> bool:
+        return not (await world.get(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"))["items"]
+
+    await world.until(gone)
+
+
+async def test_a_node_that_falls_silent_is_tainted_and_left(world: World, namespace: str) -> None:
+    def node() -> Node:
+        found = world.mirrors.of(NODES).get("ctl-c")
+        assert found is not None
+        return found
+
+    def ready() -> str:
+        condition = node().ready
+        return condition.status if condition is not None else ""
+
+    stay = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+    base: Json = {"apiVersion": "v1", "kind": "Pod"}
+    for name, tolerations in (("leaves", [{**stay, "tolerationSeconds": 1}]), ("stays", [stay])):
+        metadata = {"name": name, "annotations": {"test/node": "ctl-c"}}
+        spec = {**template("x")["spec"], "tolerations": tolerations}
+        await make(world, namespace, {**base, "metadata": metadata, "spec": spec})
+    await world.until(lambda: [pod.is_ready for pod in world.pods(namespace)] == [True, True])
+    world.kubelet.dead.add("ctl-c")
+    await world.until(lambda: ready() == "Unknown")
+    await world.until(lambda: len(node().spec.taints or ()) == 2)
+    assert {(taint.key, taint.effect) for taint in node().spec.taints or ()} == {
+        ("node.kubernetes.io/unreachable", "NoSchedule"),
+        ("node.kubernetes.io/unreachable", "NoExecute"),
+    }
+    await world.until(lambda: [pod.is_terminating for pod in world.pods(namespace)] == [True, False])
+    await world.until(lambda: not any(pod.is_ready for pod in world.pods(namespace)))
+    await world.kubelet.revive()
+    await world.until(lambda: ready() == "True")
+    await world.until(lambda: not node().spec.taints)
+    await world.until(lambda: [pod.metadata.name for pod in world.pods(namespace)] == ["stays"])
+
+
+async def test_pods_of_a_node_that_is_no_more_are_given_up(world: World, namespace: str) -> None:
+    await world.api.request("POST", "/api/v1/nodes", body={"metadata": {"name": "ctl-x"}})
+    metadata = {"name": "lost", "annotations": {"test/node": "ctl-x"}}
+    await make(
+        world, namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template("x")["spec"]}
+    )
+    await world.until(lambda: [pod.is_ready for pod in world.pods(namespace)] == [True])
+    world.kubelet.dead.add("ctl-x")
+    await world.api.delete(NODES, "ctl-x")
+    await world.until(lambda: not world.pods(namespace))
+
+
+async def test_a_daemon_set_follows_the_nodes(world: World, namespace: str) -> None:
+    daemons = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent"},
+        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": template("agent")},
+    }
+    await make(world, namespace, daemons)
+    await world.kubectl("rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=20s")
+    assert sorted(pod.spec.node_name for pod in world.pods(namespace)) == ["ctl-a", "ctl-b", "ctl-c"]
+    await world.api.request("POST", "/api/v1/nodes", body={"metadata": {"name": "ctl-d"}})
+    await world.until(lambda: "ctl-d" in [pod.spec.node_name for pod in world.pods(namespace)])
+    await world.kubectl("taint", "node", "ctl-d", "test/out=:NoExecute")
+    await world.until(lambda: "ctl-d" not in [pod.spec.node_name for pod in world.pods(namespace)])
+    await world.api.delete(NODES, "ctl-d")
+    await world.kubectl("set", "image", "-n", namespace, "daemonset/agent", "c=two")
+    await world.kubectl("rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=20s")
+    await world.kubectl("rollout", "undo", "-n", namespace, "daemonset/agent")
+    await world.kubectl("rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=20s")
+    found = await world.get(f"/apis/apps/v1/namespaces/{namespace}/daemonsets/agent")
+    assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "one"
+    revisions = await world.get(f"/apis/apps/v1/namespaces/{namespace}/controllerrevisions")
+    assert sorted(revision["revision"] for revision in revisions["items"]) == [2, 3]
+
+
+async def test_a_stateful_set_is_ordered(world: World, namespace: str) -> None:
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    stateful = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "db"},
+        "spec": {
+            "replicas": 3,
+            "serviceName": "db",
+            "selector": {"matchLabels": {"app": "db"}},
+            "template": template("db"),
+            "volumeClaimTemplates": [claim],
+        },
+    }
+    await make(world, namespace, stateful)
+    await world.kubectl("rollout", "status", "-n", namespace, "statefulset/db", "--timeout=20s")
+    pods = {pod.metadata.name: pod for pod in world.pods(namespace)}
+    assert sorted(pods) == ["db-0", "db-1", "db-2"]
+    versions = [int(pods[name].metadata.resource_version) for name in sorted(pods)]
+    assert versions == sorted(versions), "each was ready before the next was made"
+    claims = await world.get(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims")
+    assert [found["metadata"]["name"] for found in claims["items"]] == ["data-db-0", "data-db-1", "data-db-2"]
+    await world.kubectl("set", "image", "-n", namespace, "statefulset/db", "c=two")
+    await world.kubectl("rollout", "status", "-n", namespace, "statefulset/db", "--timeout=20s")
+    await world.kubectl("rollout", "undo", "-n", namespace, "statefulset/db")
+    await world.kubectl("rollout", "status", "-n", namespace, "statefulset/db", "--timeout=20s")
+    await world.kubectl("scale", "-n", namespace, "statefulset/db", "--replicas=1")
+    await world.until(lambda: [pod.metadata.name for pod in world.pods(namespace)] == ["db-0"])
+
+
+def job(name: str, act: str, **spec: Any) -> Json:
+    pod = template(name, annotations={"test/act": act}, restartPolicy="Never")
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": pod, **spec}}
+
+
+async def test_a_job_completes_is_counted_once_and_cleaned_up(world: World, namespace: str) -> None:
+    await make(world, namespace, job("sum", "succeed", completions=5, parallelism=2, completionMode="Indexed"))
+    await world.kubectl("wait", "-n", namespace, "job/sum", "--for=condition=complete", "--timeout=20s")
+    found = await world.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/sum")
+    status = found["status"]
+    assert (status["succeeded"], status["completedIndexes"], status.get("active")) == (5, "0-4", None)
+    assert [condition["type"] for condition in status["conditions"]] == ["SuccessCriteriaMet", "Complete"]
+    assert len(world.pods(namespace)) == 5
+    await world.kubectl("patch", "-n", namespace, "job/sum", "-p", '{"spec": {"ttlSecondsAfterFinished": 0}}')
+    await world.until(lambda: not world.pods(namespace))
+
+
+async def test_a_job_fails_and_stops_what_still_runs(world: World, namespace: str) -> None:
+    await make(world, namespace, job("bad", "fail", backoffLimit=0))
+    await world.kubectl("wait", "-n", namespace, "job/bad", "--for=condition=failed", "--timeout=20s")
+    found = await world.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/bad")
+    reasons = {condition["type"]: condition["reason"] for condition in found["status"]["conditions"]}
+    assert reasons == {"FailureTarget": "BackoffLimitExceeded", "Failed": "BackoffLimitExceeded"}
+    assert found["status"]["failed"] == 1
+    await make(world, namespace, job("slow", "wait", activeDeadlineSeconds=1, parallelism=2))
+    await world.kubectl("wait", "-n", namespace, "job/slow", "--for=condition=failed", "--timeout=20s")
+    assert not world.pods(namespace, "slow")
+
+
+async def test_a_suspended_job_rests_and_goes_on(world: World, namespace: str) -> None:
+    await make(world, namespace, job("rest", "wait", parallelism=2))
+    await world.until(lambda: len(world.pods(namespace)) == 2)
+    await world.kubectl("patch", "-n", namespace, "job/rest", "-p", '{"spec": {"suspend": true}}')
+    await world.until(lambda: not world.pods(namespace))
+    await world.kubectl("patch", "-n", namespace, "job/rest", "-p", '{"spec": {"suspend": false}}')
+    await world.until(lambda: len(world.pods(namespace)) == 2)
+    found = await world.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/rest")
+    assert found["status"].get("failed") is None
+    await world.kubectl("delete", "-n", namespace, "job/rest", "--timeout=20s")
+    await world.until(lambda: not world.pods(namespace))

@@ -5,13 +5,15 @@ part: `wait` never gets ready, `succeed` and `fail` end at once.
 """
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 from fairlead.cluster.client import Client
-from fairlead.cluster.clock import RealClock, rfc3339
+from fairlead.cluster.clock import RealClock, rfc3339, rfc3339_micro
 from fairlead.cluster.errors import ClusterError, Refused
 from fairlead.cluster.mirror import Mirror
-from fairlead.local.controllers.spec import PODS, Pod
+from fairlead.local.controllers.daemonsets import target_node
+from fairlead.local.controllers.spec import LEASES, NODES, PODS, Pod
 
 ACT = "test/act"
 
@@ -31,6 +33,33 @@ class FakeKubelet:
             await subscription.wait()
             deltas = subscription.drain()
             await asyncio.gather(*(self._serve(delta.new) for delta in deltas if delta.new is not None))
+
+    async def revive(self) -> None:
+        """Every node lives again and does what it was asked meanwhile."""
+        self.dead.clear()
+        await asyncio.gather(*(self._serve(pod) for pod in list(self._pods)))
+
+    async def renew(self, every_s: float) -> None:
+        """Every living node renews its lease, and says that it is ready where it does not say so."""
+        for name in self._nodes:
+            body = {"metadata": {"name": name}, "spec": {"holderIdentity": name}}
+            await self._client.create(LEASES, body, "kube-node-lease")
+        while True:
+            now = RealClock().now()
+            for name in self._nodes:
+                if name not in self.dead:
+                    await self._renew(name, now)
+            await asyncio.sleep(every_s)
+
+    async def _renew(self, name: str, now: datetime) -> None:
+        renewed = {"spec": {"renewTime": rfc3339_micro(now)}}
+        await self._client.patch(LEASES, name, renewed, "kube-node-lease")
+        node = await self._client.find(NODES, name)
+        if node is not None and (node.ready is None or node.ready.status != "True"):
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "here"}
+            times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), rfc3339(now))
+            status = {"status": {"conditions": [{**ready, **times}]}}
+            await self._client.patch(NODES, name, status, subresource="status")
 
     async def _serve(self, pod: Pod) -> None:
         if pod.spec.node_name in self.dead:
@@ -58,6 +87,9 @@ class FakeKubelet:
         wanted = pod.metadata.annotations.get("test/node")
         if wanted:
             return wanted
+        affinity = (pod.spec.affinity or {}).get("nodeAffinity")
+        if affinity:
+            return target_node(pod)
         self._placed += 1
         return self._nodes[self._placed % len(self._nodes)]
 

@@ -15,12 +15,19 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.writer import Writer
 from fairlead.local.controllers import spec
+from fairlead.local.controllers.daemonsets import daemon_set_controller
 from fairlead.local.controllers.deployments import deployment_controller
+from fairlead.local.controllers.endpoints import endpoints_controller
+from fairlead.local.controllers.evictions import eviction_controller
 from fairlead.local.controllers.garbage import Collector
+from fairlead.local.controllers.jobs import job_controller, job_orphan_controller
+from fairlead.local.controllers.lostpods import lost_pod_controller
 from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.local.controllers.namespaces import namespace_controller
+from fairlead.local.controllers.nodes import node_controller
 from fairlead.local.controllers.replicasets import replica_set_controller, replication_controller_controller
 from fairlead.local.controllers.shell import Workshop
+from fairlead.local.controllers.statefulsets import stateful_set_controller
 from fairlead.model.kinds import Kind
 
 KINDS: Final[tuple[Kind[Any], ...]] = (
@@ -70,8 +77,16 @@ CONTROLLERS: Final[Mapping[str, Callable[[Workshop, Options], Runs]]] = {
     "replicasets": lambda workshop, _: replica_set_controller(workshop),
     "replicationcontrollers": lambda workshop, _: replication_controller_controller(workshop),
     "deployments": lambda workshop, _: deployment_controller(workshop),
+    "daemonsets": lambda workshop, _: daemon_set_controller(workshop),
+    "statefulsets": lambda workshop, _: stateful_set_controller(workshop),
+    "jobs": lambda workshop, _: job_controller(workshop),
+    "joborphans": lambda workshop, _: job_orphan_controller(workshop),
     "garbage": lambda workshop, _: Collector(workshop),
     "namespaces": lambda workshop, _: namespace_controller(workshop),
+    "endpointslices": lambda workshop, _: endpoints_controller(workshop),
+    "nodes": lambda workshop, options: node_controller(workshop, options.node_grace_s),
+    "evictions": lambda workshop, _: eviction_controller(workshop),
+    "lostpods": lambda workshop, options: lost_pod_controller(workshop, options.node_grace_s),
 }
 """Every controller by name."""
 

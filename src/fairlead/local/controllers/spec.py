@@ -43,6 +43,7 @@ class PodSpec(Noun):
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
     tolerations: tuple[Toleration, ...] | None = None
+    affinity: Json | None = None
     volumes: tuple[Json, ...] | None = None
 
 

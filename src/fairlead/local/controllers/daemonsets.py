@@ -1,0 +1,405 @@
+"""DaemonSets: one pod on every node that can bear it, replaced node by node when the template changes.
+
+A pod is made for its node by an affinity to the node's name, and placed there by the scheduler. Which nodes count
+is asked of each node: selector, affinity and taints, nothing that depends on what else runs there.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.cluster.controller import Controller
+from fairlead.cluster.mirror import Delta
+from fairlead.local.controllers.moments import seconds_since
+from fairlead.local.controllers.owners import claim
+from fairlead.local.controllers.replicasets import available_in_s, is_available
+from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision
+from fairlead.local.controllers.shell import BURST, Workshop, claimed_keys, event
+from fairlead.local.controllers.spec import (
+    DAEMON_SETS,
+    NODES,
+    PODS,
+    REVISIONS,
+    ControllerRevision,
+    DaemonSet,
+    Node,
+    Pod,
+    Toleration,
+    parse_selector,
+    share_of,
+)
+from fairlead.local.controllers.statuses import plan_status
+from fairlead.local.controllers.templates import fresh_name, pod_body
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.meta import Noun
+from fairlead.model.pod import Affinity
+from fairlead.model.selectors import NodeSelectorTerm, Selector, SelectorError, equal_to, parse_requirement
+from fairlead.model.taints import CORDON, NO_EXECUTE, NO_SCHEDULE, is_tolerated
+
+Json = dict[str, Any]
+
+GENERATION_LABEL: Final = "pod-template-generation"
+GENERATION: Final = "deprecated.daemonset.template.generation"
+# What every daemon bears, so that it is there when nothing else can be.
+BORNE: Final = (
+    ("node.kubernetes.io/not-ready", NO_EXECUTE),
+    ("node.kubernetes.io/unreachable", NO_EXECUTE),
+    ("node.kubernetes.io/disk-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/memory-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/unschedulable", NO_SCHEDULE),
+)
+NETWORK: Final = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE)
+# A pod that ends at once is not made again at once.
+REST_S: Final = 5.0
+
+
+class Placing(Noun):
+    """What of a template decides which nodes its daemon runs on."""
+
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    host_network: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDaemonSet:
+    daemons: DaemonSet
+    selector: Selector
+    nodes: tuple[Node, ...]
+    pods: tuple[Pod, ...]  # its own, and those nobody controls
+    revisions: tuple[ControllerRevision, ...]
+    names_taken: frozenset[str] = frozenset()  # revisions of the namespace
+
+
+@dataclass(slots=True)
+class Site:
+    """One node: whether a daemon may come, may stay, and which are there."""
+
+    node: str
+    may_come: bool
+    may_stay: bool
+    pods: list[Pod] = field(default_factory=list)
+
+
+def plan_daemon_set(seen: SeenDaemonSet, now: datetime) -> list[Intent]:
+    daemons, metadata = seen.daemons, seen.daemons.metadata
+    mine, intents = claim(DAEMON_SETS, metadata, seen.selector, PODS, seen.pods)
+    history, adopted = claim(DAEMON_SETS, metadata, seen.selector, REVISIONS, seen.revisions)
+    revision = plan_revision(
+        DAEMON_SETS,
+        metadata,
+        daemons.spec.template,
+        history,
+        collisions=daemons.count("collisionCount"),
+        taken=seen.names_taken,
+    )
+    intents += adopted
+    sites = _sites(seen, mine)
+    plan = Daemons(seen, revision, sites, now)
+    if not daemons.is_terminating:
+        intents += revision.intents
+        if not revision.is_collision:
+            plan.keep_one_each()
+            if not plan.changes and daemons.spec.update_strategy.type == "RollingUpdate":
+                plan.update()
+            intents += plan.changes
+        hashes = {pod.metadata.labels.get(HASH, "") for pod in mine} | {revision.hash}
+        live = {found.metadata.name for found in history if found.metadata.labels.get(HASH, "") in hashes}
+        intents += plan_history(history, live | {revision.name}, daemons.spec.revision_history_limit)
+    intents += plan_status(DAEMON_SETS, daemons, plan.status())
+    waits = [*plan.waits, *(available_in_s(pod, daemons.spec.min_ready_seconds, now) for pod in mine if pod.is_ready)]
+    later = [wait for wait in waits if wait > 0]
+    return [*intents, WakeAfter(seconds=min(later))] if later else intents
+
+
+def _sites(seen: SeenDaemonSet, mine: Iterable[Pod]) -> list[Site]:
+    placing = msgspec.convert(seen.daemons.spec.template.get("spec") or {}, Placing)
+    on_node: dict[str, list[Pod]] = defaultdict(list)
+    for pod in mine:
+        on_node[target_node(pod)].append(pod)
+    sites = []
+    for node in sorted(seen.nodes, key=lambda node: node.metadata.name):
+        name = node.metadata.name
+        pods = on_node.pop(name, [])
+        sites.append(Site(name, *fits(placing, node), sorted(pods, key=_age)))
+    # Bound to nodes that are no more: whoever looks after lost pods takes those; unbound ones go with their site.
+    sites += [Site(name, False, False, pods) for name, pods in sorted(on_node.items())]
+    return sites
+
+
+def _age(pod: Pod) -> tuple[bool, str, str]:
+    return not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.metadata.name
+
+
+def target_node(pod: Pod) -> str:
+    """The node a daemon is on, or was made for."""
+    if pod.spec.node_name:
+        return pod.spec.node_name
+    affinity = (pod.spec.affinity or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for wanted in term.get("matchFields") or ():
+            if wanted["key"] == "metadata.name" and wanted["operator"] == "In" and len(wanted["values"]) == 1:
+                return str(wanted["values"][0])
+    return ""
+
+
+def fits(placing: Placing, node: Node) -> tuple[bool, bool]:
+    """Whether a daemon may come to the node, and whether one that is there may stay."""
+    if placing.node_name and placing.node_name != node.metadata.name:
+        return False, False
+    if not equal_to(placing.node_selector or {}).matches(node.metadata.labels) or not _likes(placing, node):
+        return False, False
+    tolerations = [*(placing.tolerations or ()), *_borne(placing.host_network)]
+    taints = [taint for taint in node.spec.taints or () if not is_tolerated(taint, tolerations)]
+    may_stay = not any(taint.effect == NO_EXECUTE for taint in taints)
+    may_come = may_stay and not any(taint.effect == NO_SCHEDULE for taint in taints)
+    if node.spec.unschedulable and not is_tolerated(CORDON, tolerations):
+        may_come = False
+    return may_come, may_stay
+
+
+def _borne(host_network: bool) -> list[Toleration]:
+    every = (*BORNE, NETWORK) if host_network else BORNE
+    return [Toleration(key=key, operator="Exists", effect=effect) for key, effect in every]
+
+
+def _likes(placing: Placing, node: Node) -> bool:
+    affinity = placing.affinity.node_affinity if placing.affinity else None
+    if affinity is None or affinity.required is None:
+        return True
+    return any(_matches(term, node) for term in affinity.required.node_selector_terms or ())
+
+
+def _matches(term: NodeSelectorTerm, node: Node) -> bool:
+    if term.is_empty:
+        return False
+    fields = {"metadata.name": node.metadata.name}
+    try:
+        asked = [
+            (parse_requirement(wanted.key, wanted.operator, wanted.values or ()), labels)
+            for wanted_of, labels in ((term.match_expressions, node.metadata.labels), (term.match_fields, fields))
+            for wanted in wanted_of or ()
+        ]
+    except SelectorError:
+        return False
+    return all(requirement.matches(labels) for requirement, labels in asked)
+
+
+class Daemons:
+    def __init__(self, seen: SeenDaemonSet, revision: Revision, sites: list[Site], now: datetime) -> None:
+        self._seen = seen
+        self._owner = seen.daemons.metadata
+        self._spec = seen.daemons.spec
+        self._revision = revision
+        self._sites = sites
+        self._now = now
+        self._made = 0
+        self.changes: list[Intent] = []
+        self.waits: list[float] = []
+
+    # -- what must be there ---------------------------------------------------------------------------------
+
+    def keep_one_each(self) -> None:
+        for site in self._sites:
+            going = [pod for pod in site.pods if pod.is_terminating]
+            staying = [pod for pod in site.pods if not pod.is_terminating]
+            if not site.may_stay:
+                for pod in staying:
+                    self._delete(pod)
+                continue
+            ended = [pod for pod in staying if pod.is_finished]
+            living = [pod for pod in staying if not pod.is_finished]
+            for pod in ended:
+                self._replace_ended(pod)
+            for pod in self._surplus(living):
+                self._delete(pod)
+            if site.may_come and not staying and not going:
+                self._create(site.node)
+
+    def _replace_ended(self, pod: Pod) -> None:
+        rest_s = REST_S - seconds_since(pod.metadata.creation_timestamp, self._now)
+        if rest_s > 0:
+            self.waits.append(rest_s)
+            return
+        self._delete(pod)
+        note = f"Found {pod.status.phase.lower()} daemon pod {pod.metadata.key} on node {pod.spec.node_name}"
+        self.changes.append(
+            event(DAEMON_SETS, self._owner, f"{pod.status.phase}DaemonPod", f"{note}, will try to kill it")
+        )
+
+    def _surplus(self, living: list[Pod]) -> list[Pod]:
+        """All but the oldest; while surging an old pod stays until its successor is available."""
+        if not self._surge:
+            return living[1:]
+        old = [pod for pod in living if not self._is_new(pod)]
+        new = [pod for pod in living if self._is_new(pod)]
+        is_relieved = bool(new) and self._is_available(new[0])
+        return [*(old if is_relieved else old[1:]), *new[1:]]
+
+    # -- moving to a new template ---------------------------------------------------------------------------
+
+    def update(self) -> None:
+        wanted = [site for site in self._sites if site.may_come]
+        if self._surge:
+            self._update_by_surge(wanted)
+            return
+        budget = self._unavailable
+        bad: list[Pod] = []
+        good: list[Pod] = []
+        for site in wanted:
+            living = [pod for pod in site.pods if pod.is_active]
+            old = next((pod for pod in living if not self._is_new(pod)), None)
+            new = next((pod for pod in living if self._is_new(pod)), None)
+            if new is not None:
+                budget -= not self._is_available(new)
+            elif old is None:
+                budget -= 1
+            elif self._is_available(old):
+                good.append(old)
+            else:
+                bad.append(old)
+                budget -= 1
+        for pod in [*bad, *good[: max(0, budget)]]:
+            self._delete(pod)
+
+    def _update_by_surge(self, wanted: list[Site]) -> None:
+        budget = self._surge
+        bad: list[Site] = []
+        good: list[Site] = []
+        for site in wanted:
+            living = [pod for pod in site.pods if pod.is_active]
+            old = next((pod for pod in living if not self._is_new(pod)), None)
+            new = next((pod for pod in living if self._is_new(pod)), None)
+            if old is None:
+                continue
+            if new is not None:
+                budget -= 1
+            elif self._is_available(old):
+                good.append(site)
+            else:
+                bad.append(site)
+        for site in [*bad, *good[: max(0, budget)]]:
+            self._create(site.node)
+
+    @property
+    def _surge(self) -> int:
+        rolling = self._spec.update_strategy.rolling_update
+        if self._spec.update_strategy.type != "RollingUpdate" or rolling is None:
+            return 0
+        return share_of(rolling.max_surge, self._desired, up=True)
+
+    @property
+    def _unavailable(self) -> int:
+        rolling = self._spec.update_strategy.rolling_update
+        value = rolling.max_unavailable if rolling is not None else None
+        return max(1, share_of(1 if value is None else value, self._desired, up=True))
+
+    @property
+    def _desired(self) -> int:
+        return sum(site.may_come for site in self._sites)
+
+    def _is_new(self, pod: Pod) -> bool:
+        return pod.metadata.labels.get(HASH) == self._revision.hash
+
+    def _is_available(self, pod: Pod) -> bool:
+        return is_available(pod, self._spec.min_ready_seconds, self._now)
+
+    # -- as intents -----------------------------------------------------------------------------------------
+
+    def _delete(self, pod: Pod) -> None:
+        metadata = pod.metadata
+        self.changes += [
+            Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
+            event(DAEMON_SETS, self._owner, "SuccessfulDelete", f"Deleted pod: {metadata.name}"),
+        ]
+
+    def _create(self, node: str) -> None:
+        if self._made >= BURST:
+            return
+        name = fresh_name(self._owner, self._now, self._made)
+        self._made += 1
+        self.changes += [
+            Create(kind=PODS, namespace=self._owner.namespace, body=self._body(name, node)),
+            event(DAEMON_SETS, self._owner, "SuccessfulCreate", f"Created pod: {name}"),
+        ]
+
+    def _body(self, name: str, node: str) -> Json:
+        body = pod_body(DAEMON_SETS, self._owner, self._spec.template, name)
+        body["metadata"]["labels"][HASH] = self._revision.hash
+        if generation := self._owner.annotations.get(GENERATION):
+            body["metadata"]["labels"][GENERATION_LABEL] = generation
+        spec = body["spec"]
+        here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        affinity = dict(spec.get("affinity") or {})
+        affinity["nodeAffinity"] = {
+            **(affinity.get("nodeAffinity") or {}),
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]},
+        }
+        spec["affinity"] = affinity
+        held = list(spec.get("tolerations") or ())
+        borne = [msgspec.to_builtins(found) for found in _borne(bool(spec.get("hostNetwork")))]
+        spec["tolerations"] = [*held, *(found for found in borne if found not in held)]
+        return body
+
+    def status(self) -> Json:
+        wanted = [site for site in self._sites if site.may_come]
+        kept = [[pod for pod in site.pods if not pod.is_terminating] for site in wanted]
+        ready = [pods for pods in kept if any(pod.is_ready for pod in pods)]
+        available = sum(any(self._is_available(pod) for pod in pods) for pods in kept)
+        collisions = self._seen.daemons.count("collisionCount") + self._revision.is_collision
+        return {
+            "desiredNumberScheduled": len(wanted),
+            "currentNumberScheduled": sum(bool(pods) for pods in kept),
+            "numberMisscheduled": sum(not site.may_come and bool(site.pods) for site in self._sites),
+            "numberReady": len(ready),
+            "updatedNumberScheduled": sum(any(self._is_new(pod) for pod in pods) for pods in kept) or None,
+            "numberAvailable": available or None,
+            "numberUnavailable": len(wanted) - available or None,
+            "observedGeneration": self._owner.generation,
+            "collisionCount": collisions or None,
+        }
+
+
+def daemon_set_controller(workshop: Workshop) -> Controller:
+    sets, pods = workshop.mirrors.of(DAEMON_SETS), workshop.mirrors.of(PODS)
+    nodes, revisions = workshop.mirrors.of(NODES), workshop.mirrors.of(REVISIONS)
+
+    def see(key: str) -> SeenDaemonSet | None:
+        daemons = sets.get(key)
+        selector = parse_selector(daemons.spec.selector) if daemons is not None else None
+        if daemons is None or selector is None:
+            return None
+        metadata = daemons.metadata
+        return SeenDaemonSet(
+            daemons,
+            selector,
+            tuple(nodes),
+            workshop.mirrors.claimable(PODS, metadata),
+            workshop.mirrors.claimable(REVISIONS, metadata),
+            frozenset(found.metadata.name for found in revisions.by("namespace", metadata.namespace)),
+        )
+
+    def of_node(delta: Delta[Node]) -> Iterable[str]:
+        """Every DaemonSet looks at a node that came, went, or changed in what decides; heartbeats decide nothing."""
+        if delta.old is not None and delta.new is not None:
+            before, after = delta.old, delta.new
+            is_same = (before.metadata.labels, before.spec) == (after.metadata.labels, after.spec)
+            if is_same and before.metadata.uid == after.metadata.uid:
+                return ()
+        return list(sets.keys())
+
+    claimed = claimed_keys(sets, lambda owner: parse_selector(owner.spec.selector))
+    made = workshop.controller(DAEMON_SETS, see, plan_daemon_set)
+    made.watches(sets)
+    made.watches(pods, claimed)
+    made.watches(revisions, claimed)
+    made.watches(nodes, of_node)
+    return made

@@ -1,0 +1,465 @@
+"""Jobs: pods that are to end well a number of times, counted once each whatever happens in between.
+
+A pod keeps a finalizer until its end is counted, in three steps that each rest on what is seen of the one before:
+
+    the pod has ended        → its UID is listed in the status as not counted yet
+    the UID is listed        → the pod's finalizer is dropped
+    the finalizer is gone    → the UID leaves the list and the counter grows
+
+A Job first says that it will end (SuccessCriteriaMet, FailureTarget) and ends when nothing of it runs.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from fairlead.cluster.controller import Controller
+from fairlead.cluster.mirror import Delta
+from fairlead.local.controllers.moments import parse_moment, seconds_since, written
+from fairlead.local.controllers.owners import claim, drop_finalizer
+from fairlead.local.controllers.shell import BURST, SETTLE_S, Workshop, claimed_keys, event
+from fairlead.local.controllers.spec import JOBS, PODS, Job, Pod, parse_selector
+from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition
+from fairlead.local.controllers.templates import pod_body, short_hash
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.selectors import Selector
+
+Json = dict[str, Any]
+
+TRACKING: Final = "batch.kubernetes.io/job-tracking"
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+CONTROLLER: Final = "kubernetes.io/job-controller"
+# After a failure the next pod waits, twice as long each time.
+BACKOFF_S: Final = 10.0
+LONGEST_BACKOFF_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenJob:
+    job: Job
+    selector: Selector
+    pods: tuple[Pod, ...]  # its own, and those nobody controls
+
+
+def plan_job(seen: SeenJob, now: datetime) -> list[Intent]:
+    job = seen.job
+    if job.spec.managed_by not in (None, CONTROLLER):
+        return []
+    if job.is_finished:
+        return _plan_finished(job, now)
+    mine, intents = claim(JOBS, job.metadata, seen.selector, PODS, seen.pods, finalizers=(TRACKING,))
+    count = Count(job, mine, now)
+    intents += count.finalizer_drops()
+    ending = _ending(job, count, now)
+    crew = Crew(job, count, now)
+    if ending is not None:
+        crew.dismiss()
+    elif not job.is_terminating:
+        crew.man()
+        if not crew.changes and _is_complete(job, count):
+            ending = ("SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods")
+    intents += crew.changes
+    intents += _plan_status(job, count, ending, now)
+    if ending is None and job.spec.active_deadline_seconds is not None and not job.spec.suspend:
+        left_s = job.spec.active_deadline_seconds - seconds_since(job.status.get("startTime") or written(now), now)
+        crew.waits.append(max(left_s, 0.0) + 0.1)
+    return [*intents, WakeAfter(seconds=min(crew.waits))] if crew.waits else intents
+
+
+def _plan_finished(job: Job, now: datetime) -> list[Intent]:
+    ttl = job.spec.ttl_seconds_after_finished
+    if ttl is None or job.is_terminating:
+        return []
+    failed = condition_of(job.conditions, "Failed")
+    ended = job.status.get("completionTime") or (failed["lastTransitionTime"] if failed else written(now))
+    left_s = ttl - seconds_since(ended, now)
+    if left_s > 0:
+        return [WakeAfter(seconds=left_s)]
+    metadata = job.metadata
+    return [
+        Delete(kind=JOBS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, propagation="Foreground")
+    ]
+
+
+# --- counting ---------------------------------------------------------------------------------------------
+
+
+class Count:
+    """Who runs, who has ended, and who of those is counted."""
+
+    def __init__(self, job: Job, pods: list[Pod], now: datetime) -> None:
+        self.job = job
+        self.pods = pods
+        self.is_indexed = job.spec.completion_mode == "Indexed"
+        self.active = [pod for pod in pods if pod.is_active]
+        self.terminating = [pod for pod in pods if pod.is_terminating and not pod.is_finished]
+        listed = job.status.get("uncountedTerminatedPods") or {}
+        self._listed = {name: list(listed.get(name) or ()) for name in ("succeeded", "failed")}
+        known = {uid for uids in self._listed.values() for uid in uids}
+        tracked = {pod.metadata.uid for pod in pods if TRACKING in pod.metadata.finalizers}
+        self.uncounted = {name: [uid for uid in uids if uid in tracked] for name, uids in self._listed.items()}
+        settled = {name: len(uids) - len(self.uncounted[name]) for name, uids in self._listed.items()}
+        self._completed = parse_indexes(job.status.get("completedIndexes") or "")
+        room = BURST - len(known)
+        for pod in pods:
+            uid = pod.metadata.uid
+            if uid in known or uid not in tracked or room <= 0:
+                continue
+            how = self._how_ended(pod)
+            if how:
+                self.uncounted[how].append(uid)
+                room -= 1
+                if how == "succeeded" and self.is_indexed:
+                    self._completed |= {index_of(pod)} - {-1}
+        self.counted = {name: job.count(name) + settled[name] for name in settled}
+
+    def _how_ended(self, pod: Pod) -> str:
+        if pod.status.phase == "Succeeded":
+            return "succeeded"
+        if pod.status.phase == "Failed":
+            return "failed"
+        is_replaced_late = self.job.spec.pod_replacement_policy == "Failed" or bool(self.job.spec.pod_failure_policy)
+        return "failed" if pod.is_terminating and not is_replaced_late else ""
+
+    @property
+    def completed(self) -> set[int]:
+        total = self.job.spec.completions or 0
+        return {index for index in self._completed if index < total}
+
+    @property
+    def succeeded(self) -> int:
+        return len(self.completed) if self.is_indexed else self.counted["succeeded"] + len(self.uncounted["succeeded"])
+
+    @property
+    def failed(self) -> int:
+        return self.counted["failed"] + len(self.uncounted["failed"])
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing runs, nothing is about to end, and every end is counted."""
+        return not self.active and not self.terminating and not any(self.uncounted.values())
+
+    def finalizer_drops(self) -> Iterable[Intent]:
+        """Of pods that the status already lists."""
+        listed = {uid for uids in self._listed.values() for uid in uids}
+        for pod in self.pods:
+            if pod.metadata.uid in listed and TRACKING in pod.metadata.finalizers:
+                yield drop_finalizer(PODS, pod.metadata, TRACKING)
+
+
+def index_of(pod: Pod) -> int:
+    text = pod.metadata.annotations.get(INDEX, "")
+    return int(text) if text.isdecimal() else -1
+
+
+def parse_indexes(text: str) -> set[int]:
+    """`0,2-4` → 0, 2, 3, 4."""
+    found: set[int] = set()
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def written_indexes(indexes: Iterable[int]) -> str:
+    runs: list[list[int]] = []
+    for index in sorted(indexes):
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+# --- ending -----------------------------------------------------------------------------------------------
+
+Ending = tuple[str, str, str]  # condition, reason, message
+
+
+def _ending(job: Job, count: Count, now: datetime) -> Ending | None:
+    """How the Job is going to end, if that is decided: what was said before stands."""
+    for kind in ("SuccessCriteriaMet", "FailureTarget"):
+        said = condition_of(job.conditions, kind)
+        if said is not None and said["status"] == "True":
+            return kind, said.get("reason", ""), said.get("message", "")
+    if count.failed > job.spec.backoff_limit or _has_restarted_too_often(job, count):
+        return "FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+    deadline = job.spec.active_deadline_seconds
+    started = job.status.get("startTime")
+    if deadline is not None and started and not job.spec.suspend and seconds_since(started, now) >= deadline:
+        return "FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline"
+    return None
+
+
+def _has_restarted_too_often(job: Job, count: Count) -> bool:
+    if (job.spec.template.get("spec") or {}).get("restartPolicy") != "OnFailure":
+        return False
+    restarts = sum(
+        status.restart_count
+        for pod in count.active
+        for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    )
+    return restarts > 0 if job.spec.backoff_limit == 0 else restarts >= job.spec.backoff_limit
+
+
+def _is_complete(job: Job, count: Count) -> bool:
+    if count.active:
+        return False
+    if job.spec.completions is None:
+        return count.succeeded > 0
+    return count.succeeded >= job.spec.completions
+
+
+def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -> list[Intent]:
+    conditions, told = job.conditions, list[Intent]()
+    started = job.status.get("startTime") or (None if job.spec.suspend else written(now))
+    if ending is not None:
+        kind, reason, message = ending
+        conditions = _say(conditions, kind, reason, message, now)
+        if count.is_settled:
+            conditions = _say(
+                conditions, "Complete" if kind == "SuccessCriteriaMet" else "Failed", reason, message, now
+            )
+            if kind == "SuccessCriteriaMet":
+                told.append(event(JOBS, job.metadata, "Completed", "Job completed"))
+            else:
+                told.append(event(JOBS, job.metadata, reason, message, warning=True))
+    elif job.spec.suspend:
+        if not job.has("Suspended"):
+            conditions = _say(conditions, "Suspended", "JobSuspended", "Job suspended", now)
+            told.append(event(JOBS, job.metadata, "Suspended", "Job suspended"))
+            started = None
+    elif job.has("Suspended"):
+        conditions = _say(conditions, "Suspended", "JobResumed", "Job resumed", now, status="False")
+        told.append(event(JOBS, job.metadata, "Resumed", "Job resumed"))
+        started = written(now)
+    wanted: Json = {
+        "active": len(count.active) or None,
+        "ready": sum(pod.is_ready for pod in count.active),
+        "terminating": len(count.terminating),
+        "succeeded": (count.succeeded if count.is_indexed else count.counted["succeeded"]) or None,
+        "failed": count.counted["failed"] or None,
+        "startTime": started,
+        "conditions": conditions or None,
+    }
+    if count.is_indexed:
+        wanted["completedIndexes"] = written_indexes(count.completed) or None
+    if any(found["type"] == "Complete" for found in conditions):
+        wanted["completionTime"] = written(now)
+    listed = {name: uids for name, uids in count.uncounted.items() if uids}
+    if job.status.get("uncountedTerminatedPods") != listed:
+        # A merge patch removes only what it names.
+        wanted["uncountedTerminatedPods"] = {name: listed.get(name) for name in ("succeeded", "failed")}
+    return [*plan_status(JOBS, job, wanted), *told]
+
+
+def _say(
+    conditions: list[Json], kind: str, reason: str, message: str, now: datetime, *, status: str = "True"
+) -> list[Json]:
+    return with_condition(conditions, kind, status, reason, message, now, more={"lastProbeTime": written(now)})
+
+
+# --- pods -------------------------------------------------------------------------------------------------
+
+
+class Crew:
+    """Pods to be made and dismissed."""
+
+    def __init__(self, job: Job, count: Count, now: datetime) -> None:
+        self._job = job
+        self._count = count
+        self._now = now
+        self.changes: list[Intent] = []
+        self.waits: list[float] = []
+
+    def dismiss(self) -> None:
+        """The Job ends: what still runs is stopped, and counted as it ends."""
+        for pod in self._count.active:
+            self._delete(pod)
+
+    def man(self) -> None:
+        spec, count = self._job.spec, self._count
+        if spec.suspend:
+            self._let_off(count.active)
+            return
+        working = [*count.active, *(count.terminating if spec.pod_replacement_policy == "Failed" else ())]
+        if spec.completions is None:
+            wanted = len(count.active) if count.succeeded else spec.parallelism
+        else:
+            wanted = min(spec.parallelism, max(0, spec.completions - count.succeeded))
+        surplus = [pod for pod in count.active if count.is_indexed and not self._is_index_needed(pod)]
+        surplus += self._twins(surplus)
+        if len(count.active) - len(surplus) > wanted:
+            rest = [pod for pod in count.active if pod not in surplus]
+            surplus += sorted(rest, key=_eagerness)[: len(rest) - wanted]
+        if surplus:
+            self._let_off(surplus)
+        elif len(working) < wanted:
+            self._take_on(wanted - len(working), working)
+
+    def _is_index_needed(self, pod: Pod) -> bool:
+        return 0 <= index_of(pod) < (self._job.spec.completions or 0) and index_of(pod) not in self._count.completed
+
+    def _twins(self, surplus: list[Pod]) -> list[Pod]:
+        """All but the first of each index."""
+        if not self._count.is_indexed:
+            return []
+        seen: set[int] = set()
+        twins = []
+        for pod in self._count.active:
+            if pod in surplus:
+                continue
+            if index_of(pod) in seen:
+                twins.append(pod)
+            seen.add(index_of(pod))
+        return twins
+
+    def _take_on(self, missing: int, working: list[Pod]) -> None:
+        wait_s = self._backoff_s()
+        if wait_s > 0:
+            self.waits.append(wait_s)
+            return
+        metadata = self._job.metadata
+        for number, index in zip(range(min(missing, BURST)), self._free_indexes(working), strict=False):
+            place = f"-{index}" if self._count.is_indexed else ""
+            suffix = short_hash(metadata.uid, self._now.isoformat(), number, length=5)
+            name = f"{metadata.name}{place}-"[:58] + suffix
+            self.changes += [
+                Create(kind=PODS, namespace=metadata.namespace, body=self._body(name, index)),
+                event(JOBS, metadata, "SuccessfulCreate", f"Created pod: {name}"),
+            ]
+
+    def _free_indexes(self, working: list[Pod]) -> Iterable[int]:
+        taken = self._count.completed | {index_of(pod) for pod in working}
+        if not self._count.is_indexed:
+            return range(BURST)
+        return (index for index in range(self._job.spec.completions or 0) if index not in taken)
+
+    def _body(self, name: str, index: int) -> Json:
+        metadata = self._job.metadata
+        body = pod_body(JOBS, metadata, self._job.spec.template, name)
+        body["metadata"]["finalizers"] = [*body["metadata"]["finalizers"], TRACKING]
+        if not self._count.is_indexed:
+            return body
+        body["metadata"]["annotations"][INDEX] = str(index)
+        body["metadata"]["labels"][INDEX] = str(index)
+        spec = body["spec"]
+        spec["hostname"] = f"{metadata.name}-{index}"[:63]
+        told = {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}}
+        for field in ("initContainers", "containers"):
+            if spec.get(field):
+                spec[field] = [
+                    {**container, "env": [*(container.get("env") or ()), told]}
+                    if not any(found["name"] == told["name"] for found in container.get("env") or ())
+                    else container
+                    for container in spec[field]
+                ]
+        return body
+
+    def _backoff_s(self) -> float:
+        """How long to wait yet: ends in a row without a success, the wait doubling with each."""
+        ends = sorted((_ended_at(pod), pod.status.phase) for pod in self._count.pods if pod.is_finished)
+        failures = 0
+        for _, phase in reversed(ends):
+            if phase == "Succeeded":
+                break
+            failures += 1
+        if not failures:
+            return 0.0
+        delay_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2.0 ** (failures - 1))
+        return (ends[-1][0] + timedelta(seconds=delay_s) - self._now).total_seconds()
+
+    def _let_off(self, pods: Iterable[Pod]) -> None:
+        """Not wanted for now, and no failure: the finalizer goes first, so that the end is not counted."""
+        for pod in pods:
+            if TRACKING in pod.metadata.finalizers:
+                self.changes.append(drop_finalizer(PODS, pod.metadata, TRACKING))
+            else:
+                self._delete(pod)
+
+    def _delete(self, pod: Pod) -> None:
+        metadata = pod.metadata
+        self.changes += [
+            Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
+            event(JOBS, self._job.metadata, "SuccessfulDelete", f"Deleted pod: {metadata.name}"),
+        ]
+
+
+def _eagerness(pod: Pod) -> tuple[bool, bool, bool, str]:
+    """Who is let off first: one already half way out, one not placed, one not ready, the youngest."""
+    return TRACKING in pod.metadata.finalizers, bool(pod.spec.node_name), pod.is_ready, pod.metadata.name
+
+
+def _ended_at(pod: Pod) -> datetime:
+    ends = [
+        status.state.terminated.finished_at
+        for status in pod.status.container_statuses or ()
+        if status.state.terminated and status.state.terminated.finished_at
+    ]
+    ready = pod.condition("Ready")
+    spare = (ready.last_transition_time if ready else None) or pod.metadata.creation_timestamp
+    return parse_moment(max(ends, default=spare) or "1970-01-01T00:00:00Z")
+
+
+def job_controller(workshop: Workshop) -> Controller:
+    jobs, pods = workshop.mirrors.of(JOBS), workshop.mirrors.of(PODS)
+
+    def see(key: str) -> SeenJob | None:
+        job = jobs.get(key)
+        selector = parse_selector(job.spec.selector) if job is not None else None
+        if job is None or selector is None:
+            return None
+        return SeenJob(job, selector, workshop.mirrors.claimable(PODS, job.metadata))
+
+    made = workshop.controller(JOBS, see, plan_job)
+    made.watches(jobs)
+    made.watches(pods, claimed_keys(jobs, lambda owner: parse_selector(owner.spec.selector)))
+    return made
+
+
+def plan_job_orphan(pod: Pod, now: datetime) -> list[Intent]:
+    return [drop_finalizer(PODS, pod.metadata, TRACKING)]
+
+
+def job_orphan_controller(workshop: Workshop) -> Controller:
+    """Pods that wait to be counted by a Job that is gone or has ended: nobody will, so they are let go."""
+    jobs, pods = workshop.mirrors.of(JOBS), workshop.mirrors.of(PODS)
+    shell = workshop.shell("joborphans", PODS)
+
+    async def reconcile(key: str) -> WakeAfter | None:
+        if not await shell.ledger.is_settled(key):
+            return WakeAfter(seconds=SETTLE_S)
+        pod = pods.get(key)
+        if pod is None or TRACKING not in pod.metadata.finalizers or await is_awaited(pod):
+            return None
+        return await shell.hand_over(key, plan_job_orphan(pod, workshop.clock.now()))
+
+    async def is_awaited(pod: Pod) -> bool:
+        controller = pod.metadata.controller
+        if controller is None:
+            return False
+        if controller.kind != JOBS.kind:
+            return True
+        job = jobs.get(f"{pod.metadata.namespace}/{controller.name}")
+        if job is None or job.metadata.uid != controller.uid:
+            job = await workshop.reader.find(JOBS, controller.name, pod.metadata.namespace)
+        return job is not None and job.metadata.uid == controller.uid and not job.is_finished
+
+    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+        pod = delta.new
+        if pod is None or TRACKING not in pod.metadata.finalizers:
+            return ()
+        controller = pod.metadata.controller
+        job = jobs.get(f"{pod.metadata.namespace}/{controller.name}") if controller is not None else None
+        return (delta.key,) if job is None or job.is_finished else ()
+
+    def of_job(delta: Delta[Job]) -> Iterable[str]:
+        if delta.old is None or (delta.new is not None and not delta.new.is_finished):
+            return ()
+        return [pod.metadata.key for pod in pods.by("owner", delta.old.metadata.uid)]
+
+    made = workshop.plain_controller("joborphans", reconcile)
+    made.watches(pods, of_pod)
+    made.watches(jobs, of_job)
+    return made

@@ -1,0 +1,100 @@
+"""Lost pods: those whose node is no more, and those nobody will ever end.
+
+A node that vanishes from the mirror may come back in a moment; its pods are given up only after a while, and only
+when the server, too, does not know the node.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from fairlead.cluster.controller import Controller
+from fairlead.cluster.mirror import Delta
+from fairlead.local.controllers.evictions import DISRUPTED, plan_told
+from fairlead.local.controllers.shell import SETTLE_S, Workshop
+from fairlead.local.controllers.spec import NODES, PODS, Node, Pod
+from fairlead.model.intents import Delete, Intent, WakeAfter
+
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLost:
+    pod: Pod
+    node: Node | None
+    missed_at: datetime | None = None  # when its node was first missed
+    quarantine_s: float = 40.0
+    is_confirmed: bool = False  # the server does not know the node either
+
+
+def plan_lost_pod(seen: SeenLost, now: datetime) -> list[Intent]:
+    pod = seen.pod
+    if not pod.spec.node_name:
+        return [_gone(pod)] if pod.is_terminating else []
+    if seen.node is not None:
+        taints = {taint.key for taint in seen.node.spec.taints or ()}
+        is_down = seen.node.ready is not None and seen.node.ready.status != "True"
+        return [_gone(pod)] if pod.is_terminating and is_down and OUT_OF_SERVICE in taints else []
+    if seen.missed_at is None:
+        return []
+    left_s = (seen.missed_at + timedelta(seconds=seen.quarantine_s) - now).total_seconds()
+    if left_s > 0:
+        return [WakeAfter(seconds=left_s)]
+    if not seen.is_confirmed:
+        return []
+    phase = "" if pod.is_finished else "Failed"
+    return plan_told(pod, "DeletionByPodGC", "PodGC: node no longer exists", now, phase=phase) or [_gone(pod)]
+
+
+def _gone(pod: Pod) -> Delete:
+    metadata = pod.metadata
+    return Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, grace_s=0)
+
+
+def lost_pod_controller(workshop: Workshop, quarantine_s: float) -> Controller:
+    pods, nodes = workshop.mirrors.of(PODS), workshop.mirrors.of(NODES)
+    shell = workshop.shell("lostpods", PODS)
+    missed: dict[str, datetime] = {}  # node → when we first missed it
+
+    async def reconcile(key: str) -> WakeAfter | None:
+        if not await shell.ledger.is_settled(key):
+            return WakeAfter(seconds=SETTLE_S)
+        pod = pods.get(key)
+        if pod is None:
+            return None
+        name, now = pod.spec.node_name, workshop.clock.now()
+        node = nodes.get(name) if name else None
+        if not name or node is not None:
+            return await shell.hand_over(key, plan_lost_pod(SeenLost(pod, node), now))
+        missed_at = missed.setdefault(name, now)
+        is_due = (now - missed_at).total_seconds() >= quarantine_s
+        is_confirmed = is_due and await workshop.reader.find(NODES, name) is None
+        seen = SeenLost(pod, None, missed_at, quarantine_s, is_confirmed)
+        return await shell.hand_over(key, plan_lost_pod(seen, now))
+
+    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+        pod = delta.new
+        if pod is None or (delta.old is not None and _same_place(delta.old, pod)):
+            return ()
+        is_known = bool(pod.spec.node_name) and nodes.get(pod.spec.node_name) is not None
+        return (delta.key,) if pod.is_terminating or (pod.spec.node_name and not is_known) else ()
+
+    def of_node(delta: Delta[Node]) -> Iterable[str]:
+        if delta.new is not None:
+            missed.pop(delta.key, None)
+            is_out = any(taint.key == OUT_OF_SERVICE for taint in delta.new.spec.taints or ())
+            return [pod.metadata.key for pod in pods.by("node", delta.key)] if is_out else ()
+        return [pod.metadata.key for pod in pods.by("node", delta.key)]
+
+    made = workshop.plain_controller("lostpods", reconcile)
+    made.watches(pods, of_pod)
+    made.watches(nodes, of_node)
+    return made
+
+
+def _same_place(one: Pod, other: Pod) -> bool:
+    def place(pod: Pod) -> tuple[object, ...]:
+        return pod.metadata.uid, pod.spec.node_name, pod.is_terminating, pod.condition(DISRUPTED)
+
+    return place(one) == place(other)

@@ -1,0 +1,216 @@
+"""The life of nodes: one that has gone silent is Unknown, and conditions become the taints that keep pods away.
+
+Silence is measured by our own clock, from when we last saw the node's lease or status change: a clock that is
+wrong on the node cannot condemn it. Where no node at all is heard we are the ones who are deaf, and nobody is
+evicted.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.cluster.controller import Controller
+from fairlead.cluster.mirror import Delta
+from fairlead.local.controllers.moments import written
+from fairlead.local.controllers.shell import Workshop, event
+from fairlead.local.controllers.spec import LEASES, NODES, PODS, Node, NodeTaint, Pod
+from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
+from fairlead.model.kinds import Lease
+from fairlead.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_KEY
+
+Json = dict[str, Any]
+
+LEASE_NAMESPACE: Final = "kube-node-lease"
+NOT_READY: Final = "node.kubernetes.io/not-ready"
+UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+# condition and status → the taint that says so
+TAINTS: Final = {
+    ("Ready", "False"): NOT_READY,
+    ("Ready", "Unknown"): UNREACHABLE,
+    ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
+    ("DiskPressure", "True"): "node.kubernetes.io/disk-pressure",
+    ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
+    ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
+}
+OURS: Final = frozenset(
+    [(key, NO_SCHEDULE) for key in (*TAINTS.values(), UNSCHEDULABLE_KEY)]
+    + [(key, NO_EXECUTE) for key in (NOT_READY, UNREACHABLE)]
+)
+TOLD_BY_KUBELET: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+# A node that has never said anything gets longer.
+START_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    node: Node
+    heard_at: datetime  # when its lease or its status was last seen to change
+    grace_s: float
+    pods: tuple[Pod, ...] = ()
+    is_anyone_heard: bool = True
+
+
+def plan_node(seen: SeenNode, now: datetime) -> list[Intent]:
+    node = seen.node
+    if node.metadata.deletion_timestamp is not None:
+        return []
+    grace_s = seen.grace_s if node.ready is not None else max(START_S, seen.grace_s)
+    left_s = (seen.heard_at + timedelta(seconds=grace_s) - now).total_seconds()
+    if left_s <= 0 and (node.ready is None or node.ready.status != "Unknown"):
+        return _call_silent(node, now)  # the taints follow when this is seen
+    wake = [WakeAfter(seconds=left_s + 0.05)] if left_s > 0 else []
+    return [*_plan_taints(seen, now), *_plan_pods(seen, now), *wake]
+
+
+def _call_silent(node: Node, now: datetime) -> list[Intent]:
+    conditions: list[Json] = []
+    for condition in msgspec.to_builtins(list(node.status.conditions or ())):
+        if condition["type"] in TOLD_BY_KUBELET and condition["status"] != "Unknown":
+            condition |= {
+                "status": "Unknown",
+                "reason": "NodeStatusUnknown",
+                "message": "Kubelet stopped posting node status.",
+                "lastTransitionTime": written(now),
+            }
+        conditions.append(condition)
+    held = {condition["type"] for condition in conditions}
+    conditions += [
+        {
+            "type": kind,
+            "status": "Unknown",
+            "reason": "NodeStatusNeverUpdated",
+            "message": "Kubelet never posted node status.",
+            "lastHeartbeatTime": node.metadata.creation_timestamp,
+            "lastTransitionTime": written(now),
+        }
+        for kind in TOLD_BY_KUBELET
+        if kind not in held
+    ]
+    return [
+        PatchStatus(
+            kind=NODES,
+            name=node.metadata.name,
+            status={"conditions": conditions},
+            resource_version=node.metadata.resource_version,
+        ),
+        event(NODES, node.metadata, "NodeNotReady", f"Node {node.metadata.name} status is now: NodeNotReady"),
+    ]
+
+
+def _plan_taints(seen: SeenNode, now: datetime) -> list[Intent]:
+    node = seen.node
+    wanted = {
+        (TAINTS[condition.type, condition.status], NO_SCHEDULE)
+        for condition in node.status.conditions or ()
+        if (condition.type, condition.status) in TAINTS
+    }
+    if node.spec.unschedulable:
+        wanted.add((UNSCHEDULABLE_KEY, NO_SCHEDULE))
+    if seen.is_anyone_heard:
+        wanted |= {(key, NO_EXECUTE) for key, _ in wanted if key in (NOT_READY, UNREACHABLE)}
+    held = {(taint.key, taint.effect) for taint in node.spec.taints or ()}
+    if held & OURS == wanted:
+        return []
+    kept = [taint for taint in node.spec.taints or () if (taint.key, taint.effect) in wanted or not _is_ours(taint)]
+    fresh = [
+        NodeTaint(key=key, effect=effect, time_added=written(now))
+        for key, effect in sorted(wanted - held, key=lambda taint: (taint[1], taint[0]))
+    ]
+    taints = [_as_json(taint) for taint in (*kept, *fresh)]
+    return [
+        Patch(
+            kind=NODES,
+            name=node.metadata.name,
+            patch={"spec": {"taints": taints or None}},
+            resource_version=node.metadata.resource_version,
+        )
+    ]
+
+
+def _is_ours(taint: NodeTaint) -> bool:
+    return (taint.key, taint.effect) in OURS
+
+
+def _as_json(taint: NodeTaint) -> Json:
+    found: Json = msgspec.to_builtins(taint)
+    return found
+
+
+def _plan_pods(seen: SeenNode, now: datetime) -> Iterable[Intent]:
+    """Nobody on a silent node can say that a pod of its is no longer ready; so it is said here."""
+    if seen.node.ready is None or seen.node.ready.status != "Unknown":
+        return
+    for pod in seen.pods:
+        if not pod.is_ready:
+            continue
+        conditions: list[Json] = msgspec.to_builtins(list(pod.status.conditions or ()))
+        for condition in conditions:
+            if condition["type"] == "Ready":
+                condition |= {"status": "False", "lastTransitionTime": written(now)}
+        yield PatchStatus(
+            kind=PODS,
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            status={"conditions": conditions},
+            resource_version=pod.metadata.resource_version,
+        )
+        yield event(PODS, pod.metadata, "NodeNotReady", "Node is not ready", warning=True)
+
+
+def node_controller(workshop: Workshop, grace_s: float) -> Controller:
+    nodes, leases, pods = workshop.mirrors.of(NODES), workshop.mirrors.of(LEASES), workshop.mirrors.of(PODS)
+    heard: dict[str, tuple[str | None, datetime]] = {}  # node → its last sign of life, and when we saw it
+
+    def hear(node: Node) -> datetime:
+        lease = leases.get(f"{LEASE_NAMESPACE}/{node.metadata.name}")
+        renewed = lease.spec.renew_time if lease is not None else None
+        # Our own Unknown leaves the heartbeat as it was, so it is no sign of life.
+        sign = f"{node.metadata.uid} {renewed} {node.ready.last_heartbeat_time if node.ready else None}"
+        known = heard.get(node.metadata.name)
+        if known is None or known[0] != sign:
+            heard[node.metadata.name] = known = (sign, workshop.clock.now())
+        return known[1]
+
+    def is_heard(node: Node) -> bool:
+        known = heard.get(node.metadata.name)
+        return known is None or (workshop.clock.now() - known[1]).total_seconds() <= grace_s
+
+    def see(key: str) -> SeenNode | None:
+        node = nodes.get(key)
+        if node is None:
+            heard.pop(key, None)
+            return None
+        is_silent = node.ready is not None and node.ready.status == "Unknown"
+        return SeenNode(
+            node,
+            hear(node),
+            grace_s,
+            tuple(pods.by("node", key)) if is_silent else (),
+            # Asked for only where it matters: whether anybody else is heard.
+            not is_silent or any(is_heard(other) for other in nodes),
+        )
+
+    def of_lease(delta: Delta[Lease]) -> Iterable[str]:
+        """A renewal is noted; it is a reason to look only at a node that was given up."""
+        if delta.new is None or delta.new.metadata.namespace != LEASE_NAMESPACE:
+            return ()
+        node = nodes.get(delta.new.metadata.name)
+        if node is None:
+            return ()
+        hear(node)
+        return (node.metadata.name,) if node.ready is None or node.ready.status == "Unknown" else ()
+
+    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+        """A ready pod on a silent node: seen late, or said by somebody who cannot know."""
+        pod = delta.new
+        node = nodes.get(pod.spec.node_name) if pod is not None and pod.is_ready and pod.spec.node_name else None
+        return (node.metadata.name,) if node and node.ready and node.ready.status == "Unknown" else ()
+
+    made = workshop.controller(NODES, see, plan_node)
+    made.watches(nodes)
+    made.watches(leases, of_lease)
+    made.watches(pods, of_pod)
+    return made

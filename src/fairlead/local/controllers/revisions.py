@@ -1,0 +1,89 @@
+"""Revisions: the templates a DaemonSet or StatefulSet has had, kept so that one can be rolled back to."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fairlead.local.controllers.owners import controller_reference
+from fairlead.local.controllers.spec import REVISIONS, ControllerRevision
+from fairlead.local.controllers.templates import short_hash
+from fairlead.model.intents import Create, Delete, Intent, Patch
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import ObjectMeta
+
+Json = dict[str, Any]
+
+HASH: Final = "controller-revision-hash"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The revision of the present template: its name, its hash, and what must be written so that it is there."""
+
+    name: str
+    hash: str
+    intents: tuple[Intent, ...] = ()
+    is_collision: bool = False
+
+
+def revision_data(template: Json) -> Json:
+    """A patch that puts the template back, as kubectl applies it."""
+    return {"spec": {"template": {**template, "$patch": "replace"}}}
+
+
+def template_of(revision: ControllerRevision) -> Json:
+    template = (revision.data.get("spec") or {}).get("template") or {}
+    return {name: value for name, value in template.items() if name != "$patch"}
+
+
+def plan_revision(
+    kind: Kind[Any],
+    owner: ObjectMeta,
+    template: Json,
+    held: Sequence[ControllerRevision],
+    *,
+    collisions: int = 0,
+    taken: Collection[str] = (),
+) -> Revision:
+    """The newest revision is the present template's: found, brought forward, or made."""
+    data = revision_data(template)
+    newest = max((found.revision for found in held), default=0)
+    same = max((found for found in held if found.data == data), key=lambda found: found.revision, default=None)
+    if same is not None:
+        metadata = same.metadata
+        intents: tuple[Intent, ...] = ()
+        if same.revision < newest:
+            forward = Patch(
+                kind=REVISIONS,
+                namespace=metadata.namespace,
+                name=metadata.name,
+                patch={"revision": newest + 1},
+                resource_version=metadata.resource_version,
+            )
+            intents = (forward,)
+        return Revision(metadata.name, metadata.labels.get(HASH, ""), intents)
+    hashed = short_hash(data, collisions)
+    name = f"{owner.name[:223]}-{hashed}"
+    if name in taken:
+        return Revision(name, hashed, (), is_collision=True)
+    body = {
+        "apiVersion": REVISIONS.api_version,
+        "kind": REVISIONS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": owner.namespace,
+            "labels": {**((template.get("metadata") or {}).get("labels") or {}), HASH: hashed},
+            "ownerReferences": [controller_reference(kind, owner)],
+        },
+        "data": data,
+        "revision": newest + 1,
+    }
+    return Revision(name, hashed, (Create(kind=REVISIONS, namespace=owner.namespace, body=body),))
+
+
+def plan_history(held: Iterable[ControllerRevision], live: Collection[str], limit: int | None) -> Iterable[Intent]:
+    """Revisions that nothing runs any more, oldest first, beyond the limit."""
+    idle = sorted((found for found in held if found.metadata.name not in live), key=lambda found: found.revision)
+    for found in idle[: max(0, len(idle) - (10 if limit is None else limit))]:
+        metadata = found.metadata
+        yield Delete(kind=REVISIONS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
