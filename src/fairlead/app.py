@@ -51,10 +51,11 @@ class Runtime:
     writer: Writer
     recorder: Recorder
     lease: NamedLease
+    stop: asyncio.Event
 
 
 Capability = Callable[[Runtime], Awaitable[None]]
-"""Runs while this process leads; returns when told to stop (its task is cancelled after GRACE_S)."""
+"""Runs while this process leads; returns when `runtime.stop` is set (its task is cancelled after GRACE_S)."""
 
 CAPABILITIES: dict[str, Capability] = {}
 """What this version can do, by the name `--capabilities` takes."""
@@ -100,20 +101,20 @@ async def serve(
     probes.readiness["kubernetes"] = lambda: None if connected.is_set() else f"no answer yet from {connection.server}"
     async with (
         served(probes.routes(), host.strip("[]"), int(port)),
-        built(settings, connection, clock, rng, metrics) as runtime,
+        built(settings, connection, clock, rng, metrics, stop) as runtime,
     ):
         version = await until_stopped(first_contact(runtime), stop)
         if version is None:
             return
         connected.set()
         log.info("connected", server=connection.server, kubernetes=version.git_version, by=connection.described_as)
-        await lead_until_stopped(runtime, capabilities, stop)
+        await lead_until_stopped(runtime, capabilities)
     log.info("stopped")
 
 
 @asynccontextmanager
 async def built(
-    settings: Settings, connection: Connection, clock: Clock, rng: Rng, metrics: Metrics
+    settings: Settings, connection: Connection, clock: Clock, rng: Rng, metrics: Metrics, stop: asyncio.Event
 ) -> AsyncIterator[Runtime]:
     times = LeaseTimes(settings.lease.duration_s, settings.lease.renew_deadline_s, settings.lease.retry_s)
     identity = configuration.identity(settings, uuid.uuid4().hex[:8])
@@ -137,7 +138,7 @@ async def built(
                 leader, controller="fairlead.io/fairlead", instance=identity, clock=clock, metrics=metrics
             )
             writer = Writer(leader, recorder, clock=clock, rng=rng, metrics=metrics, in_flight=settings.in_flight)
-            yield Runtime(settings, clock, rng, metrics, reader, writer, recorder, lease)
+            yield Runtime(settings, clock, rng, metrics, reader, writer, recorder, lease, stop)
 
 
 async def first_contact(runtime: Runtime) -> ServerVersion:
@@ -158,12 +159,12 @@ async def first_contact(runtime: Runtime) -> ServerVersion:
     return version
 
 
-async def lead_until_stopped(runtime: Runtime, capabilities: dict[str, Capability], stop: asyncio.Event) -> None:
+async def lead_until_stopped(runtime: Runtime, capabilities: dict[str, Capability]) -> None:
     async def lead() -> None:
         async with asyncio.TaskGroup() as tasks:
             recording = tasks.create_task(runtime.recorder.run(), name="recorder")
             working = [tasks.create_task(_run(run, runtime), name=name) for name, run in capabilities.items()]
-            await stop.wait()
+            await runtime.stop.wait()
             log.info("stopping", grace_s=GRACE_S)
             if working:
                 await asyncio.wait(working, timeout=GRACE_S)
@@ -172,8 +173,11 @@ async def lead_until_stopped(runtime: Runtime, capabilities: dict[str, Capabilit
             for task in (recording, *working):
                 task.cancel()
 
-    # A standby has nothing in hand, and would wait for its turn for ever.
-    await until_stopped(runtime.lease.run(lead), stop, lambda: GRACE_S + 2.0 if runtime.lease.is_open() else 0.0)
+    def grace_s() -> float:
+        # A standby has nothing in hand, and would wait for its turn for ever.
+        return GRACE_S + 2.0 if runtime.lease.is_open() else 0.0
+
+    await until_stopped(runtime.lease.run(lead), runtime.stop, grace_s)
 
 
 async def _run(capability: Capability, runtime: Runtime) -> None:
