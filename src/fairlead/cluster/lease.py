@@ -75,6 +75,7 @@ class NamedLease:
         self._seen: Sighting | None = None
         self._changed = asyncio.Event()
         self._deadline_s = float("-inf")
+        self._is_taking = False  # asked for, and no answer yet
         self._gauge = metrics.leader.labels(name)
         self._gauge.set(0)
         self._watch = Watch(
@@ -176,28 +177,35 @@ class NamedLease:
             now = self._clock.now()
             try:
                 if current is None:
+                    self._is_taking = True
                     taken = await self._client.create(LEASES, self._body(None, now), self.namespace)
                 else:
                     self._see(current)
                     if self.holder != self.identity and self._free_in_s() > 0:
                         return False
+                    self._is_taking = self.holder != self.identity
                     taken = await self._client.replace(LEASES, self.name, self._body(current, now), self.namespace)
             except (Conflict, AlreadyExists):
                 return False  # somebody was quicker; the next look tells who
+        self._is_taking = False
         self._see(taken)
         self._deadline_s = sent_at_s + self.times.renew_deadline_s
         return True
 
     async def _release(self) -> None:
         """Let a standby start at once instead of after a whole duration; worth half a second, not more."""
-        if not self.is_open() or self._seen is None or self.holder != self.identity:
-            self._deadline_s = float("-inf")
+        held, self._deadline_s = self.is_open(), float("-inf")
+        if not held and not self._is_taking:
             return
-        self._deadline_s = float("-inf")
-        current = self._seen.lease
-        spec = msgspec.structs.replace(current.spec, holder_identity="", lease_duration_seconds=1)
         with contextlib.suppress(ClusterError, TimeoutError):
             async with asyncio.timeout(0.5):
+                current = self._seen.lease if held and self._seen else None
+                if current is None:
+                    # Stopped while it was being taken: only a look can tell whether it was.
+                    current = await self._client.find(LEASES, self.name, self.namespace)
+                if current is None or current.spec.holder_identity != self.identity:
+                    return
+                spec = msgspec.structs.replace(current.spec, holder_identity="", lease_duration_seconds=1)
                 body = {
                     "apiVersion": LEASES.api_version,
                     "kind": LEASES.kind,
