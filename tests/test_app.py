@@ -1,0 +1,381 @@
+"""The composition root against a scripted server: connects, leads, stands by, and stops in time."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import app
+from fairlead.app import CAPABILITIES, Runtime, find_connection, until_stopped
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.errors import ConfigurationError, Forbidden
+from fairlead.model.intents import Bind, RecordEvent, Regarding
+from fairlead.settings import BadSettings, LeaseSettings, Settings
+from fairlead.testing.clock import ManualClock, settle
+from fairlead.testing.scripted_server import (
+    Answer,
+    ScriptedServer,
+    Seen,
+    Then,
+    bookmark,
+    event,
+    failure,
+    reply,
+    silence,
+    stream,
+)
+from tests.no_task_left import no_task_left as no_task_left
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases"
+LEASE = f"{LEASES}/fairlead"
+
+
+class Cluster:
+    """As much of an API server as a process without capabilities needs: a version and one lease."""
+
+    def __init__(self, server: ScriptedServer, folder: Path) -> None:
+        self.server = server
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+        self._folder = folder
+        server.always("GET /version", reply({"gitVersion": "v1.36.2"}))
+        server.always(f"WATCH {LEASES}", self._watch)
+        server.always(f"GET {LEASE}", lambda _: reply(self.lease) if self.lease else failure(404))
+        server.always(f"POST {LEASES}", self._store)
+        server.always(f"PUT {LEASE}", self._store)
+
+    def hold(self, holder: str) -> None:
+        self.version += 1
+        metadata = {
+            "name": "fairlead",
+            "namespace": "fairlead-system",
+            "uid": "u",
+            "resourceVersion": str(self.version),
+        }
+        self.lease = {"metadata": metadata, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15}}
+
+    def _store(self, seen: Seen) -> Answer:
+        self.version += 1
+        body = seen.json()
+        self.lease = {**body, "metadata": {**body["metadata"], "uid": "u", "resourceVersion": str(self.version)}}
+        return reply(self.lease)
+
+    def _watch(self, seen: Seen) -> Answer:
+        first = [event("ADDED", self.lease)] if self.lease else []
+        ends = bookmark(str(self.version or 1), kind="Lease", ends_initial=True)
+        return stream(*first, ends, then=Then.HANG)
+
+    @property
+    def holder(self) -> str:
+        return str(self.lease["spec"].get("holderIdentity", "")) if self.lease else ""
+
+    def settings(self, **changes: Any) -> Settings:
+        path = self._folder / "kubeconfig"
+        content = {
+            "current-context": "c",
+            "clusters": [{"name": "k", "cluster": {"server": self.server.url}}],
+            "contexts": [{"name": "c", "context": {"cluster": "k"}}],
+        }
+        path.write_text(json.dumps(content))
+        return Settings(**({"kubeconfig": str(path), "listen": "127.0.0.1:0", "identity": "me"} | changes))
+
+
+@pytest.fixture
+async def cluster(no_task_left: None, tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with ScriptedServer() as server:
+        yield Cluster(server, tmp_path)
+
+
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[tuple[asyncio.Task[None], asyncio.Event]]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(app.serve(settings, clock=RealClock(), rng=lambda: 0.0, stop=stop))
+    try:
+        yield task, stop
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def capability() -> Iterator[dict[str, Any]]:
+    """A place for the test's own capability, called placement; gone afterwards."""
+    before = dict(CAPABILITIES)
+    yield CAPABILITIES
+    CAPABILITIES.clear()
+    CAPABILITIES.update(before)
+
+
+# --- serving ----------------------------------------------------------------------------------------------
+
+
+async def test_it_leads_until_stopped_and_gives_the_lease_back(cluster: Cluster) -> None:
+    async with serving(cluster.settings()) as (task, stop):
+        await cluster.server.wait_for(lambda: cluster.holder == "me")
+        stop.set()
+        await asyncio.wait_for(task, 1.5)
+    assert cluster.holder == ""
+    await cluster.server.wait_until_left(1.0)
+
+
+async def test_a_standby_stops_at_once(cluster: Cluster) -> None:
+    cluster.hold("other")
+    async with serving(cluster.settings()) as (task, stop):
+        await cluster.server.wait_for(lambda: bool(cluster.server.seen(f"GET {LEASE}")))
+        stop.set()
+        await asyncio.wait_for(task, 1.0)
+    assert cluster.holder == "other"
+
+
+async def test_cancelling_ends_everything_within_a_second(cluster: Cluster) -> None:
+    async with serving(cluster.settings()) as (task, _):
+        await cluster.server.wait_for(lambda: cluster.holder == "me")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 1.0)
+    assert cluster.holder == ""
+    await cluster.server.wait_until_left(1.0)
+
+
+@pytest.mark.parametrize("answer", [silence(), failure(503), reply(b"<html>")], ids=["hangs", "busy", "a proxy's page"])
+async def test_stopping_does_not_wait_for_a_cluster_that_does_not_answer(cluster: Cluster, answer: Answer) -> None:
+    cluster.server.always("GET /version", answer)
+    async with serving(cluster.settings()) as (task, stop):
+        await cluster.server.wait_for_requests(1)
+        stop.set()
+        await asyncio.wait_for(task, 1.0)
+
+
+async def test_a_cluster_that_comes_late_is_waited_for(cluster: Cluster) -> None:
+    cluster.server.on("GET /version", failure(503), reply(b"not yet"))
+    async with serving(cluster.settings()) as (task, stop):
+        await cluster.server.wait_for(lambda: cluster.holder == "me", 10)
+        stop.set()
+        await asyncio.wait_for(task, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        pytest.param(failure(403), Forbidden, "GET /version", id="refused"),
+        pytest.param(
+            reply({"gitVersion": "v1.29.14"}),
+            ConfigurationError,
+            r"the server is Kubernetes v1\.29\.14; Fairlead needs 1\.30 or newer",
+            id="too old",
+        ),
+    ],
+)
+async def test_a_cluster_that_will_not_do_ends_the_run(
+    cluster: Cluster, answer: Answer, error: type[Exception], said: str
+) -> None:
+    cluster.server.on("GET /version", answer)
+    async with serving(cluster.settings()) as (task, _):
+        with pytest.raises(error, match=said):
+            await asyncio.wait_for(task, 2.0)
+
+
+@pytest.mark.parametrize("version", ["v1.30.0-eks-1", "1.31+", "v2.0.0", "something"])
+async def test_versions_it_runs_on(cluster: Cluster, version: str) -> None:
+    cluster.server.always("GET /version", reply({"gitVersion": version}))
+    async with serving(cluster.settings()) as (task, stop):
+        await cluster.server.wait_for(lambda: cluster.holder == "me")
+        stop.set()
+        await asyncio.wait_for(task, 1.5)
+
+
+# --- capabilities -----------------------------------------------------------------------------------------
+
+
+async def test_a_capability_runs_while_leading_and_is_told_to_stop(
+    cluster: Cluster, capability: dict[str, Any]
+) -> None:
+    told: list[str] = []
+
+    async def work(runtime: Runtime) -> None:
+        told.append("begun")
+        await runtime.stop.wait()
+        told.append("told to stop")
+        bound = await runtime.writer.carry_out(Bind(namespace="ns", name="p", uid="u", node="n"))
+        told.append(bound.outcome)
+
+    capability["placement"] = work
+    cluster.server.always("POST /api/v1/namespaces/ns/pods/p/binding", reply({}))
+    async with serving(cluster.settings(capabilities=("placement",))) as (task, stop):
+        await cluster.server.wait_for(lambda: cluster.holder == "me")
+        await settle()
+        stop.set()
+        await asyncio.wait_for(task, 2.0)
+    assert told == ["begun", "told to stop", "done"]
+    assert cluster.holder == "", "given back after the last write"
+    assert cluster.server.requests[-1].method == "PUT"
+
+
+async def test_what_a_capability_says_is_recorded(cluster: Cluster, capability: dict[str, Any]) -> None:
+    async def work(runtime: Runtime) -> None:
+        regarding = Regarding(kind="Pod", name="p", namespace="ns")
+        runtime.recorder.record(RecordEvent(regarding=regarding, reason="R", action="A", note="n"))
+
+    capability["placement"] = work
+    events = "POST /apis/events.k8s.io/v1/namespaces/ns/events"
+    cluster.server.always(events, reply({"metadata": {"name": "e"}}))
+    async with serving(cluster.settings(capabilities=("placement",))) as (task, stop):
+        await cluster.server.wait_for(lambda: bool(cluster.server.seen(events)))
+        stop.set()
+        await asyncio.wait_for(task, 2.0)
+    (seen,) = cluster.server.seen(events)
+    assert (seen.json()["reportingController"], seen.json()["reportingInstance"]) == ("fairlead.io/fairlead", "me")
+
+
+async def test_a_standby_does_no_work(cluster: Cluster, capability: dict[str, Any]) -> None:
+    begun = asyncio.Event()
+
+    async def work(runtime: Runtime) -> None:
+        begun.set()
+
+    capability["placement"] = work
+    cluster.hold("other")
+    async with serving(cluster.settings(capabilities=("placement",))) as (task, stop):
+        await cluster.server.wait_for(lambda: bool(cluster.server.seen(f"GET {LEASE}")))
+        await settle()
+        assert not begun.is_set()
+        stop.set()
+        await asyncio.wait_for(task, 1.0)
+
+
+async def test_a_capability_that_fails_ends_the_run_and_gives_the_lease_back(
+    cluster: Cluster, capability: dict[str, Any]
+) -> None:
+    async def work(runtime: Runtime) -> None:
+        raise RuntimeError("oops")
+
+    capability["placement"] = work
+    async with serving(cluster.settings(capabilities=("placement",))) as (task, _):
+        with pytest.raises(ExceptionGroup) as caught:
+            await asyncio.wait_for(task, 2.0)
+    assert caught.group_contains(RuntimeError, match="oops")
+    assert cluster.holder == ""
+
+
+async def test_a_capability_that_is_not_in_this_version_is_a_mistake(cluster: Cluster) -> None:
+    with pytest.raises(BadSettings, match=r"capabilities: modules is not in this version; there is: "):
+        await app.serve(
+            cluster.settings(capabilities=("modules",)), clock=ManualClock(), rng=lambda: 0.0, stop=asyncio.Event()
+        )
+
+
+async def test_lease_times_are_the_settings(cluster: Cluster) -> None:
+    lease = LeaseSettings(duration_s=20, renew_deadline_s=12.0, retry_s=3.0, name="other")
+    cluster.server.always(f"GET {LEASES}/other", failure(404))
+    async with serving(cluster.settings(lease=lease)) as (task, stop):
+        await cluster.server.wait_for(lambda: cluster.lease is not None)
+        stop.set()
+        cluster.server.always(f"PUT {LEASES}/other", reply({"metadata": {}}))
+        await asyncio.wait_for(task, 2.0)
+    made = cluster.server.seen(f"POST {LEASES}")[0].json()
+    assert (made["metadata"]["name"], made["spec"]["leaseDurationSeconds"]) == ("other", 20)
+
+
+# --- which cluster ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return monkeypatch
+
+
+def test_no_cluster_at_all_is_a_sentence(nowhere: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        find_connection(Settings(), ManualClock())
+    assert str(caught.value) == (
+        f"no cluster to run against: no kubeconfig at {tmp_path}/.kube/config and not running in a pod; "
+        "name one with --kubeconfig or the KUBECONFIG variable"
+    )
+
+
+def test_in_a_pod_the_account_is_used(nowhere: pytest.MonkeyPatch) -> None:
+    nowhere.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    nowhere.setenv("KUBERNETES_SERVICE_PORT", "443")
+    with pytest.raises(ConfigurationError, match=r"running in a pod, but .*token is missing"):
+        find_connection(Settings(), ManualClock())
+
+
+async def test_a_kubeconfig_beats_the_account(nowhere: pytest.MonkeyPatch, cluster: Cluster) -> None:
+    nowhere.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    nowhere.setenv("KUBERNETES_SERVICE_PORT", "443")
+    nowhere.setenv("KUBECONFIG", cluster.settings().kubeconfig)
+    assert find_connection(Settings(), ManualClock()).server == cluster.server.url
+
+
+@pytest.mark.parametrize("path", ["/nowhere/at/all", "x" * 5000], ids=["missing", "too long to exist"])
+def test_a_kubeconfig_that_is_named_must_be_there(nowhere: pytest.MonkeyPatch, path: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"no kubeconfig at .*: name one with --kubeconfig"):
+        find_connection(Settings(kubeconfig=path), ManualClock())
+
+
+# --- stopping ---------------------------------------------------------------------------------------------
+
+
+async def test_work_that_ends_first_is_answered() -> None:
+    async def work() -> int:
+        return 7
+
+    assert await until_stopped(work(), asyncio.Event()) == 7
+
+
+async def test_work_that_does_not_end_is_cancelled_after_its_grace() -> None:
+    stop, ended = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    stop.set()
+    await asyncio.wait_for(until_stopped(work(), stop, lambda: 0.01), 1)
+    assert ended.is_set()
+
+
+async def test_work_may_use_its_grace() -> None:
+    stop = asyncio.Event()
+
+    async def work() -> str:
+        await stop.wait()
+        await asyncio.sleep(0.01)
+        return "finished"
+
+    stop.set()
+    assert await until_stopped(work(), stop, lambda: 5.0) == "finished"
+
+
+async def test_work_that_fails_is_told() -> None:
+    async def work() -> None:
+        raise ValueError("oops")
+
+    with pytest.raises(ValueError, match="oops"):
+        await until_stopped(work(), asyncio.Event())
+
+
+async def test_the_first_signal_asks_and_the_second_insists() -> None:
+    stop = asyncio.Event()
+
+    async def main() -> None:
+        with app.stopped_by_signals(stop):
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.wait_for(stop.wait(), 1)
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.Event().wait()
+
+    running = asyncio.create_task(main())
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 2)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
