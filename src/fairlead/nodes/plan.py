@@ -293,6 +293,9 @@ def _witnessed(
         )
         return replace(life, ended=ended, ended_at=now)
     if run.phase is RunPhase.WAITING:
+        if life.image and container.image != life.image and life.kill_at is None:
+            # It waits for something the old image lacked, perhaps: another attempt, with the new one.
+            return replace(life, attempt=life.attempt + 1, image=container.image)
         return life
     if traits.tells_starts and life.started_at is None:
         said.append(Said("Started", f"Container {container.name} started"))

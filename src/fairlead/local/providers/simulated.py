@@ -5,14 +5,13 @@ overrule them for its containers. All chance comes from the given source, all ti
 of moments drives any number of pods.
 """
 
-import asyncio
-import heapq
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.clock import Clock
+from fairlead.nodes.moments import Moments
 from fairlead.nodes.provider import (
     LogOptions,
     Notify,
@@ -79,10 +78,8 @@ class SimulatedProvider:
         self._rng = rng
         self._stages = stages or Stages()
         self._actors: dict[str, Actor] = {}
-        self._moments: list[tuple[datetime, int, str, str, int]] = []
-        self._order = 0
+        self._moments: Moments[tuple[str, str, int]] = Moments(clock)
         self._ips = 0
-        self._sooner = asyncio.Event()
         self._notify: Notify = lambda uid: None
 
     @property
@@ -94,21 +91,11 @@ class SimulatedProvider:
 
     async def run(self) -> None:
         """Moves every pod to its next stage when that is due."""
-        while True:
-            now = self._clock.now()
-            while self._moments and self._moments[0][0] <= now:
-                at, _, uid, name, attempt = heapq.heappop(self._moments)
-                self._advance(uid, name, attempt, at)
-            self._sooner.clear()
-            wait_s = (self._moments[0][0] - now).total_seconds() if self._moments else None
-            pause = asyncio.ensure_future(self._clock.sleep(wait_s)) if wait_s is not None else None
-            sooner = asyncio.ensure_future(self._sooner.wait())
-            try:
-                await asyncio.wait([sooner, *([pause] if pause else [])], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                sooner.cancel()
-                if pause is not None:
-                    pause.cancel()
+
+        async def due(at: datetime, what: tuple[str, str, int]) -> None:
+            self._advance(*what, at)
+
+        await self._moments.run(due)
 
     async def create(self, sandbox: Sandbox) -> None:
         self._actor(sandbox.pod)
@@ -184,9 +171,7 @@ class SimulatedProvider:
         if at <= self._clock.now():
             self._advance(uid, name, attempt, at)
             return
-        self._order += 1
-        heapq.heappush(self._moments, (at, self._order, uid, name, attempt))
-        self._sooner.set()
+        self._moments.add(at, (uid, name, attempt))
 
     def _advance(self, uid: str, name: str, attempt: int, at: datetime) -> None:
         """The next stage of a run, if it is still the one that the moment was meant for."""

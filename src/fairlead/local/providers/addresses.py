@@ -1,0 +1,63 @@
+"""Loopback addresses for pods: each pod its own 127.x.y.z, the same one whenever that is possible.
+
+Used by the process provider. An address is held by a socket in the kernel's abstract namespace, so that two Fairleads
+on one machine never give out the same one, and a killed one holds none.
+"""
+
+import hashlib
+import socket
+from ipaddress import IPv4Address, IPv4Network
+
+from fairlead.nodes.provider import ProviderError
+
+# Half of what is left of 127/8 below the Services' 127.96.0.0/12; 127.0.0.1 and its neighbours stay the host's.
+DEFAULT_RANGE = "127.64.0.0/11"
+MOST_TRIES = 1000
+
+
+class Addresses:
+    def __init__(self, network: str = DEFAULT_RANGE) -> None:
+        self._network = IPv4Network(network)
+        if not self._network.is_loopback or self._network.num_addresses < 4:
+            raise ValueError(f"pods need a range of loopback addresses such as {DEFAULT_RANGE}, got {network}")
+        self._held: dict[str, tuple[str, socket.socket]] = {}
+
+    def hold(self, uid: str, wish: str = "") -> str:
+        """The pod's address: what it has, else the wish, else a place found from its uid, and on from there."""
+        if uid in self._held:
+            return self._held[uid][0]
+        first = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:8], "big")
+        usable = self._network.num_addresses - 2
+        for step in range(-1, MOST_TRIES):
+            address = wish if step < 0 else str(self._network[1 + (first + step) % usable])
+            if step < 0 and (not wish or not self._is_ours(wish)):
+                continue
+            if (lock := _locked(address)) is not None:
+                self._held[uid] = (address, lock)
+                return address
+        raise ProviderError(f"no free address among {MOST_TRIES} of {self._network}")
+
+    def release(self, uid: str) -> None:
+        held = self._held.pop(uid, None)
+        if held is not None:
+            held[1].close()
+
+    def release_all(self) -> None:
+        for uid in list(self._held):
+            self.release(uid)
+
+    def _is_ours(self, address: str) -> bool:
+        try:
+            return IPv4Address(address) in self._network
+        except ValueError:
+            return False
+
+
+def _locked(address: str) -> socket.socket | None:
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        lock.bind(f"\0fairlead-pod-{address}")
+    except OSError:
+        lock.close()
+        return None
+    return lock

@@ -1,0 +1,482 @@
+"""The keeper: one small process that starts containers, writes their logs, and takes them all down when we are gone.
+
+`process.py` starts it as `python -I -S keeper.py FD FOLDER` and speaks lines of JSON with it over a socket. It has one
+thread, so a child may be prepared between fork and exec, and the kernel's parent-death signal means this process and
+not a thread of it. When the socket closes, for whatever reason (SIGKILL of Fairlead included), it kills every
+descendant and ends. Standard library only: it starts before anything is installed, in some ten milliseconds.
+
+    → {"op": "start", "id", "argv", "env", "cwd", "log", "mounts", "root"}   ← {"event": "started" | "failed", …}
+    → {"op": "signal", "id", "signal"}                                       ← {"event": "exited", "id", "code", …}
+    → {"op": "exec", "id", "argv", "env", "cwd", "mounts", "root"}           ← {"event": "output", "id", "code", …}
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any, NoReturn
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+
+MARK = "FAIRLEAD_SANDBOX"
+LINE_BYTES = 16 << 10  # a longer line is cut into parts, as container runtimes do
+LOG_BYTES = 10 << 20  # a log is turned over at this size; one older part is kept
+OUTPUT_BYTES = 10 << 10  # of an exec probe
+
+try:
+    libc: Any = ctypes.CDLL(None, use_errno=True)
+    libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
+except (OSError, AttributeError):
+    libc = None
+
+
+# --- in the child, between fork and exec ------------------------------------------------------------------
+
+
+def checked(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0) -> None:
+    said = f"mount {source} on {target}"
+    checked(libc.mount(source.encode(), target.encode(), kind.encode() or None, flags, None), said)
+
+
+def enter_namespaces() -> None:
+    """A mount namespace of our own; where we are not allowed that, inside a user namespace that maps us to us."""
+    uid, gid = os.getuid(), os.getgid()
+    if libc.unshare(CLONE_NEWNS) != 0:
+        checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNS), "unshare")
+        with contextlib.suppress(OSError), open("/proc/self/setgroups", "w") as file:
+            file.write("deny")
+        with open("/proc/self/uid_map", "w") as file:
+            file.write(f"{uid} {uid} 1")
+        with open("/proc/self/gid_map", "w") as file:
+            file.write(f"{gid} {gid} 1")
+    mount("none", "/", flags=MS_REC | MS_PRIVATE)
+
+
+class Root:
+    """The host's files with some paths of our own among them: a tmpfs into which everything else is bound.
+
+    A folder is taken apart (a tmpfs with each of its entries bound back) only where a path must be added to it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        os.makedirs(folder, exist_ok=True)
+        self._apart: set[str] = set()
+        self._bound: list[str] = []
+        self._take_apart("/")
+
+    def bind(self, source: str, path: str, read_only: bool) -> None:
+        """Make `source` appear at `path`."""
+        path = self._real(path)
+        self._make_room(path, is_folder=os.path.isdir(source))
+        target = self.folder + path
+        mount(source, target, flags=MS_BIND | MS_REC)
+        self._bound.append(path)
+        if read_only:
+            with contextlib.suppress(OSError):
+                mount("none", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY)
+
+    def enter(self) -> None:
+        os.chroot(self.folder)
+        os.chdir("/")
+
+    def _real(self, path: str) -> str:
+        """Links on the way are followed on the host, whose files these are; what is missing stays as written."""
+        return os.path.realpath(os.path.normpath(path))
+
+    def _make_room(self, path: str, is_folder: bool) -> None:
+        target = self.folder + path
+        if os.path.isdir(target) if is_folder else os.path.isfile(target):
+            return
+        parent = os.path.dirname(path)
+        if not os.path.isdir(self.folder + parent):
+            self._make_room(parent, is_folder=True)
+        elif parent not in self._apart and not self._is_ours(parent):
+            self._take_apart(parent)
+        if is_folder:
+            os.mkdir(target)
+        else:
+            with open(target, "w"):
+                pass
+
+    def _is_ours(self, path: str) -> bool:
+        """Made by us inside a folder that was taken apart, or inside a volume: a folder can be made there."""
+        return not os.path.isdir(path) or any(path == at or path.startswith(at + "/") for at in self._bound)
+
+    def _take_apart(self, path: str) -> None:
+        target = self.folder + path
+        mount("tmpfs", target, "tmpfs")
+        self._apart.add(path)
+        with os.scandir(path) as entries:
+            for entry in entries:
+                new = os.path.join(target, entry.name)
+                if entry.is_symlink():
+                    os.symlink(os.readlink(entry.path), new)
+                    continue
+                # A file or a folder that we may not see is left out, as it would be of no use to the pod either.
+                with contextlib.suppress(OSError):
+                    if entry.is_dir():
+                        os.mkdir(new)
+                    else:
+                        with open(new, "w"):
+                            pass
+                    mount(entry.path, new, flags=MS_BIND | MS_REC)
+
+
+def become(order: dict[str, Any], output: int, failure: int) -> NoReturn:
+    """Turn the forked child into the container's program; a failure is written to the pipe, with where it was."""
+    stage = "start"
+    try:
+        os.setsid()
+        if order.get("root"):
+            stage = "mount"
+            enter_namespaces()
+            root = Root(order["root"])
+            for source, path, read_only in order["mounts"]:
+                root.bind(source, path, read_only)
+            root.enter()
+        stage = "start"
+        if libc is not None and sys.platform == "linux":
+            # After the namespaces: a change of credentials clears it.
+            keeper = order["keeper"]
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != keeper and os.getppid() != 0:
+                os._exit(137)
+        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(order["cwd"])
+        os.execvpe(order["argv"][0], order["argv"], order["env"])
+    except OSError as problem:
+        said = {"stage": stage, "errno": problem.errno, "problem": str(problem)}
+    except BaseException as bug:
+        said = {"stage": stage, "errno": 0, "problem": repr(bug)}
+    os.write(failure, json.dumps(said).encode()[:4000])
+    os._exit(128)
+
+
+def start(order: dict[str, Any]) -> tuple[int, int]:
+    """(pid, the reading end of its output); OSError with a sentence if it could not be started."""
+    out_read, out_write = os.pipe()
+    failed_read, failed_write = os.pipe()
+    order["keeper"] = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        become(order, out_write, failed_write)
+    os.close(out_write)
+    os.close(failed_write)
+    with open(failed_read, "rb") as pipe:
+        failure = pipe.read()  # ends at exec, which closes the other end
+    if failure:
+        os.waitpid(pid, 0)
+        os.close(out_read)
+        said = json.loads(failure)
+        raise StartFailed(said["stage"], said["errno"], said["problem"])
+    os.set_blocking(out_read, False)
+    return pid, out_read
+
+
+class StartFailed(Exception):
+    def __init__(self, stage: str, number: int, problem: str) -> None:
+        super().__init__(problem)
+        self.stage, self.errno, self.problem = stage, number, problem
+
+
+def may_mount(folder: str) -> str:
+    """Empty if pods can have mounts of their own here, else why not."""
+    if libc is None or sys.platform != "linux":
+        return "only Linux has mount namespaces"
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            enter_namespaces()
+            root = Root(folder)
+            root.bind(os.path.dirname(folder), "/fairlead-try/deep", False)
+            root.enter()
+            os.listdir("/fairlead-try/deep")
+        except BaseException as problem:
+            os.write(write, (str(problem) or repr(problem)).encode()[:1000])
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as pipe:
+        said = pipe.read().decode("utf-8", "replace")
+    os.waitpid(pid, 0)
+    return said
+
+
+# --- logs -------------------------------------------------------------------------------------------------
+
+
+class Log:
+    """A container's output as container runtimes write it: time, stream, F (a full line) or P (a part), text."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+        self._size = self._file.tell()
+        self._part = b""
+
+    def write(self, data: bytes) -> None:
+        lines = (self._part + data).split(b"\n")
+        self._part = lines.pop()
+        text = [self._said(line, b"F") for line in lines]
+        while len(self._part) >= LINE_BYTES:
+            text.append(self._said(self._part[:LINE_BYTES], b"P"))
+            self._part = self._part[LINE_BYTES:]
+        if text:
+            self._append(b"".join(text))
+
+    def close(self) -> None:
+        if self._part:
+            self._append(self._said(self._part, b"F"))
+        self._file.close()
+
+    def _said(self, line: bytes, tag: bytes) -> bytes:
+        seconds, nanos = divmod(time.time_ns(), 10**9)
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+        return b"%s.%09dZ stdout %s %s\n" % (at.encode(), nanos, tag, line)
+
+    def _append(self, text: bytes) -> None:
+        # A full disk must not stop the containers; what cannot be written is lost.
+        with contextlib.suppress(OSError):
+            if self._size > LOG_BYTES:
+                self._file.close()
+                os.replace(self._path, self._path + ".1")
+                self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
+                self._size = 0
+            self._size += self._file.write(text) or 0
+
+
+# --- the loop ---------------------------------------------------------------------------------------------
+
+
+class Run:
+    def __init__(self, name: str, pid: int, output: int, log: Log | None, mark: str) -> None:
+        self.name, self.pid, self.output, self.log, self.mark = name, pid, output, log, mark
+        self.text = b""
+
+    def read(self) -> bool:
+        """Take what it has written; False once nothing more will come."""
+        try:
+            data = os.read(self.output, 1 << 16)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if self.log is not None:
+            self.log.write(data)
+        elif len(self.text) < OUTPUT_BYTES:
+            self.text += data
+        return bool(data)
+
+
+class Keeper:
+    def __init__(self, channel: socket.socket, folder: str) -> None:
+        self._channel = channel
+        self._folder = folder
+        self._runs: dict[str, Run] = {}
+        self._outputs: dict[int, Run] = {}
+        self._unread = b""
+        self._unsent = b""
+        self._poll = select.poll()
+        self._poll.register(channel, select.POLLIN)
+        self._wake_read, wake_write = os.pipe()
+        for end in (self._wake_read, wake_write):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        self._poll.register(self._wake_read, select.POLLIN)
+
+    def work(self) -> None:
+        """Until the other end is gone."""
+        problem = may_mount(os.path.join(self._folder, "try"))
+        self._say({"event": "ready", "mounts": not problem, "why": problem})
+        while True:
+            for number, _ in self._poll.poll(1000):
+                if number == self._channel.fileno():
+                    if not self._obey():
+                        return
+                elif number == self._wake_read:
+                    with contextlib.suppress(OSError):
+                        os.read(self._wake_read, 4096)
+                elif (run := self._outputs.get(number)) is not None and not run.read():
+                    self._close_output(run)
+            self._reap()
+            self._send()
+
+    def _obey(self) -> bool:
+        try:
+            data = self._channel.recv(1 << 20)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            order = json.loads(line)
+            if order["op"] == "signal":
+                self._signal(order["id"], order["signal"])
+            else:
+                self._start(order)
+        return True
+
+    def _start(self, order: dict[str, Any]) -> None:
+        name = order["id"]
+        try:
+            log = Log(order["log"]) if order["op"] == "start" else None
+            pid, output = start(order)
+        except StartFailed as failed:
+            said = {"event": "failed", "id": name, "stage": failed.stage, "errno": failed.errno}
+            self._say({**said, "problem": failed.problem})
+            return
+        except OSError as problem:
+            said = {"event": "failed", "id": name, "stage": "start", "errno": problem.errno}
+            self._say({**said, "problem": str(problem)})
+            return
+        run = Run(name, pid, output, log, order["env"].get(MARK, ""))
+        self._runs[name] = self._outputs[output] = run
+        self._poll.register(output, select.POLLIN)
+        self._say({"event": "started", "id": name, "pid": pid})
+
+    def _signal(self, name: str, number: int) -> None:
+        run = self._runs.get(name)
+        if run is None:
+            return
+        # A stopped process would keep the signal pending for ever.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, number)
+            os.killpg(run.pid, signal.SIGCONT)
+
+    def _reap(self) -> None:
+        by_pid = {run.pid: run for run in self._runs.values()}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            run = by_pid.get(pid)
+            if run is None:
+                continue  # an orphan of a container, which came to us as the nearest reaper
+            self._sweep(run)
+            while run.output in self._outputs and run.read():
+                if not select.select([run.output], [], [], 0)[0]:
+                    break
+            self._close_output(run)
+            del self._runs[run.name]
+            by_number = -status if os.WIFSIGNALED(status) else 0
+            number = os.WTERMSIG(status) if by_number else 0
+            code = 128 + number if number else os.WEXITSTATUS(status)
+            said = {"event": "exited" if run.log is not None else "output", "id": run.name, "code": code}
+            text = run.text.decode("utf-8", "replace") if run.log is None else ""
+            if run.log is not None:
+                run.log.close()
+            self._say({**said, "signal": number, "text": text})
+
+    def _sweep(self, run: Run) -> None:
+        """With its first process a container ends as a whole, those that have left its group included."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(run.pid, signal.SIGKILL)
+        if run.log is not None and run.mark:
+            for pid in marked(run.mark):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _close_output(self, run: Run) -> None:
+        if self._outputs.pop(run.output, None) is not None:
+            self._poll.unregister(run.output)
+            os.close(run.output)
+
+    def _say(self, event: dict[str, Any]) -> None:
+        self._unsent += json.dumps(event).encode() + b"\n"
+        self._send()
+
+    def _send(self) -> None:
+        while self._unsent:
+            try:
+                sent = self._channel.send(self._unsent)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._unsent = b""
+                return
+            self._unsent = self._unsent[sent:]
+
+    def end(self) -> None:
+        """Kill every descendant: our own children first, then what comes to us as they go."""
+        for run in list(self._runs.values()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(run.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10.0
+        while time.monotonic() < deadline:
+            for pid in children():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    time.sleep(0.005)
+            except ChildProcessError:
+                return
+
+
+def children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that carry the mark in the environment they were started with, and that we may look at."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) == os.getpid():
+                continue
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
+                if any(variable.startswith(wanted) for variable in file.read().split(b"\0")):
+                    found.append(int(entry))
+    return found
+
+
+def main(number: int, folder: str) -> None:
+    channel = socket.socket(fileno=number)
+    channel.setblocking(False)
+    os.set_inheritable(number, False)
+    if libc is not None and sys.platform == "linux":
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)  # we end when the socket does, in whatever order signals arrive
+    keeper = Keeper(channel, folder)
+    try:
+        keeper.work()
+    finally:
+        keeper.end()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
