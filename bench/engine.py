@@ -6,12 +6,15 @@ nothing remembered in between must end in the same table. Human text first, one 
 
 import argparse
 import gc
+import http.client
 import json
 import random
+import ssl
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -25,6 +28,8 @@ from fairlead.model.node import Node
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.workloads import Namespace, Service
+from tests.kube.rig.build import ensure_built
+from tests.kube.rig.servers import Rig, until
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
@@ -92,7 +97,8 @@ def mixed_shapes() -> dict[str, Spec]:
     """Twenty shapes: plain ones of several sizes, and one of everything that makes scheduling hard."""
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     nvme = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme"]}]}
-    gpu = {"name": "main", "image": "registry/train:1", "resources": {"requests": {"cpu": "4", "nvidia.com/gpu": "1"}}}
+    one_gpu = {"requests": {"cpu": "4", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+    gpu = {"name": "main", "image": "registry/train:1", "resources": one_gpu}
     tolerates = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
     return {
         "tiny": plain("50m", "64Mi"),
@@ -239,16 +245,85 @@ WORKLOADS: dict[str, Callable[[Sequence[Node], int | None, int], dict[str, Any]]
 }
 
 
+def run_beside_kube(nodes: Sequence[Node], count: int | None) -> dict[str, Any]:
+    """The same mixed pods over the same nodes: kube-scheduler by its own measure of deciding, then the engine.
+
+    Both look at and score every node. Ours is timed from pod structs to placed outcomes; theirs is the mean of
+    scheduler_scheduling_algorithm_duration_seconds, which leaves out queueing, watching and binding.
+    """
+    pods = make_pods(mixed_shapes(), count or 400)
+    config = {"percentageOfNodesToScore": 100, "profiles": [{"schedulerName": "default-scheduler"}]}
+    with Rig(ensure_built()) as rig:
+        rig.start(
+            scheduler=True,
+            scheduler_config=config,
+            apiserver_flags=["--disable-admission-plugins=TaintNodesByCondition"],
+        )
+        service = {"metadata": {"name": "served"}, "spec": {"selector": {"app": "served"}, "ports": [{"port": 80}]}}
+        created = rig.request("POST", "/api/v1/namespaces/default/services", service)
+        assert created.status == 201, created.body
+        print(f"beside kube-scheduler: creating {len(nodes)} nodes and {len(pods)} pods on a real API server")
+        post_all(rig, "/api/v1/nodes", nodes)
+        until(lambda: gauge(rig.metrics("kube-scheduler"), 'scheduler_cache_size{type="nodes"}') >= len(nodes), 120)
+        post_all(rig, "/api/v1/namespaces/default/pods", pods)
+        decided = "scheduler_scheduling_algorithm_duration_seconds_count"
+        until(lambda: gauge(rig.metrics("kube-scheduler"), decided) >= len(pods), 1200, every_s=1.0)
+        metrics = rig.metrics("kube-scheduler")
+    theirs = gauge(metrics, "scheduler_scheduling_algorithm_duration_seconds_sum") / gauge(metrics, decided)
+
+    cycle = Cycle(make_table(nodes), kube_profile())
+    gc.collect()
+    started = time.perf_counter()
+    cycle.decide_all(pods)
+    ours = (time.perf_counter() - started) / len(pods)
+    print(
+        f"beside kube-scheduler: {len(nodes)} nodes, {len(pods)} pods: {1e3 * theirs:.2f} ms per decision there, "
+        f"{1e3 * ours:.3f} ms here: {theirs / ours:.0f} times"
+    )
+    return {"kube_ms": round(1e3 * theirs, 3), "engine_ms": round(1e3 * ours, 4), "ratio": round(theirs / ours, 1)}
+
+
+def post_all(rig: Rig, path: str, things: Sequence[Node] | Sequence[Pod]) -> None:
+    """Create them over a few connections that stay open."""
+    lanes = 8
+
+    def post(lane: int) -> None:
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", int(rig.url.rpartition(":")[2]), context=ssl.create_default_context(cafile=str(rig.ca_file))
+        )
+        headers = {"Authorization": f"Bearer {rig.admin_token}", "Content-Type": "application/json"}
+        for thing in things[lane::lanes]:
+            document = msgspec.to_builtins(thing)
+            document["metadata"].pop("uid", None)
+            connection.request("POST", path, msgspec.json.encode(document), headers)
+            answer = connection.getresponse()
+            body = answer.read()
+            assert answer.status == 201, body.decode()
+        connection.close()
+
+    with ThreadPoolExecutor(lanes) as pool:
+        list(pool.map(post, range(lanes)))
+
+
+def gauge(metrics: str, name: str) -> float:
+    """The sum of a metric over its labels; of one line when the labels are given."""
+    lines = (line for line in metrics.splitlines() if line.startswith(name))
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.engine", description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, help="default: as each workload declares")
-    parser.add_argument("--workload", choices=[*WORKLOADS, "all"], default="all")
+    parser.add_argument("--workload", choices=[*WORKLOADS, "all", "none"], default="all")
     parser.add_argument("--check", type=int, default=1000, help="pods checked against deciding one by one")
+    parser.add_argument("--kube-scheduler", action="store_true", help="beside the real one, on a real API server")
     given = parser.parse_args(arguments)
     nodes = make_nodes(given.nodes)
-    chosen = WORKLOADS if given.workload == "all" else {given.workload: WORKLOADS[given.workload]}
+    chosen = {name: run for name, run in WORKLOADS.items() if given.workload in (name, "all")}
     results = {name: run(nodes, given.pods, given.check) for name, run in chosen.items()}
+    if given.kube_scheduler:
+        results["beside_kube"] = run_beside_kube(nodes, given.pods)
     print(json.dumps({"nodes": given.nodes, **results}))
     return 0
 

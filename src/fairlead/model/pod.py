@@ -86,7 +86,7 @@ class Affinity(Noun):
 
 
 class TopologySpreadConstraint(Noun):
-    max_skew: int = 1
+    max_skew: int = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
