@@ -13,6 +13,8 @@ from fairlead.settings import BadSettings, Settings, load
 
 EXIT_MISTAKE = 2
 """Something the user can mend: a flag, a file, a kubeconfig."""
+EXIT_UNFINISHED = 1
+"""Told to stop a second time."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -79,6 +81,9 @@ def _serve(settings: Settings) -> None:
             asyncio.run(run())
     except (BadSettings, ClusterError) as problem:
         _mistake(str(problem))
+    except asyncio.CancelledError:
+        click.echo("fairlead: ended at once, before everything in hand was finished", err=True)
+        sys.exit(EXIT_UNFINISHED)
 
 
 def _mistake(sentence: str) -> NoReturn:
