@@ -336,7 +336,7 @@ def test_times_that_would_let_two_hold_it_are_refused(times: tuple[int, float, f
     slowest_s=st.sampled_from([0.0, 1.0, 6.0, 20.0]),
     lost=st.sampled_from([0.0, 0.1, 0.4]),
 )
-@hypothesis_settings(max_examples=50, deadline=None)
+@hypothesis_settings(max_examples=30, deadline=None)
 def test_never_do_two_hold_it(seed: int, slowest_s: float, lost: float) -> None:
     """Slow and lost requests and answers, cut watches, outages, restarts, clocks that disagree: never two open."""
 

@@ -1,0 +1,189 @@
+"""The command: mistakes are one sentence and exit 2, signals end it in time, and the lease is given back."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fairlead import __version__
+from fairlead.cli.main import cli
+from fairlead.testing.scripted_server import ScriptedServer, failure, silence
+from tests.test_app import LEASE, LEASES, Cluster
+
+COMMAND = Path(sys.executable).with_name("fairlead")
+
+
+@pytest.fixture
+async def cluster(no_task_left: None, tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with ScriptedServer() as server:
+        yield Cluster(server, tmp_path)
+
+
+async def start(
+    folder: Path, *arguments: str, variables: Mapping[str, str] | None = None
+) -> asyncio.subprocess.Process:
+    """The real command, with nothing of this machine's own configuration."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("FAIRLEAD_", "KUBE"))}
+    return await asyncio.create_subprocess_exec(
+        COMMAND,
+        *arguments,
+        env={**kept, "HOME": str(folder), **(variables or {})},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def end_of(process: asyncio.subprocess.Process, timeout_s: float = 20.0) -> tuple[int | None, str]:
+    """Its exit code and what it said to stderr; it is ended if it does not end."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+    assert out == b""
+    return process.returncode, err.decode()
+
+
+# --- help -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["serve", "-h"], ["up", "--help"]], ids=" ".join)
+def test_help_is_there(arguments: list[str]) -> None:
+    told = CliRunner().invoke(cli, arguments)
+    assert (told.exit_code, told.output[:6]) == (0, "Usage:")
+
+
+def test_the_version_is_told() -> None:
+    assert CliRunner().invoke(cli, ["--version"]).output == f"fairlead, version {__version__}\n"
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["--listen", "here"], "fairlead: --listen: listen: expected `str` matching", id="flag"),
+        pytest.param(["--listen", ":99999"], "fairlead: listen: wanted host:port with a port up to", id="port"),
+        pytest.param(["--capabilities", "magic"], "fairlead: --capabilities: capabilities[0]: invalid", id="word"),
+        pytest.param(["--config", "/nowhere.yaml"], "fairlead: /nowhere.yaml cannot be read: No such file", id="file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["serve", "up"])
+def test_a_wrong_setting_is_one_sentence(command: str, arguments: list[str], said: str) -> None:
+    told = CliRunner().invoke(cli, [command, *arguments])
+    assert told.exit_code == 2
+    assert told.stderr.startswith(said)
+    assert told.stderr.count("\n") == 1
+
+
+def test_a_wrong_variable_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_LEASE_DURATION_S", "soon")
+    told = CliRunner().invoke(cli, ["serve"])
+    assert told.stderr == "fairlead: FAIRLEAD_LEASE_DURATION_S: lease.durationS: expected `int`, got `str`\n"
+    assert told.exit_code == 2
+
+
+def test_a_flag_that_is_not_there_is_exit_2() -> None:
+    assert CliRunner().invoke(cli, ["serve", "--nonsense"]).exit_code == 2
+
+
+async def mistake(folder: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
+    code, said = await end_of(await start(folder, "serve", *arguments, variables=variables))
+    assert "Traceback" not in said
+    assert code == 2, said
+    return said.splitlines()[-1]
+
+
+async def test_without_a_cluster(tmp_path: Path) -> None:
+    assert await mistake(tmp_path) == (
+        f"fairlead: no cluster to run against: no kubeconfig at {tmp_path}/.kube/config and not running in a pod; "
+        "name one with --kubeconfig or the KUBECONFIG variable"
+    )
+
+
+async def test_a_kubeconfig_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "k").write_text("clusters: 3")
+    assert (await mistake(tmp_path, "--kubeconfig", f"{tmp_path}/k")).startswith(
+        f"fairlead: {tmp_path}/k is not a kubeconfig: "
+    )
+
+
+async def test_an_address_that_is_taken(cluster: Cluster, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = await mistake(tmp_path, "--kubeconfig", cluster.settings().kubeconfig, "--listen", f"127.0.0.1:{port}")
+    assert said.startswith(f"fairlead: listen: cannot listen on 127.0.0.1:{port}: ")
+
+
+async def test_a_cluster_that_refuses_us(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.server.always("GET /version", failure(403, message="who are you"))
+    said = await mistake(tmp_path, "--kubeconfig", cluster.settings().kubeconfig, "--listen", "127.0.0.1:0")
+    assert said == "fairlead: GET /version: 403 Forbidden: who are you"
+
+
+# --- signals ----------------------------------------------------------------------------------------------
+
+
+async def serve(cluster: Cluster, folder: Path, **variables: str) -> asyncio.subprocess.Process:
+    arguments = ("serve", "--kubeconfig", cluster.settings().kubeconfig, "--listen", "127.0.0.1:0")
+    return await start(folder, *arguments, variables={"FAIRLEAD_IDENTITY": "me", **variables})
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+async def test_a_signal_ends_the_leader_which_gives_the_lease_back(
+    cluster: Cluster, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = await serve(cluster, tmp_path, FAIRLEAD_LEASE_RETRY_S="0.1")
+    await cluster.server.wait_for(lambda: bool(cluster.server.seen(f"PUT {LEASE}")), 20)  # it leads, and renews
+    asked = time.monotonic()
+    process.send_signal(number)
+    code, said = await end_of(process)
+    assert (code, cluster.holder) == (0, ""), said
+    assert time.monotonic() - asked < 2.0
+    logged = [json.loads(line) for line in said.splitlines()]
+    assert [line["event"] for line in logged] == ["listening", "connected", "leading", "stopping", "stopped"]
+    assert all(line["level"] == "info" and line["timestamp"].endswith("Z") for line in logged)
+
+
+@pytest.mark.parametrize("where", ["standby", "no answer yet", "traces go nowhere"])
+async def test_a_signal_ends_it_wherever_it_is(cluster: Cluster, tmp_path: Path, where: str) -> None:
+    variables = {}
+    if where == "standby":
+        cluster.hold("other")
+    elif where == "no answer yet":
+        cluster.server.always("GET /version", silence())
+    else:
+        variables["FAIRLEAD_TRACES_TO"] = "http://127.0.0.1:1/v1/traces"
+    process = await serve(cluster, tmp_path, **variables)
+    await cluster.server.wait_for_requests(1 if where == "no answer yet" else 2, 20)
+    asked = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    code, said = await end_of(process)
+    assert code == 0, said
+    assert time.monotonic() - asked < 2.0
+    assert "Traceback" not in said
+
+
+async def test_a_second_signal_ends_it_without_a_word_of_python(cluster: Cluster, tmp_path: Path) -> None:
+    process = await serve(cluster, tmp_path)
+    await cluster.server.wait_for(lambda: cluster.holder == "me", 20)
+    await cluster.server.wait_for(lambda: bool(cluster.server.seen(f"WATCH {LEASES}")), 20)
+    cluster.server.always(f"PUT {LEASE}", silence())
+    process.send_signal(signal.SIGTERM)
+    await cluster.server.wait_for(lambda: bool(cluster.server.seen(f"PUT {LEASE}")), 20)
+    process.send_signal(signal.SIGTERM)
+    code, said = await end_of(process, 5)
+    assert code == 1, said
+    assert said.splitlines()[-1] == "fairlead: ended at once, before everything in hand was finished"
+    assert "Traceback" not in said
