@@ -13,9 +13,9 @@ from urllib.parse import urlparse
 
 import pytest
 
-from fairlead.local.objects import defaults, facts, patches, schema
+from fairlead.local.objects import defaults, facts, managed, patches, schema
 from tests.kube.rig.servers import Rig
-from tests.local.objects import manifests
+from tests.local.objects import manifests, stories
 
 Json = dict[str, Any]
 NAMESPACE = "objects-parity"
@@ -80,8 +80,6 @@ def without_the_servers_own(kind: str, obj: Json) -> Json:
             if not spec["tolerations"]:
                 del spec["tolerations"]
             obj["status"] = {}
-        case "DaemonSet":
-            del metadata["annotations"]
         case "Job":
             del spec["selector"]
             for labels in (metadata["labels"], spec["template"]["metadata"]["labels"]):
@@ -309,3 +307,83 @@ def test_a_json_patch_gives_what_the_real_server_gives(real: Real, patch: Any) -
     for obj in (ours, answer):
         obj["metadata"].pop("managedFields", None)
     assert ours == answer
+
+
+def managers(obj: Json) -> list[Json]:
+    """Without the times, and in an order that does not depend on them."""
+    entries = obj["metadata"].get("managedFields", ())
+    timeless = [{key: value for key, value in entry.items() if key != "time"} for entry in entries]
+    return sorted(timeless, key=lambda entry: (entry["operation"], entry["manager"], entry.get("subresource", "")))
+
+
+def is_about(obj: Json) -> Json:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status", "apiVersion", "kind")}
+
+
+@pytest.mark.parametrize("name", stories.STORIES)
+def test_owners_are_recorded_as_the_real_server_does(real: Real, name: str) -> None:
+    steps = stories.STORIES[name]
+    resource, path = place(steps[0].body)
+    shape = schema.for_kind(resource.group, resource.version, resource.kind)
+    assert shape is not None
+    mine: Json = {"api_version": resource.api_version, "time": "2026-01-02T03:04:05Z"}
+    live: Json | None = None
+    try:
+        for how, who, body in steps:
+            query = f"fieldManager={who}"
+            match how:
+                case "create":
+                    status, answer = real.ask("POST", f"{path}?{query}", body)
+                case "apply" | "force":
+                    force = "true" if how == "force" else "false"
+                    apply = "application/apply-patch+yaml"
+                    status, answer = real.ask("PATCH", f"{path}/a?{query}&force={force}", body, apply)
+                case "merge":
+                    status, answer = real.ask("PATCH", f"{path}/a?{query}", body, "application/merge-patch+json")
+                case _:
+                    status, answer = real.ask("PATCH", f"{path}/a/status?{query}", body, "application/merge-patch+json")
+            before = live
+            try:
+                if how in ("apply", "force"):
+                    made = managed.apply(shape, before, body, manager=who, force=how == "force", **mine)
+                    ours = read(resource, made)
+                else:
+                    ours = read(resource, body if before is None else patches.merge_patch(before, body))
+                    subresource = "status" if how == "status" else ""
+                    ours["metadata"]["managedFields"] = managed.record_update(
+                        shape, before, ours, manager=who, subresource=subresource, **mine
+                    )
+            except managed.ApplyConflict as conflict:
+                told = [("FieldManagerConflict", each.message, each.field) for each in conflict.conflicts]
+                causes = [(each["reason"], each["message"], each["field"]) for each in answer["details"]["causes"]]
+                refused = (409, str(conflict), told)
+                assert refused == (status, answer["message"], causes)
+                continue
+            assert status in (200, 201), answer["message"]
+            assert managers(ours) == managers(answer)
+            assert is_about(ours) == is_about(without_the_servers_own(resource.kind, {**answer, "metadata": {}}))
+            # Goes on with what the server stored, so that its own additions are no difference.
+            live = answer
+    finally:
+        real.ask("PATCH", f"{path}/a", {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+        real.ask("DELETE", f"{path}/a?gracePeriodSeconds=0")
+
+
+@pytest.mark.parametrize("name", manifests.GOOD)
+def test_a_creator_owns_what_the_real_server_says(real: Real, name: str) -> None:
+    manifest = json.loads(json.dumps(manifests.GOOD[name]).replace("NAMESPACE", NAMESPACE))
+    resource, path = place(manifest)
+    shape = schema.for_kind(resource.group, resource.version, resource.kind)
+    assert shape is not None
+    mine: Json = {"manager": "me", "api_version": resource.api_version, "time": "2026-01-02T03:04:05Z"}
+    status, created = real.ask("POST", f"{path}?dryRun=All&fieldManager=me", manifest)
+    assert status == 201
+    # An empty list and none at all are the same to us; the server says the writer owns the former.
+    if name not in ("empty slice", "role of nothing"):
+        ours = read(resource, manifest)
+        ours["metadata"]["managedFields"] = managed.record_update(shape, None, ours, **mine)
+        assert managers(ours) == managers(created)
+    target = f"{path}/{manifest['metadata']['name']}?dryRun=All&fieldManager=me"
+    status, applied = real.ask("PATCH", target, manifest, "application/apply-patch+yaml")
+    assert status == 201
+    assert managers(managed.apply(shape, None, manifest, **mine)) == managers(applied)

@@ -265,6 +265,8 @@ def _daemon_set(obj: Json) -> None:
         rolling.setdefault("maxUnavailable", 1)
         rolling.setdefault("maxSurge", 0)
     spec.setdefault("revisionHistoryLimit", 10)
+    # What is left of a field that older versions had; the strategy counts on from there.
+    obj["metadata"].setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", "1")
 
 
 def _stateful_set(obj: Json) -> None:

@@ -35,13 +35,15 @@ _ALWAYS = {"object", "time", "microtime", "quantity", "intstr", "raw"}
 class Struct:
     """An object's fields, made on first use (types may contain themselves)."""
 
-    __slots__ = ("_fields", "_make", "atomic", "kinds", "name", "open", "read", "required")
+    __slots__ = ("_fields", "_make", "atomic", "custom", "kinds", "name", "open", "read", "required", "status_apart")
 
     def __init__(self, name: str, make: Callable[[], dict[str, "Schema"]]) -> None:
         self.name: str = name  # as Go names it, without its package
         self.required: tuple[str, ...] = ()
         self.atomic: bool = False
         self.open: bool = False  # unknown fields are kept (x-kubernetes-preserve-unknown-fields)
+        self.custom: bool = False  # of a custom kind: no Go struct stands behind it
+        self.status_apart: bool = False  # of a custom kind: /status is written on its own
         self.kinds: tuple[facts.GroupVersionKind, ...] = ()
         self._make = make
         self._fields: dict[str, Schema] | None = None
@@ -95,6 +97,10 @@ class Schema:
         if self.form == "map":
             return self.items
         return self.fields.get(name)
+
+
+# Anything at all: objects by their fields, lists and the rest as a whole.
+DEDUCED: Final = Schema(form="any")
 
 
 @dataclass(frozen=True, slots=True)

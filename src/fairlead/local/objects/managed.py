@@ -1,0 +1,686 @@
+"""Who owns which field: managedFields, recorded on every write, and server-side apply built on them.
+
+A set of fields is a set of paths; a path is a tuple of elements spelled as in `fieldsV1`: `f:name` a field,
+`k:{"name":"x"}` an item of a keyed list, `v:"x"` an item of a set. `record_update` compares before and after: what a
+write changed or added becomes the writer's, what it removed is nobody's. `apply` merges a configuration into the live
+object, refuses to change what others own unless forced, and removes what the same manager applied earlier and no
+longer asks for, unless somebody else asks for it too.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from fairlead.local.objects import facts
+from fairlead.local.objects.plain import copied
+from fairlead.local.objects.schema import DEDUCED, Schema
+
+Json = dict[str, Any]
+Path = tuple[str, ...]
+Paths = set[Path]
+
+MOST_UPDATERS: Final = 10
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+_MISSING: Final = object()
+# Never owned by anybody.
+_STRIPPED: Final[frozenset[Path]] = frozenset(
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
+    | {
+        ("f:metadata", f"f:{name}")
+        for name in (
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "clusterName",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        )
+    }
+)
+
+
+class Conflict(NamedTuple):
+    manager: str  # as the server prints it: `"kubectl" using v1`
+    field: str  # .spec.replicas
+    message: str
+
+
+class ApplyConflict(Exception):
+    """Fields that other managers own would change: a 409 with a cause for each."""
+
+    def __init__(self, conflicts: list[Conflict]) -> None:
+        self.conflicts = conflicts
+        if len(conflicts) == 1:
+            text = f"Apply failed with 1 conflict: conflict with {conflicts[0].manager}: {conflicts[0].field}"
+        else:
+            lines: list[str] = []
+            for manager in dict.fromkeys(conflict.manager for conflict in conflicts):
+                lines.append(f"conflicts with {manager}:")
+                lines += [f"- {conflict.field}" for conflict in conflicts if conflict.manager == manager]
+            text = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+        super().__init__(text)
+
+
+class ApplyError(ValueError):
+    """The applied configuration cannot be merged, such as a list item without its key: a 500 with this message."""
+
+
+class _Manager(NamedTuple):
+    """Who an entry belongs to; an applier is the same one in every version."""
+
+    name: str
+    operation: str
+    version: str
+    subresource: str
+
+    def __str__(self) -> str:
+        text = json.dumps(self.name)
+        if self.subresource:
+            text += f" with subresource {json.dumps(self.subresource)}"
+        return f"{text} using {self.version}" if self.operation == "Update" else text
+
+
+@dataclass(slots=True)
+class _Entry:
+    paths: Paths
+    version: str
+    time: str | None
+
+
+_Managers = dict[_Manager, _Entry]
+
+
+@dataclass(slots=True)
+class _Difference:
+    added: Paths = field(default_factory=set)
+    modified: Paths = field(default_factory=set)
+    removed: Paths = field(default_factory=set)
+
+
+# --- the two ways to write --------------------------------------------------------------------------------------
+
+
+def record_update(
+    schema: Schema, old: Json | None, new: Json, *, manager: str, api_version: str, time: str, subresource: str = ""
+) -> list[Json]:
+    """The managedFields of `new` after a write that was no apply. `old` is None when the object is created.
+
+    Called before admission changes the object, as the real server does: what admission adds is nobody's.
+    """
+    before = (old or {}).get("metadata", {}).get("managedFields")
+    given = new.get("metadata", {}).get("managedFields")
+    if not subresource and given is not None and _is_reset(given):
+        managers: _Managers = {}
+    else:
+        managers = _decoded(before if subresource or not given else given, before)
+    if old is not None and not managers:
+        return []
+    self = _Manager(manager or "unknown", "Update", api_version, subresource)
+    _record(schema, _empty(schema) if old is None else old, new, managers, self, time, subresource)
+    return _encoded(_capped(managers))
+
+
+def apply(
+    schema: Schema,
+    live: Json | None,
+    applied: Json,
+    *,
+    manager: str,
+    api_version: str,
+    time: str,
+    subresource: str = "",
+    force: bool = False,
+) -> Json:
+    """The object after a server-side apply, its managedFields included; not defaulted yet."""
+    current = _empty(schema) if live is None else live
+    managers = _decoded(current.get("metadata", {}).get("managedFields"), None)
+    current = _without_managed_fields(current)
+    if live is not None and not managers:
+        before = _Manager("before-first-apply", "Update", api_version, subresource)
+        _record(schema, _empty(schema), current, managers, before, time, subresource)
+    self = _Manager(manager, "Apply", "", subresource)
+    last = managers[self].paths if self in managers else set()
+    owned: Paths = set()
+    _field_set(schema, applied, (), owned)
+    owned = _filtered(schema, owned, subresource) - _STRIPPED
+    managers[self] = _Entry(owned, api_version, managers[self].time if self in managers else None)
+    merged = _merged(schema, copied(current), applied)
+    result = _pruned(schema, merged, last, managers) if last else merged
+    difference = _filtered_difference(schema, _compare(schema, current, result), subresource)
+    conflicts = _conflicts(managers, self, difference)
+    if conflicts and not force and not _all_allowed(schema, current, manager, conflicts):
+        raise ApplyConflict(_told(conflicts))
+    _take(managers, self, difference)
+    if result != current:
+        managers[self].time = time
+    if not owned:
+        managers.pop(self, None)
+    if manager == "kubectl" and LAST_APPLIED in _annotations(current):
+        _annotations(result)[LAST_APPLIED] = _last_applied_text(applied)
+    result.setdefault("metadata", {})["managedFields"] = _encoded(managers)
+    if not result["metadata"]["managedFields"]:
+        del result["metadata"]["managedFields"]
+    return result
+
+
+def _record(
+    schema: Schema, old: Json, new: Json, managers: _Managers, self: _Manager, time: str, subresource: str
+) -> None:
+    difference = _filtered_difference(schema, _compare(schema, old, new), subresource)
+    _take(managers, None, difference)
+    taken = (difference.added | difference.modified) - _STRIPPED
+    if taken:
+        previous = managers[self].paths if self in managers else set()
+        managers[self] = _Entry(taken | previous, self.version, time)
+
+
+def _take(managers: _Managers, self: _Manager | None, difference: _Difference) -> None:
+    """Takes from everybody but one what changed or is gone."""
+    gone = difference.added | difference.modified | difference.removed
+    if not gone:
+        return
+    for manager in list(managers):
+        if manager != self:
+            managers[manager].paths = managers[manager].paths - gone
+            if not managers[manager].paths:
+                del managers[manager]
+
+
+def _conflicts(managers: _Managers, self: _Manager, difference: _Difference) -> dict[_Manager, Paths]:
+    changed = difference.added | difference.modified
+    found = {manager: entry.paths & changed for manager, entry in managers.items() if manager != self}
+    return {manager: paths for manager, paths in found.items() if paths}
+
+
+def _told(conflicts: dict[_Manager, Paths]) -> list[Conflict]:
+    return [
+        Conflict(str(manager), path_text(path), f"conflict with {manager}")
+        for manager in sorted(conflicts, key=lambda each: (each.name, each.operation, each.version, each.subresource))
+        for path in _in_order(conflicts[manager])
+    ]
+
+
+def _all_allowed(schema: Schema, live: Json, manager: str, conflicts: dict[_Manager, Paths]) -> bool:
+    """kubectl may take what its own client-side apply had set, by the annotation that remembers it."""
+    text = _annotations(live).get(LAST_APPLIED)
+    if manager != "kubectl" or text is None:
+        return False
+    try:
+        remembered = json.loads(text)
+    except ValueError:
+        return False
+    if not isinstance(remembered, dict):
+        return False
+    allowed: Paths = set()
+    _field_set(schema, remembered, (), allowed)
+    difference = _compare(schema, remembered, live)
+    allowed -= difference.modified | difference.added | difference.removed
+    return all(paths <= allowed for paths in conflicts.values())
+
+
+def _annotations(obj: Json) -> Json:
+    return (obj.get("metadata") or {}).get("annotations") or {}
+
+
+def _last_applied_text(applied: Json) -> str:
+    kept = copied(applied)
+    annotations = _annotations(kept)
+    annotations.pop(LAST_APPLIED, None)
+    return json.dumps(kept, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def _without_managed_fields(obj: Json) -> Json:
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict) or "managedFields" not in metadata:
+        return obj
+    return {**obj, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
+
+
+def _empty(schema: Schema) -> Json:
+    """What an object of this kind is before anybody wrote it; Go's structs are there from the beginning."""
+    if schema.struct is None or schema.struct.custom:
+        return {}
+    made: Json = schema.struct.read({}, [])
+    return made
+
+
+def _filtered(schema: Schema, paths: Paths, subresource: str) -> Paths:
+    """Without what this way of writing cannot change: the status, or everything else."""
+    if schema.struct is None or not has_status(schema):
+        return paths
+    if subresource == "status":
+        return {path for path in paths if path[0] != "f:spec"}
+    if subresource:
+        return paths
+    return {path for path in paths if path[0] != "f:status"}
+
+
+def _filtered_difference(schema: Schema, found: _Difference, subresource: str) -> _Difference:
+    return _Difference(
+        _filtered(schema, found.added, subresource),
+        _filtered(schema, found.modified, subresource),
+        _filtered(schema, found.removed, subresource),
+    )
+
+
+def has_status(schema: Schema) -> bool:
+    struct = schema.struct
+    if struct is None:
+        return False
+    if struct.custom:
+        return struct.status_apart
+    return _status_apart(struct.kinds[0]) if struct.kinds else False
+
+
+@lru_cache(maxsize=256)
+def _status_apart(kind: facts.GroupVersionKind) -> bool:
+    resource = facts.load().by_kind.get(kind)
+    return resource is not None and resource.subresource("status") is not None
+
+
+# --- walking objects --------------------------------------------------------------------------------------------
+
+
+def _compare(schema: Schema, left: Json, right: Json) -> _Difference:
+    difference = _Difference()
+    _compare_value(schema, left, right, (), difference)
+    difference.added.discard(())
+    return difference
+
+
+def _compare_value(schema: Schema, left: Any, right: Any, path: Path, out: _Difference) -> None:
+    if left is right or (left is not _MISSING and right is not _MISSING and left == right):
+        return
+    granular = _granular(schema, left if right is _MISSING or right is None else right)
+    if granular == "map" and _both(dict, left, right) and (_filled(left) or _filled(right)):
+        lefts = left if isinstance(left, dict) else {}
+        rights = right if isinstance(right, dict) else {}
+        for key, value in lefts.items():
+            _compare_value(_field(schema, key), value, rights.get(key, _MISSING), (*path, f"f:{key}"), out)
+        for key, value in rights.items():
+            if key not in lefts:
+                _compare_value(_field(schema, key), _MISSING, value, (*path, f"f:{key}"), out)
+    elif granular == "list" and _both(list, left, right) and (_filled(left) or _filled(right)):
+        _compare_lists(schema, left, right, path, out)
+    elif left is not _MISSING and right is not _MISSING:
+        out.modified.add(path)
+    if left is _MISSING:
+        out.added.add(path)
+    elif right is _MISSING:
+        out.removed.add(path)
+
+
+def _both(kind: type, left: Any, right: Any) -> bool:
+    return all(value is _MISSING or value is None or isinstance(value, kind) for value in (left, right))
+
+
+def _filled(value: Any) -> bool:
+    return value is not _MISSING and bool(value)
+
+
+def _compare_lists(schema: Schema, left: Any, right: Any, path: Path, out: _Difference) -> None:
+    lefts, rights = _items(schema, left), _items(schema, right)
+    items = schema.items or DEDUCED
+    for key in {**lefts, **rights}:
+        ours, theirs = lefts.get(key, []), rights.get(key, [])
+        here = (*path, key)
+        if len(ours) <= 1 and len(theirs) <= 1:
+            _compare_value(items, ours[0] if ours else _MISSING, theirs[0] if theirs else _MISSING, here, out)
+        elif len(ours) >= 2 and len(theirs) >= 2:
+            if ours != theirs:
+                out.modified.add(here)
+        elif len(ours) >= 2:
+            if theirs:
+                _compare_value(items, _MISSING, theirs[0], here, out)
+            out.removed.add(here)
+        else:
+            if ours:
+                _compare_value(items, ours[0], _MISSING, here, out)
+            out.added.add(here)
+
+
+def _items(schema: Schema, value: Any) -> dict[str, list[Any]]:
+    """A list's items by their path element; more than one where they share it."""
+    found: dict[str, list[Any]] = {}
+    if isinstance(value, list):
+        for item in value:
+            found.setdefault(_element(schema, item), []).append(item)
+    return found
+
+
+def _element(schema: Schema, item: Any) -> str:
+    if schema.list_type == "set":
+        return f"v:{_key_text(item)}"
+    fields = schema.items.fields if schema.items is not None else {}
+    found: list[tuple[str, Any]] = []
+    for key in schema.keys:
+        value = item.get(key) if isinstance(item, dict) else None
+        if value is None and key in fields:
+            value = fields[key].default
+        if value is not None:
+            found.append((key, value))
+    if not found:
+        names = " ".join(f'"{key}"' for key in schema.keys)
+        raise ApplyError(
+            f"associative list with keys has an element that omits all key fields [{names}] "
+            "(and doesn't have default values for any key fields)"
+        )
+    if len(found) == 1 and type(found[0][1]) is str:
+        return _single_key(*found[0])
+    return "k:" + _key_text(dict(sorted(found)))
+
+
+@lru_cache(maxsize=16384)
+def _single_key(name: str, value: str) -> str:
+    return "k:" + _key_text({name: value})
+
+
+def _key_text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _granular(schema: Schema, value: Any) -> str:
+    """`map` or `list` where parts are owned one by one, else nothing."""
+    if schema is DEDUCED:
+        return "map" if isinstance(value, dict) else ""
+    if schema.form in ("object", "map"):
+        return "" if schema.atomic else "map"
+    if schema.form == "list":
+        return "" if schema.atomic else "list"
+    return ""
+
+
+def _field(schema: Schema, name: str) -> Schema:
+    if schema is DEDUCED:
+        return DEDUCED
+    return schema.child(name) or DEDUCED
+
+
+def _is_declared(schema: Schema, name: str) -> bool:
+    return schema.form == "object" and name in schema.fields
+
+
+def _field_set(schema: Schema, value: Any, path: Path, out: Paths) -> None:
+    """The paths an applied configuration speaks of."""
+    match _granular(schema, value):
+        case "map" if isinstance(value, dict):
+            for key, inner in value.items():
+                here = (*path, f"f:{key}")
+                _field_set(_field(schema, key), inner, here, out)
+                if inner is None or inner == {} or not _is_declared(schema, key):
+                    out.add(here)
+        case "list" if isinstance(value, list):
+            for element, items in _items(schema, value).items():
+                here = (*path, element)
+                if len(items) == 1:
+                    _field_set(schema.items or DEDUCED, items[0], here, out)
+                out.add(here)
+        case "map" | "list":
+            pass
+        case _:
+            out.add(path)
+
+
+def _merged(schema: Schema, live: Any, applied: Any) -> Any:
+    granular = _granular(schema, applied)
+    if granular == "map" and isinstance(live, dict) and isinstance(applied, dict):
+        for key, value in applied.items():
+            live[key] = _merged(_field(schema, key), live[key], value) if key in live else copied(value)
+        return live
+    if granular == "list" and isinstance(live, list) and isinstance(applied, list):
+        return _merged_list(schema, live, applied)
+    return copied(applied)
+
+
+def _merged_list(schema: Schema, live: list[Any], applied: list[Any]) -> list[Any]:
+    """In the applied order, what only the live list has in between where it was."""
+    items = schema.items or DEDUCED
+    left = [_element(schema, item) for item in live]
+    right = [_element(schema, item) for item in applied]
+    lives, wanted = dict(zip(left, live, strict=True)), dict(zip(right, applied, strict=True))
+    if len(wanted) != len(right):
+        twice = next(element for element in right if right.count(element) > 1)
+        raise ApplyError(f"duplicate entries for key {element_text(twice)}")
+
+    def joined(element: str) -> Any:
+        return _merged(items, lives[element], wanted[element]) if element in lives else copied(wanted[element])
+
+    shared = [element for element in right if element in lives]
+    out: list[Any] = []
+    done: set[str] = set()
+    at = to = 0
+    while at < len(left) or to < len(right):
+        next_shared = next((element for element in shared if element not in done), None)
+        if at < len(left) and to < len(right):
+            if left[at] == right[to]:
+                out.append(joined(left[at]))
+                done.add(left[at])
+                at, to = at + 1, to + 1
+                continue
+            if left[at] in wanted and next_shared is not None and next_shared != left[at]:
+                at += 1
+                continue
+        if at < len(left):
+            if left[at] not in wanted:
+                out.append(live[at])
+                at += 1
+                continue
+            if left[at] in done:
+                at += 1
+                continue
+        if to < len(right):
+            if right[to] not in done:
+                out.append(joined(right[to]))
+                done.add(right[to])
+            to += 1
+    return out
+
+
+# --- removing what is no longer applied -------------------------------------------------------------------------
+
+
+def _pruned(schema: Schema, merged: Json, last: Paths, managers: _Managers) -> Json:
+    """Without what this manager applied before and nobody applies or set now."""
+    last = _with_named(schema, last)
+    everybody: Paths = set()
+    for entry in managers.values():
+        everybody |= entry.paths
+    everybody = _with_named(schema, everybody)
+    whole = _with_named(schema, _all_paths(schema, merged))
+    first = _removed(schema, merged, _tree(last))
+    kept = _with_named(schema, _all_paths(schema, first)) | everybody
+    second = _removed(schema, merged, _tree(whole - kept))
+    left = _with_named(schema, _all_paths(schema, second))
+    result = _removed(schema, merged, _tree((whole - left) & last))
+    return result if isinstance(result, dict) else {}
+
+
+def _all_paths(schema: Schema, value: Any) -> Paths:
+    paths: Paths = set()
+    _field_set(schema, value, (), paths)
+    return paths
+
+
+def _with_named(schema: Schema, paths: Paths) -> Paths:
+    """The set with every declared field on the way to a member made one as well."""
+    out = set(paths)
+    for path in paths:
+        here: Schema = schema
+        for depth, element in enumerate(path[:-1], 1):
+            name = element[2:]
+            declared = element.startswith("f:") and here is not DEDUCED and _is_declared(here, name)
+            here = _field(here, name) if element.startswith("f:") else (here.items or DEDUCED)
+            if declared:
+                out.add(path[:depth])
+    return out
+
+
+def _tree(paths: Iterable[Path]) -> Json:
+    """Nested by element; the key `.` marks a member."""
+    tree: Json = {}
+    for path in paths:
+        node = tree
+        for element in path:
+            node = node.setdefault(element, {})
+        node["."] = {}
+    return tree
+
+
+def _removed(schema: Schema, value: Any, tree: Json) -> Any:
+    granular = _granular(schema, value)
+    if granular == "map" and isinstance(value, dict):
+        fields: Json = {}
+        for key, inner in value.items():
+            node = tree.get(f"f:{key}", {})
+            if "." not in node:
+                fields[key] = _removed(_field(schema, key), inner, node) if node else inner
+        return fields or None
+    if granular == "list" and isinstance(value, list):
+        items: list[Any] = []
+        for item in value:
+            node = tree.get(_element(schema, item), {})
+            if "." not in node:
+                items.append(_removed(schema.items or DEDUCED, item, node) if node else item)
+        return items or None
+    return value if granular == "" and not isinstance(value, dict | list) else None
+
+
+# --- managedFields as they are written --------------------------------------------------------------------------
+
+
+def _is_reset(given: Any) -> bool:
+    return isinstance(given, list) and (not given or given == [{}])
+
+
+def _decoded(entries: Any, otherwise: Any) -> _Managers:
+    managers: _Managers = {}
+    for entry in entries or ():
+        if entry.get("operation") not in ("Apply", "Update") or not entry.get("apiVersion"):
+            return _decoded(otherwise, None) if otherwise else {}
+        version = entry["apiVersion"] if entry["operation"] == "Update" else ""
+        self = _Manager(entry.get("manager", ""), entry["operation"], version, entry.get("subresource", ""))
+        paths = _paths_of(entry.get("fieldsV1") or {})
+        managers[self] = _Entry(paths, entry["apiVersion"], entry.get("time"))
+    return managers
+
+
+def _paths_of(fields: Json) -> Paths:
+    paths: Paths = set()
+    _walk_fields(fields, (), paths)
+    return paths
+
+
+def _walk_fields(fields: Json, path: Path, out: Paths) -> None:
+    for element, inner in fields.items():
+        if element == ".":
+            out.add(path)
+        elif inner:
+            _walk_fields(inner, (*path, element), out)
+        else:
+            out.add((*path, element))
+
+
+def _encoded(managers: _Managers) -> list[Json]:
+    def order(item: tuple[_Manager, _Entry]) -> tuple[str, str, str, str, str]:
+        manager, entry = item
+        return manager.operation, entry.time or "", manager.name, entry.version, manager.subresource
+
+    return [
+        {
+            "manager": manager.name,
+            "operation": manager.operation,
+            "apiVersion": entry.version,
+            **({"time": entry.time} if entry.time is not None else {}),
+            "fieldsType": "FieldsV1",
+            "fieldsV1": _fields_of(entry.paths),
+            **({"subresource": manager.subresource} if manager.subresource else {}),
+        }
+        for manager, entry in sorted(managers.items(), key=order)
+    ]
+
+
+def _fields_of(paths: Paths) -> Json:
+    tree: Json = {}
+    for path in sorted(paths):
+        node = tree
+        for element in path[:-1]:
+            node = node.setdefault(element, {})
+        node.setdefault(path[-1], {})
+    # A member that also has members below says so with a dot.
+    for path in paths:
+        node = tree
+        for element in path:
+            node = node[element]
+        if node:
+            node["."] = {}
+    return _sorted(tree)
+
+
+def _sorted(tree: Json) -> Json:
+    return {key: _sorted(tree[key]) if tree[key] else {} for key in sorted(tree)}
+
+
+def _capped(managers: _Managers) -> _Managers:
+    """Too many who updated: the oldest of one version become one."""
+    updaters = [manager for manager in managers if manager.operation == "Update"]
+    excess = len(updaters) - MOST_UPDATERS
+    if excess <= 0:
+        return managers
+    updaters.sort(key=lambda manager: (managers[manager].time or "", manager))
+    first: dict[str, _Manager] = {}
+    for manager in updaters:
+        if excess <= 0:
+            break
+        entry = managers[manager]
+        bucket = _Manager("ancient-changes", "Update", entry.version, "")
+        if manager == bucket:
+            continue
+        if bucket not in managers and entry.version not in first:
+            first[entry.version] = manager
+            continue
+        if bucket not in managers:
+            managers[bucket] = managers.pop(first[entry.version])
+        managers[bucket] = _Entry(managers[bucket].paths | entry.paths, entry.version, entry.time)
+        del managers[manager]
+        excess -= 1
+    return managers
+
+
+# --- paths as text ----------------------------------------------------------------------------------------------
+
+
+def path_text(path: Path) -> str:
+    """`.spec.containers[name="c"].image`, as the server names a field in a conflict."""
+    return "".join(map(element_text, path))
+
+
+def element_text(element: str) -> str:
+    kind, _, rest = element.partition(":")
+    if kind == "f":
+        return f".{rest}"
+    if kind == "v":
+        return f"[={rest}]"
+    if kind == "i":
+        return f"[{rest}]"
+    pairs = json.loads(rest)
+    return "[" + ",".join(f"{key}={_key_text(pairs[key])}" for key in sorted(pairs)) + "]"
+
+
+def _in_order(paths: Paths) -> Iterator[Path]:
+    """Members of a level first, then what lies below, each by name."""
+    yield from _level(_tree(paths), ())
+
+
+def _level(tree: Json, path: Path) -> Iterator[Path]:
+    elements = sorted(element for element in tree if element != ".")
+    for element in elements:
+        if "." in tree[element]:
+            yield (*path, element)
+    for element in elements:
+        yield from _level(tree[element], (*path, element))
