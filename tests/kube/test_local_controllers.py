@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import NotFound
+from fairlead.cluster.errors import NotFound, TooManyRequests
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
@@ -419,3 +419,75 @@ async def test_a_suspended_job_rests_and_goes_on(world: World, namespace: str) -
     assert found["status"].get("failed") is None
     await world.kubectl("delete", "-n", namespace, "job/rest", "--timeout=20s")
     await world.until(lambda: not world.pods(namespace))
+
+
+async def test_a_budget_says_how_many_may_go(world: World, namespace: str) -> None:
+    await rolled_out(world, namespace, "web", 3)
+    await world.kubectl("create", "pdb", "-n", namespace, "web", "--selector=app=web", "--max-unavailable=1")
+    path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/web"
+
+    async def allows(count: int) -> bool:
+        status = (await world.get(path)).get("status", {})
+        return bool(status.get("disruptionsAllowed") == count and status.get("expectedPods") == 3)
+
+    await world.until(lambda: allows(1))
+    first, second = (pod.metadata.name for pod in world.pods(namespace)[:2])
+    world.kubelet.dead.update({"ctl-a", "ctl-b", "ctl-c"})  # replacements do not become ready
+    await world.api.evict(namespace, first)
+    with pytest.raises(TooManyRequests):
+        await world.api.evict(namespace, second)
+    await world.kubelet.revive()
+    await world.until(lambda: allows(1))
+
+
+async def test_a_cron_job_runs_and_clears_up(world: World, namespace: str) -> None:
+    spec = {"template": template("tick", annotations={"test/act": "succeed"}, restartPolicy="Never")}
+    cron = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "tick"},
+        "spec": {"schedule": "@every 1s", "jobTemplate": {"spec": spec}},
+    }
+    await make(world, namespace, cron)
+    path = f"/apis/batch/v1/namespaces/{namespace}"
+
+    async def has_run() -> bool:
+        return "lastSuccessfulTime" in (await world.get(f"{path}/cronjobs/tick")).get("status", {})
+
+    await world.until(has_run)
+    await world.kubectl("patch", "-n", namespace, "cronjob/tick", "-p", '{"spec": {"suspend": true}}')
+    await world.kubectl("create", "job", "-n", namespace, "by-hand", "--from=cronjob/tick")
+    await world.kubectl("wait", "-n", namespace, "job/by-hand", "--for=condition=complete", "--timeout=20s")
+
+    await world.kubectl("patch", "-n", namespace, "cronjob/tick", "-p", '{"spec": {"successfulJobsHistoryLimit": 0}}')
+
+    async def is_cleared() -> bool:
+        return not (await world.get(f"{path}/jobs"))["items"]
+
+    await world.until(is_cleared)
+
+
+async def test_every_namespace_has_its_account_and_its_authority(world: World, namespace: str) -> None:
+    async def has_both() -> bool:
+        accounts = await world.get(f"/api/v1/namespaces/{namespace}/serviceaccounts")
+        maps = await world.get(f"/api/v1/namespaces/{namespace}/configmaps")
+        names = [found["metadata"]["name"] for found in (*accounts["items"], *maps["items"])]
+        return names == ["default", "kube-root-ca.crt"]
+
+    await world.until(has_both)
+    await world.kubectl("delete", "serviceaccount", "default", "-n", namespace)
+    await world.kubectl("delete", "configmap", "kube-root-ca.crt", "-n", namespace)
+    await world.until(has_both)
+
+
+async def test_a_replication_controller_keeps_its_pods(world: World, namespace: str) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "ReplicationController",
+        "metadata": {"name": "old"},
+        "spec": {"replicas": 2, "selector": {"app": "old"}, "template": template("old")},
+    }
+    await make(world, namespace, body)
+    await world.until(lambda: [pod.is_ready for pod in world.pods(namespace)] == [True, True])
+    await world.kubectl("delete", "pod", "-n", namespace, world.pods(namespace)[0].metadata.name)
+    await world.until(lambda: [pod.is_active and pod.is_ready for pod in world.pods(namespace)] == [True, True])

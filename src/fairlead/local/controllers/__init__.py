@@ -15,6 +15,9 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.writer import Writer
 from fairlead.local.controllers import spec
+from fairlead.local.controllers.accounts import ROOT_CA, home_controller
+from fairlead.local.controllers.budgets import budget_controller
+from fairlead.local.controllers.cronjobs import cron_job_controller
 from fairlead.local.controllers.daemonsets import daemon_set_controller
 from fairlead.local.controllers.deployments import deployment_controller
 from fairlead.local.controllers.endpoints import endpoints_controller
@@ -81,12 +84,19 @@ CONTROLLERS: Final[Mapping[str, Callable[[Workshop, Options], Runs]]] = {
     "statefulsets": lambda workshop, _: stateful_set_controller(workshop),
     "jobs": lambda workshop, _: job_controller(workshop),
     "joborphans": lambda workshop, _: job_orphan_controller(workshop),
+    "cronjobs": lambda workshop, _: cron_job_controller(workshop),
     "garbage": lambda workshop, _: Collector(workshop),
     "namespaces": lambda workshop, _: namespace_controller(workshop),
     "endpointslices": lambda workshop, _: endpoints_controller(workshop),
     "nodes": lambda workshop, options: node_controller(workshop, options.node_grace_s),
     "evictions": lambda workshop, _: eviction_controller(workshop),
     "lostpods": lambda workshop, options: lost_pod_controller(workshop, options.node_grace_s),
+    "poddisruptionbudgets": lambda workshop, _: budget_controller(workshop),
+    "homes": lambda workshop, options: home_controller(
+        workshop,
+        options.root_ca,
+        workshop.mirrors.add(spec.ROOT_CAS, selectors={"fieldSelector": f"metadata.name={ROOT_CA}"}),
+    ),
 }
 """Every controller by name."""
 

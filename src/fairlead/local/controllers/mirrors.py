@@ -50,12 +50,15 @@ class Mirrors:
         self._rng = rng
         self._metrics = metrics
         self._mirrors: dict[str, Mirror[Any]] = {}
+        self._narrow: list[Mirror[Any]] = []
 
     def add(self, kind: Kind[T], *, selectors: Mapping[str, str] | None = None) -> Mirror[T]:
         watch = Watch(self._client, kind, clock=self._clock, rng=self._rng, metrics=self._metrics, selectors=selectors)
         indexes: dict[str, Index[Any]] = {**INDEXES, **({"node": _node} if kind.name == PODS.name else {})}
         mirror: Mirror[T] = Mirror(watch, kind, self._metrics, indexes)
-        if not selectors:
+        if selectors:
+            self._narrow.append(mirror)  # part of a kind: only whoever asked for it may look
+        else:
             self._mirrors[kind.name] = mirror
         return mirror
 
@@ -87,5 +90,5 @@ class Mirrors:
     async def run(self) -> None:
         """Follow every kind that was added before."""
         async with asyncio.TaskGroup() as tasks:
-            for mirror in self:
+            for mirror in (*self, *self._narrow):
                 tasks.create_task(mirror.run(), name=f"mirror: {mirror.kind.name}")

@@ -20,6 +20,7 @@ from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.local.controllers.ledger import Ledger
 from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.local.controllers.owners import is_adoption
+from fairlead.local.controllers.spec import NAMESPACES
 from fairlead.model.intents import Create, Intent, RecordEvent, Regarding, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
@@ -89,11 +90,20 @@ class Shell:
     async def hand_over(self, key: str, intents: Sequence[Intent]) -> WakeAfter | None:
         wakes = [intent for intent in intents if isinstance(intent, WakeAfter)]
         pairs = _with_their_events([intent for intent in intents if not isinstance(intent, WakeAfter)])
+        pairs = [pair for pair in pairs if not self._is_too_late(pair[0])]
         pairs = await self._without_late_adoptions(key, pairs)
         results = await self._carry_out(key, [pair for pair in pairs if not isinstance(pair[0], Create)])
         results += await self._create(key, [pair for pair in pairs if isinstance(pair[0], Create)])
         await self._judge(key, results)
         return min(wakes, key=lambda wake: wake.seconds, default=None)
+
+    def _is_too_late(self, intent: Intent) -> bool:
+        """Nothing can be made in a namespace that is going; to ask would only be refused."""
+        namespaces = self._workshop.mirrors.find(NAMESPACES)
+        if not isinstance(intent, Create) or namespaces is None:
+            return False
+        home = namespaces.get(intent.namespace)
+        return home is not None and home.is_terminating
 
     async def _carry_out(self, key: str, pairs: Sequence["Pair"]) -> list[Result]:
         results = await self._workshop.writer.carry_out_all([intent for intent, _ in pairs])

@@ -1,0 +1,165 @@
+"""Disruption budgets: how many pods may be disturbed right now, for whoever evicts.
+
+The API server takes each eviction off the number and notes the pod; here the number is reckoned anew from what is
+seen. Where it cannot be reckoned, nobody may be disturbed.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from fairlead.cluster.controller import Controller
+from fairlead.cluster.mirror import Delta
+from fairlead.local.controllers.moments import seconds_since
+from fairlead.local.controllers.shell import Workshop, event
+from fairlead.local.controllers.spec import (
+    BUDGETS,
+    DEPLOYMENTS,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    DisruptionBudget,
+    Pod,
+    share_of,
+)
+from fairlead.local.controllers.statuses import plan_status, with_condition
+from fairlead.model.intents import Intent, WakeAfter
+from fairlead.model.selectors import Selector, SelectorError, parse_label_selector
+
+ALLOWED: Final = "DisruptionAllowed"
+# An eviction that was granted and not seen to happen by then did not happen.
+GRANTED_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBudget:
+    budget: DisruptionBudget
+    pods: tuple[Pod, ...]  # that its selector matches
+    expected: int | None  # pods their controllers want; None where one of them cannot say
+    problem: str = ""
+
+
+def plan_budget(seen: SeenBudget, now: datetime) -> list[Intent]:
+    budget, spec = seen.budget, seen.budget.spec
+    generation = budget.metadata.generation
+    if budget.is_terminating:
+        return []
+    is_by_share = spec.max_unavailable is not None or isinstance(spec.min_available, str)
+    if is_by_share and seen.expected is None:
+        said = with_condition(
+            budget.conditions,
+            ALLOWED,
+            "False",
+            "SyncFailed",
+            seen.problem,
+            now,
+            more={"observedGeneration": generation},
+        )
+        status = {"disruptionsAllowed": 0, "observedGeneration": generation, "conditions": said}
+        told = event(BUDGETS, budget.metadata, "CalculateExpectedPodCountFailed", seen.problem, warning=True)
+        changed = plan_status(BUDGETS, budget, status)
+        return [*changed, told] if changed else []
+    expected = (seen.expected or 0) if is_by_share else len(seen.pods)
+    if spec.max_unavailable is not None:
+        desired = max(0, expected - share_of(spec.max_unavailable, expected, up=True))
+    else:
+        desired = share_of(spec.min_available, expected, up=True)
+    granted = _granted(seen, now)
+    healthy = sum(pod.is_ready and not pod.is_terminating and pod.metadata.name not in granted for pod in seen.pods)
+    allowed = max(0, healthy - desired) if expected > 0 else 0
+    held = budget.status.get("disruptedPods") or {}
+    conditions = with_condition(
+        budget.conditions,
+        ALLOWED,
+        "True" if allowed else "False",
+        "SufficientPods" if allowed else "InsufficientPods",
+        "",
+        now,
+        more={"observedGeneration": generation},
+    )
+    wanted: dict[str, Any] = {
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "expectedPods": expected,
+        "disruptionsAllowed": allowed,
+        "observedGeneration": generation,
+        "conditions": conditions,
+    }
+    if gone := {name: None for name in held if name not in granted}:
+        wanted["disruptedPods"] = gone  # a merge patch removes what it names
+    waits = [GRANTED_S - seconds_since(at, now) + 0.1 for at in granted.values()]
+    return [*plan_status(BUDGETS, budget, wanted), *([WakeAfter(seconds=min(waits))] if waits else [])]
+
+
+def _granted(seen: SeenBudget, now: datetime) -> dict[str, str]:
+    """Evictions that were granted and are still to be seen."""
+    staying = {pod.metadata.name for pod in seen.pods if not pod.is_terminating}
+    held = seen.budget.status.get("disruptedPods") or {}
+    return {name: at for name, at in held.items() if name in staying and seconds_since(at, now) < GRANTED_S}
+
+
+def selector_of(budget: DisruptionBudget) -> Selector | None:
+    """Here an empty selector does select everything in the namespace."""
+    try:
+        return parse_label_selector(budget.spec.selector)
+    except SelectorError:
+        return None
+
+
+def budget_controller(workshop: Workshop) -> Controller:
+    mirrors = workshop.mirrors
+    budgets, pods = mirrors.of(BUDGETS), mirrors.of(PODS)
+    scaled = {
+        kind.kind: mirrors.of(kind) for kind in (REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS, DEPLOYMENTS)
+    }
+
+    def see(key: str) -> SeenBudget | None:
+        budget = budgets.get(key)
+        selector = selector_of(budget) if budget is not None else None
+        if budget is None or selector is None:
+            return None
+        matching = pods.by("namespace", budget.metadata.namespace)
+        chosen = tuple(pod for pod in matching if selector.matches(pod.metadata.labels) and not pod.is_finished)
+        return SeenBudget(budget, chosen, *expected(chosen))
+
+    def expected(chosen: tuple[Pod, ...]) -> tuple[int | None, str]:
+        sizes: dict[str, int] = {}
+        for pod in chosen:
+            controller = pod.metadata.controller
+            if controller is None:
+                continue  # counted by nobody: such a pod neither adds nor takes
+            mirror: Any = scaled.get(controller.kind)
+            owner = mirror.get(f"{pod.metadata.namespace}/{controller.name}") if mirror is not None else None
+            if owner is None or owner.metadata.uid != controller.uid:
+                return None, f"{controller.kind} {controller.name} of pod {pod.metadata.name} has no known size"
+            above = owner.metadata.controller
+            deployment = scaled[DEPLOYMENTS.kind].get(f"{pod.metadata.namespace}/{above.name}") if above else None
+            if deployment is not None and above is not None and deployment.metadata.uid == above.uid:
+                owner = deployment
+            sizes[owner.metadata.uid] = owner.spec.replicas
+        return sum(sizes.values()), ""
+
+    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+        found = set()
+        for pod in (delta.old, delta.new):
+            for budget in budgets.by("namespace", pod.metadata.namespace) if pod is not None else ():
+                selector = selector_of(budget)
+                if pod is not None and selector is not None and selector.matches(pod.metadata.labels):
+                    found.add(budget.metadata.key)
+        return sorted(found)
+
+    def of_owner(delta: Delta[Any]) -> Iterable[str]:
+        """A new size changes what is expected of the pods; which budgets that concerns is theirs to find out."""
+        sizes = {owner.spec.replicas for owner in (delta.old, delta.new) if owner is not None}
+        if len(sizes) == 1 and delta.old is not None and delta.new is not None:
+            return ()
+        return [budget.metadata.key for budget in budgets.by("namespace", delta.key.rpartition("/")[0])]
+
+    made = workshop.controller(BUDGETS, see, plan_budget)
+    made.watches(budgets)
+    made.watches(pods, of_pod)
+    for mirror in scaled.values():
+        made.watches(mirror, of_owner)
+    return made

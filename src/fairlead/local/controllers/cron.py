@@ -1,0 +1,154 @@
+"""Cron schedules: five fields, or a name for one, as moments in a time zone.
+
+Nothing but arithmetic on the calendar. Minute, hour, day of month, month, day of week; where both days are
+restricted either of them will do, as cron has always had it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Final
+
+NAMED: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+UNITS_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+# The twenty-ninth of February comes at the latest after eight years.
+FARTHEST: Final = timedelta(days=366 * 8 + 2)
+
+
+class BadSchedule(ValueError):
+    """The text is no schedule; the message says which part and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    values: frozenset[int]
+    is_any: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    minutes: Field
+    hours: Field
+    days: Field
+    months: Field
+    weekdays: Field
+    every: timedelta | None = None  # instead of the fields
+
+    def next_after(self, moment: datetime, zone: tzinfo, since: datetime | None = None) -> datetime | None:
+        """The first time strictly after the moment; None where there is none."""
+        if self.every is not None:
+            passed = (moment - (since or moment)) // self.every
+            return (since or moment) + self.every * (passed + 1)
+        start = moment.astimezone(zone).date() - timedelta(days=1)
+        days = (start + timedelta(days=number) for number in range(FARTHEST.days))
+        return next((time for day in days for time in self._on(day, zone) if time > moment), None)
+
+    def last_until(self, moment: datetime, zone: tzinfo, since: datetime) -> datetime | None:
+        """The last time not after the moment and after `since`; None where there is none."""
+        if self.every is not None:
+            passed = (moment - since) // self.every
+            return since + self.every * passed if passed > 0 else None
+        day = moment.astimezone(zone).date() + timedelta(days=1)
+        first = since.astimezone(zone).date() - timedelta(days=1)
+        while day >= first:
+            for time in reversed(list(self._on(day, zone))):
+                if since < time <= moment:
+                    return time
+            day -= timedelta(days=1)
+        return None
+
+    def _on(self, day: date, zone: tzinfo) -> Iterator[datetime]:
+        if day.month not in self.months.values or not self._is_day(day):
+            return
+        # An hour that a clock shows twice counts twice only for those who asked for every hour.
+        folds = (0, 1) if self.hours.is_any else (0,)
+        found = {
+            time
+            for hour in self.hours.values
+            for minute in self.minutes.values
+            for fold in folds
+            if (time := _real(day, hour, minute, zone, fold)) is not None
+        }
+        yield from sorted(found)
+
+    def _is_day(self, day: date) -> bool:
+        by_month, by_week = day.day in self.days.values, (day.weekday() + 1) % 7 in self.weekdays.values
+        return by_month and by_week if self.days.is_any or self.weekdays.is_any else by_month or by_week
+
+
+def _real(day: date, hour: int, minute: int, zone: tzinfo, fold: int) -> datetime | None:
+    """None for a time that the clock skips that day."""
+    local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone, fold=fold)
+    moment = local.astimezone(UTC)
+    return moment if moment.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None) else None
+
+
+def parse_schedule(text: str) -> Schedule:
+    every = None
+    nothing = Field(frozenset(), True)
+    if text.startswith("@every "):
+        every = _parse_span(text.removeprefix("@every ").strip())
+        return Schedule(nothing, nothing, nothing, nothing, nothing, every)
+    fields = NAMED.get(text.lower().strip(), text).split()
+    if len(fields) != 5:
+        raise BadSchedule(f"{text!r} has {len(fields)} fields, not five")
+    minutes, hours, days, months, weekdays = fields
+    return Schedule(
+        _parse_field(minutes, 0, 59),
+        _parse_field(hours, 0, 23),
+        _parse_field(days, 1, 31),
+        _parse_field(months, 1, 12, MONTHS),
+        _parse_field(weekdays, 0, 6, DAYS),
+    )
+
+
+def _parse_span(text: str) -> timedelta:
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|h|m|s)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise BadSchedule(f"{text!r} is not a span of time such as 1h30m")
+    seconds = sum(float(number) * UNITS_S[unit] for number, unit in parts)
+    return timedelta(seconds=max(1, int(seconds)))
+
+
+def _parse_field(text: str, low: int, high: int, names: Sequence[str] = ()) -> Field:
+    values: set[int] = set()
+    is_any = False
+    for part in text.split(","):
+        found, is_star = _parse_part(part, low, high, names)
+        values.update(found)
+        is_any = is_any or is_star
+    return Field(frozenset(values), is_any)
+
+
+def _parse_part(part: str, low: int, high: int, names: Sequence[str]) -> tuple[Iterable[int], bool]:
+    span, slash, step_text = part.partition("/")
+    step = int(step_text) if step_text.isdecimal() else 0
+    if slash and step < 1:
+        raise BadSchedule(f"{part!r}: a step is a number from 1 on")
+    if span in ("*", "?"):
+        return range(low, high + 1, step or 1), step <= 1
+    first_text, dash, last_text = span.partition("-")
+    first = _parse_value(first_text, low, names)
+    last = _parse_value(last_text, low, names) if dash else (high if slash else first)
+    if not low <= first <= last <= high:
+        raise BadSchedule(f"{part!r} is not within {low} to {high}")
+    return range(first, last + 1, step or 1), False
+
+
+def _parse_value(text: str, low: int, names: Sequence[str]) -> int:
+    if text.lower() in names:
+        return names.index(text.lower()) + low
+    if not text.isdecimal():
+        raise BadSchedule(f"{text!r} is not a number")
+    return int(text)

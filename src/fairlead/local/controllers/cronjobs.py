@@ -1,0 +1,167 @@
+"""CronJobs: a Job for each time on the schedule, at most one late, and old ones cleared away.
+
+A Job's name tells the minute it stands for, so one time is never run twice; when it last ran is read off the Jobs
+that are there, so a create that failed is not forgotten.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from fairlead.cluster.controller import Controller
+from fairlead.local.controllers.cron import BadSchedule, Schedule, parse_schedule
+from fairlead.local.controllers.moments import parse_moment, written
+from fairlead.local.controllers.owners import controller_reference, is_controlled_by
+from fairlead.local.controllers.shell import Workshop, claimed_keys, event
+from fairlead.local.controllers.spec import CRON_JOBS, JOBS, CronJob, Job
+from fairlead.local.controllers.statuses import plan_status
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+
+Json = dict[str, Any]
+
+SCHEDULED_AT: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCronJob:
+    cron: CronJob
+    jobs: tuple[Job, ...]  # that it controls
+
+
+def plan_cron_job(seen: SeenCronJob, now: datetime) -> list[Intent]:
+    cron, spec = seen.cron, seen.cron.spec
+    intents = [*_plan_history(seen), *_plan_status(seen)]
+    if cron.is_terminating or spec.suspend:
+        return intents
+    try:
+        schedule, zone = parse_schedule(spec.schedule), _zone(spec.time_zone)
+    except BadSchedule as problem:
+        note = f"unparseable schedule: {spec.schedule!r} : {problem}"
+        return [event(CRON_JOBS, cron.metadata, "UnparseableSchedule", note, warning=True), *intents]
+    except (ZoneInfoNotFoundError, ValueError):
+        note = f"invalid timeZone: {spec.time_zone!r}"
+        return [event(CRON_JOBS, cron.metadata, "UnknownTimeZone", note, warning=True), *intents]
+    intents += _plan_run(seen, schedule, zone, now)
+    following = schedule.next_after(now, zone, _since(seen, now))
+    if following is not None:
+        # A moment late rather than early: a look before the time finds nothing to do.
+        intents.append(WakeAfter(seconds=max(0.0, (following - now).total_seconds()) + 0.1))
+    return intents
+
+
+def _zone(name: str | None) -> tzinfo:
+    return ZoneInfo(name) if name else UTC
+
+
+def _since(seen: SeenCronJob, now: datetime) -> datetime:
+    """Times up to here are dealt with, or too old to be."""
+    cron = seen.cron
+    last = _last_scheduled(seen)
+    started = parse_moment(last or cron.metadata.creation_timestamp or written(now))
+    deadline = cron.spec.starting_deadline_seconds
+    return started if deadline is None else max(started, now - timedelta(seconds=deadline))
+
+
+def _last_scheduled(seen: SeenCronJob) -> str | None:
+    """Of the status and the Jobs, whichever knows of the later time."""
+    told = [
+        seen.cron.status.get("lastScheduleTime"),
+        *(job.metadata.annotations.get(SCHEDULED_AT) for job in seen.jobs),
+    ]
+    moments = [parse_moment(text) for text in told if text]
+    return written(max(moments)) if moments else None
+
+
+def _plan_run(seen: SeenCronJob, schedule: Schedule, zone: tzinfo, now: datetime) -> list[Intent]:
+    cron, metadata = seen.cron, seen.cron.metadata
+    due = schedule.last_until(now, zone, _since(seen, now))
+    if due is None:
+        return []
+    name = f"{metadata.name}-{int(due.timestamp()) // 60}"
+    if any(job.metadata.name == name for job in seen.jobs):
+        return []  # a schedule finer than a minute: one name, one run
+    active = [job for job in seen.jobs if not job.is_finished]
+    replaced: list[Intent] = []
+    if active and cron.spec.concurrency_policy == "Forbid":
+        note = "Not starting job because prior execution is running and concurrency policy is Forbid"
+        return [event(CRON_JOBS, metadata, "JobAlreadyActive", note)]
+    if cron.spec.concurrency_policy == "Replace":
+        for job in active:
+            replaced += [_gone(job), event(CRON_JOBS, metadata, "SuccessfulDelete", f"Deleted job {job.metadata.name}")]
+    template = cron.spec.job_template
+    told = template.get("metadata") or {}
+    body = {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": metadata.namespace,
+            "labels": dict(told.get("labels") or {}),
+            "annotations": {**(told.get("annotations") or {}), SCHEDULED_AT: _in_zone(due, zone)},
+            "ownerReferences": [controller_reference(CRON_JOBS, metadata)],
+        },
+        "spec": template.get("spec") or {},
+    }
+    return [
+        *replaced,
+        Create(kind=JOBS, namespace=metadata.namespace, body=body),
+        event(CRON_JOBS, metadata, "SuccessfulCreate", f"Created job {name}"),
+    ]
+
+
+def _in_zone(moment: datetime, zone: tzinfo) -> str:
+    return moment.astimezone(zone).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _plan_history(seen: SeenCronJob) -> list[Intent]:
+    spec = seen.cron.spec
+    intents: list[Intent] = []
+    for condition, limit in (
+        ("Complete", spec.successful_jobs_history_limit),
+        ("Failed", spec.failed_jobs_history_limit),
+    ):
+        ended = [job for job in seen.jobs if job.has(condition) and not job.is_terminating]
+        ended.sort(key=lambda job: (job.status.get("startTime") or "", job.metadata.name))
+        if limit is not None:
+            intents += [_gone(job) for job in ended[: max(0, len(ended) - limit)]]
+    return intents
+
+
+def _gone(job: Job) -> Delete:
+    metadata = job.metadata
+    return Delete(kind=JOBS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
+
+
+def _plan_status(seen: SeenCronJob) -> list[Intent]:
+    active = [
+        {
+            "apiVersion": JOBS.api_version,
+            "kind": JOBS.kind,
+            "namespace": job.metadata.namespace,
+            "name": job.metadata.name,
+            "uid": job.metadata.uid,
+        }
+        for job in sorted(seen.jobs, key=lambda job: job.metadata.name)
+        if not job.is_finished
+    ]
+    ends = [job.status.get("completionTime") for job in seen.jobs if job.has("Complete")]
+    last = max((text for text in (*ends, seen.cron.status.get("lastSuccessfulTime")) if text), default=None)
+    wanted = {"active": active or None, "lastScheduleTime": _last_scheduled(seen), "lastSuccessfulTime": last}
+    return plan_status(CRON_JOBS, seen.cron, wanted)
+
+
+def cron_job_controller(workshop: Workshop) -> Controller:
+    crons, jobs = workshop.mirrors.of(CRON_JOBS), workshop.mirrors.of(JOBS)
+
+    def see(key: str) -> SeenCronJob | None:
+        cron = crons.get(key)
+        if cron is None:
+            return None
+        owned = jobs.by("owner", cron.metadata.uid)
+        return SeenCronJob(cron, tuple(job for job in owned if is_controlled_by(job, cron.metadata)))
+
+    made = workshop.controller(CRON_JOBS, see, plan_cron_job)
+    made.watches(crons)
+    made.watches(jobs, claimed_keys(crons, lambda _: None))
+    return made
