@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -25,9 +25,13 @@ from fairlead.cluster.errors import ConfigurationError, Temporary
 from fairlead.cluster.kubeconfig import Connection, connect_by_kubeconfig, connect_in_cluster
 from fairlead.cluster.lease import LeaseTimes, NamedLease
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Writer
-from fairlead.model.kinds import ServerVersion
+from fairlead.engine.profile import Conditions, kube_profile
+from fairlead.model.kinds import Kind, ServerVersion
+from fairlead.placement.loop import Loop
 from fairlead.settings import BadSettings, Settings
 
 log = structlog.get_logger("fairlead")
@@ -53,11 +57,34 @@ class Runtime:
     lease: NamedLease
     stop: asyncio.Event
 
+    def mirror(self, kind: Kind[Any]) -> Mirror[Any]:
+        """A mirror of a kind, to be run by whoever asked for it."""
+        watch = Watch(self.reader, kind, clock=self.clock, rng=self.rng, metrics=self.metrics)
+        return Mirror(watch, kind, self.metrics)
+
 
 Capability = Callable[[Runtime], Awaitable[None]]
 """Runs while this process leads; returns when `runtime.stop` is set (its task is cancelled after GRACE_S)."""
 
-CAPABILITIES: dict[str, Capability] = {}
+
+async def placement(runtime: Runtime) -> None:
+    """Pods with one of our scheduler names get nodes."""
+    profile = kube_profile(conditions=Conditions.BOTH)
+    loop = Loop(
+        dict.fromkeys(runtime.settings.schedulers, profile),
+        writer=runtime.writer,
+        clock=runtime.clock,
+        mirror=runtime.mirror,
+        reader=runtime.reader,
+    )
+    async with asyncio.TaskGroup() as tasks:
+        following = [tasks.create_task(mirror.run(), name=f"mirror {mirror.kind.name}") for mirror in loop.mirrors]
+        await loop.run(runtime.stop)
+        for task in following:
+            task.cancel()
+
+
+CAPABILITIES: dict[str, Capability] = {"placement": placement}
 """What this version can do, by the name `--capabilities` takes."""
 
 

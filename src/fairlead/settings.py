@@ -48,6 +48,7 @@ class Settings(Section, frozen=True):
     context: str = ""
     namespace: str = "fairlead-system"
     capabilities: tuple[Capability, ...] = ()
+    schedulers: tuple[str, ...] = ("fairlead",)
     identity: str = ""
     listen: Annotated[str, msgspec.Meta(pattern=r"^\S*:\d{1,5}$")] = "127.0.0.1:8470"
     traces_to: str = ""
@@ -203,7 +204,7 @@ def _put(into: dict[str, Any], key: str, value: Any) -> None:
     for section in sections:
         into = into.setdefault(section, {})
     # Lists come as comma-separated text from where there is only text.
-    if key == "capabilities" and isinstance(value, str):
+    if key in ("capabilities", "schedulers") and isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     into[last] = value
 

@@ -15,7 +15,7 @@ import structlog
 from opentelemetry import trace
 
 from fairlead.cluster.backoff import Backoff, Rng
-from fairlead.cluster.client import Client
+from fairlead.cluster.client import MERGE_PATCH, STRATEGIC_PATCH, Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import (
     UNDECODABLE,
@@ -194,7 +194,12 @@ class Writer:
             case Patch():
                 patch = _at_version(intent.patch, intent.resource_version)
                 return await client.patch(
-                    intent.kind, intent.name, patch, intent.namespace, subresource=intent.subresource
+                    intent.kind,
+                    intent.name,
+                    patch,
+                    intent.namespace,
+                    content_type=STRATEGIC_PATCH if intent.strategic else MERGE_PATCH,
+                    subresource=intent.subresource,
                 )
             case PatchStatus():
                 patch = _at_version({"status": intent.status}, intent.resource_version)

@@ -42,7 +42,10 @@ class Apply(Intent, frozen=True):
 
 
 class Patch(Intent, frozen=True):
-    """A merge patch; with a resource version it is refused if anything else has changed the object since."""
+    """A merge patch; with a resource version it is refused if anything else has changed the object since.
+
+    Strategic: lists are merged by their keys, so that one condition of a built-in kind can be set alone.
+    """
 
     kind: Kind[Any]
     name: str
@@ -50,6 +53,7 @@ class Patch(Intent, frozen=True):
     namespace: str = ""
     subresource: str = ""
     resource_version: str = ""
+    strategic: bool = False
 
 
 class PatchStatus(Intent, frozen=True):

@@ -1,0 +1,44 @@
+"""The kinds the scheduler reads, each with the struct the engine knows."""
+
+from typing import Any
+
+from fairlead.model.kinds import Kind
+from fairlead.model.node import Node
+from fairlead.model.pod import Pod
+from fairlead.model.volumes import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from fairlead.model.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+
+PODS = Kind("", "v1", "pods", "Pod", Pod)
+NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
+
+# What decisions depend on besides nodes and pods; all of it goes into the table's catalog.
+SURROUNDINGS: tuple[Kind[Any], ...] = (
+    Kind("", "v1", "namespaces", "Namespace", Namespace, namespaced=False),
+    Kind("", "v1", "services", "Service", Service),
+    Kind("", "v1", "replicationcontrollers", "ReplicationController", ReplicationController),
+    Kind("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet),
+    Kind("apps", "v1", "statefulsets", "StatefulSet", StatefulSet),
+    Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", PodDisruptionBudget),
+    Kind("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume, namespaced=False),
+    Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", PersistentVolumeClaim),
+    Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", StorageClass, namespaced=False),
+    Kind("storage.k8s.io", "v1", "csinodes", "CSINode", CsiNode, namespaced=False),
+    Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", CsiDriver, namespaced=False),
+    Kind("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", CsiStorageCapacity),
+    Kind("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", VolumeAttachment, namespaced=False),
+)
