@@ -263,7 +263,8 @@ def test_every_setting_is_on_the_page_with_its_variable_and_default() -> None:
         value: Any = Settings()
         for part in key.split("."):
             value = getattr(value, settings._words(part, "_"))
-        default = f"`{value}`" if value not in ("", ()) else "none"
+        shown = ",".join(value) if isinstance(value, tuple) else value
+        default = f"`{shown}`" if shown != "" else "none"
         variable, told, meaning = rows[f"`{key}`"].split(" | ")
         assert (variable, told) == (f"`FAIRLEAD_{settings._variable(key)}`", default)
         assert meaning
