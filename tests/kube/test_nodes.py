@@ -2,9 +2,14 @@
 
 import asyncio
 import contextlib
+import os
 import random
 import secrets
+import signal
+import ssl
+import urllib.request
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,20 +19,28 @@ from fairlead.cluster.clock import RealClock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
+from fairlead.local.providers.keeper import marked
+from fairlead.local.providers.process import ProcessProvider
 from fairlead.local.providers.simulated import SimulatedProvider, Span, Stages
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import Thing
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
-from fairlead.nodes.provider import Provider
-from fairlead.nodes.spec import PODS
+from fairlead.nodes.provider import LogOptions, Provider
+from fairlead.nodes.server import Access, KubeletServer
+from fairlead.nodes.spec import CONFIG_MAPS, PODS, SECRETS
 from tests.kube.clients import client
-from tests.kube.rig.servers import Rig
+from tests.kube.rig.certificates import Authority
+from tests.kube.rig.servers import Rig, RigBroken
+
+ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", Thing)
 
 CAPACITY = {"cpu": "16", "memory": "32Gi", "pods": "110"}
 
 
 @contextlib.asynccontextmanager
 async def kubelet_on(
-    rig: Rig, profiles: dict[str, Provider], *, provider: str = "simulated", port: int = 0
+    rig: Rig, profiles: dict[str, Provider], *, provider: str = "simulated", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[VirtualKubelet, Client]]:
     """Nodes served for as long as the block runs, and taken away afterwards."""
     clock, metrics = RealClock(), Metrics()
@@ -37,9 +50,14 @@ async def kubelet_on(
         kubelet = VirtualKubelet(
             api, writer, recorder, clock=clock, rng=random.random, metrics=metrics, liveness=liveness
         )
-        for name, runs in profiles.items():
-            kubelet.add(Profile(name, provider, capacity=CAPACITY, kubelet_port=port), runs)
-        async with asyncio.TaskGroup() as tasks:
+        async with contextlib.AsyncExitStack() as stack:
+            port = 0
+            if tls is not None:
+                server = KubeletServer(kubelet, Access(tls), clock=clock)
+                port = await stack.enter_async_context(server.served())
+            for name, runs in profiles.items():
+                kubelet.add(Profile(name, provider, capacity=CAPACITY, kubelet_port=port), runs)
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
             recording = tasks.create_task(recorder.run())
             running = tasks.create_task(kubelet.run())
             try:
@@ -135,3 +153,156 @@ async def test_two_hundred_nodes_run_two_thousand_pods(rig: Rig, namespace: str)
                 tasks.create_task(place(number))
         path = f"/api/v1/namespaces/{namespace}/pods?fieldSelector=status.phase%3DRunning"
         await until(rig, path, lambda seen: len(seen["items"]) == 2000, timeout_s=60)
+
+
+# --- pods that really run ---------------------------------------------------------------------------------
+
+WEB = """
+import http.server, os, signal, sys
+print("serving", os.environ["GREETING"], flush=True)
+signal.signal(signal.SIGTERM, lambda *_: (print("bye", flush=True), sys.exit(0)))
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(open("/config/text").read().encode())
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer((os.environ["POD_IP"], int(os.environ["PORT"])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def rig_that_calls_kubelets(new_rig: Callable[[], Rig]) -> Rig:
+    """An API server with a certificate for calling kubelets, as in any real cluster."""
+    made = new_rig()
+    pair = made.client_certificate("kube-apiserver-kubelet-client", ["system:masters"])
+    return made.start(apiserver_flags=[f"--kubelet-client-certificate={pair.cert}", f"--kubelet-client-key={pair.key}"])
+
+
+def serving_tls(rig: Rig, folder: Path) -> ssl.SSLContext:
+    pair = Authority(folder / "pki").server()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    context.load_verify_locations(rig.ca_file)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+async def test_a_web_server_lives_crashes_comes_back_and_goes(rig_that_calls_kubelets: Rig, tmp_path: Path) -> None:
+    rig, namespace = rig_that_calls_kubelets, "web"
+    rig.create_namespace(namespace)
+    provider = ProcessProvider(tmp_path / "run", clock=RealClock())
+    tls = serving_tls(rig, tmp_path)
+    async with kubelet_on(rig, {"real-1": provider}, provider="process", tls=tls) as (_, api):
+        await api.create(
+            CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"text": "hello", "greeting": "world"}}, namespace
+        )
+        await api.create(ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
+        container = {
+            "name": "main",
+            "image": "python:3.12",
+            "command": ["python3", "-c", WEB],
+            "env": [
+                {"name": "GREETING", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "greeting"}}},
+                {"name": "PORT", "value": "18080"},
+            ],
+            "readinessProbe": {"httpGet": {"port": 18080, "path": "/"}, "periodSeconds": 1},
+            "volumeMounts": [{"name": "config", "mountPath": "/config"}, {"name": "token", "mountPath": "/token"}],
+        }
+        token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}
+        volumes = [
+            {"name": "config", "configMap": {"name": "c"}},
+            {"name": "token", "projected": {"sources": [token]}},
+        ]
+        spec = {"containers": [container], "volumes": volumes, "serviceAccountName": "default"}
+        init: dict[str, Any] = {
+            "name": "first",
+            "image": "busybox",
+            "command": ["sh", "-c", "test -s /token/token && echo prepared"],
+        }
+        init["volumeMounts"] = [{"name": "token", "mountPath": "/token"}]
+        await placed(api, namespace, "real-1", pod("web", **spec, initContainers=[init]))
+        path = f"/api/v1/namespaces/{namespace}/pods/web"
+
+        seen = await until(rig, path, lambda seen: condition(seen, "Ready") == "True")
+        ip, started = seen["status"]["podIP"], seen["status"]["containerStatuses"][0]
+        assert ip.startswith("127.")
+        assert seen["status"]["phase"] == "Running"
+        assert seen["status"]["initContainerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
+        assert await asyncio.to_thread(fetched, f"http://{ip}:18080/") == "hello"
+        assert await asyncio.to_thread(rig.kubectl, "logs", "-n", namespace, "web") == "serving world\n"
+        assert await asyncio.to_thread(rig.kubectl, "logs", "-n", namespace, "web", "-c", "first") == "prepared\n"
+        # The API server's error, not ours, tells what a kubelet would.
+        with pytest.raises(RigBroken, match="not valid for pod"):
+            await asyncio.to_thread(rig.kubectl, "logs", "-n", namespace, "web", "-c", "nobody")
+
+        os.kill(int(started["containerID"].removeprefix("process://")), signal.SIGKILL)
+        again = await until(
+            rig,
+            path,
+            lambda seen: (
+                seen["status"]["containerStatuses"][0]["restartCount"] == 1 and condition(seen, "Ready") == "True"
+            ),
+        )
+        assert again["status"]["podIP"] == ip
+        assert again["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
+        previous = await asyncio.to_thread(rig.kubectl, "logs", "-n", namespace, "web", "--previous", "--timestamps")
+        assert previous.endswith("Z serving world\n")
+
+        following = asyncio.create_task(asyncio.to_thread(rig.kubectl, "logs", "-n", namespace, "web", "-f"))
+        await asyncio.sleep(0.5)
+        await api.delete(PODS, "web", namespace)
+        await until(rig, path, lambda seen: seen.get("code") == 404)
+        assert await following == "serving world\nbye\n"
+        assert marked(f"{tmp_path / 'run'}/") == []
+        assert os.listdir(tmp_path / "run" / "pods") == []
+        events = rig.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events").json()["items"]
+        assert "Started" in {event["reason"] for event in events}
+
+
+def fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+async def test_pods_wait_for_what_they_refer_to(rig: Rig, namespace: str, tmp_path: Path) -> None:
+    node = f"real-{secrets.token_hex(3)}"
+    provider = ProcessProvider(tmp_path, clock=RealClock())
+    async with kubelet_on(rig, {node: provider}, provider="process") as (_, api):
+        container: dict[str, Any] = {
+            "name": "main",
+            "image": "busybox",
+            "command": ["sh", "-c", "echo $KEY; cat /v/key"],
+        }
+        container["env"] = [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "key"}}}]
+        container["volumeMounts"] = [{"name": "v", "mountPath": "/v"}]
+        volumes = [{"name": "v", "secret": {"secretName": "s"}}]
+        spec = {"containers": [container], "volumes": volumes, "restartPolicy": "Never"}
+        await placed(api, namespace, node, pod("waits", **spec))
+        path = f"/api/v1/namespaces/{namespace}"
+        events = f"{path.replace('/api/v1', '/apis/events.k8s.io/v1')}/events"
+        told = await until(rig, events, lambda seen: seen["items"])
+        assert (told["items"][0]["reason"], 'secret "s" not found' in told["items"][0]["note"]) == ("FailedMount", True)
+        await api.create(SECRETS, {"metadata": {"name": "s"}, "stringData": {"key": "value"}}, namespace)
+        await until(rig, f"{path}/pods/waits", is_phase("Succeeded"))
+        text = provider.logs(rig.request("GET", f"{path}/pods/waits").json()["metadata"]["uid"], "main", LogOptions())
+        assert b"".join([part async for part in text]) == b"value\nvalue\n"
+
+
+async def test_a_kubelet_that_comes_back_starts_its_pods_again(rig: Rig, namespace: str, tmp_path: Path) -> None:
+    node = f"real-{secrets.token_hex(3)}"
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    sleeps = [{"name": "main", "image": "busybox", "command": ["sleep", "60"]}]
+    async with kubelet_on(rig, {node: ProcessProvider(tmp_path, clock=RealClock())}, provider="process") as (_, api):
+        await placed(api, namespace, node, pod("always", containers=sleeps))
+        await placed(api, namespace, node, pod("never", containers=sleeps, restartPolicy="Never"))
+        for name in ("always", "never"):
+            await until(rig, f"{path}/{name}", is_phase("Running"))
+    async with kubelet_on(rig, {node: ProcessProvider(tmp_path, clock=RealClock())}, provider="process"):
+        again = await until(
+            rig, f"{path}/always", lambda seen: seen["status"]["containerStatuses"][0]["restartCount"] == 1
+        )
+        assert again["status"]["phase"] == "Running"
+        failed = await until(rig, f"{path}/never", is_phase("Failed"))
+        assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] == "ContainerStatusUnknown"
+        rig.request("DELETE", f"{path}/always?gracePeriodSeconds=0")
+        await until(rig, f"{path}/always", lambda seen: seen.get("code") == 404)
+    assert marked(f"{tmp_path}/") == []

@@ -132,6 +132,11 @@ class VirtualKubelet:
     def nodes(self) -> list[str]:
         return sorted(self._nodes)
 
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Name → address of every node served now."""
+        return {name: profile.ip for name, (profile, _) in self._nodes.items()}
+
     async def wait_registered(self) -> None:
         """Until every node added so far is known to the server."""
         for event in list(self._registered.values()):

@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from fairlead.cluster.clock import Clock
 from fairlead.nodes.provider import LogOptions
@@ -50,23 +51,29 @@ async def _lines(path: Path, options: LogOptions, clock: Clock, is_live: Callabl
         async for line in _whole_lines(older, from_older):
             yield line
     rest = b""
-    inode = await asyncio.to_thread(_inode, path)
-    while True:
-        was_live = is_live()
-        block = await asyncio.to_thread(_block, path, at)
-        if block:
-            at += len(block)
-            *lines, rest = (rest + block).split(b"\n")
-            for line in lines:
-                yield line + b"\n"
-            continue
-        if not options.follow or not was_live:
-            return
-        now = await asyncio.to_thread(_inode, path)
-        if now != inode:
-            inode, at = now, 0
-            continue
-        await clock.sleep(FOLLOW_EVERY_S)
+    # Held open: a log that is followed to its end is read to its end, though its pod be deleted meanwhile.
+    file = await asyncio.to_thread(_opened, path, at)
+    try:
+        while True:
+            was_live = is_live()
+            block = await asyncio.to_thread(file.read, BLOCK_BYTES) if file is not None else b""
+            if block:
+                *lines, rest = (rest + block).split(b"\n")
+                for line in lines:
+                    yield line + b"\n"
+                continue
+            if not options.follow or not was_live:
+                return
+            if await asyncio.to_thread(_is_turned_over, file, path):
+                fresh = await asyncio.to_thread(_opened, path, 0)
+                if file is not None:
+                    file.close()
+                file = fresh
+                continue
+            await clock.sleep(FOLLOW_EVERY_S)
+    finally:
+        if file is not None:
+            file.close()
 
 
 async def _whole_lines(path: Path, at: int) -> AsyncIterator[bytes]:
@@ -87,11 +94,22 @@ def _block(path: Path, at: int) -> bytes:
         return b""
 
 
-def _inode(path: Path) -> int:
+def _opened(path: Path, at: int) -> BinaryIO | None:
     try:
-        return path.stat().st_ino
+        file = path.open("rb")
     except FileNotFoundError:
-        return 0
+        return None
+    file.seek(at)
+    return file
+
+
+def _is_turned_over(file: BinaryIO | None, path: Path) -> bool:
+    """Whether there is another file under the name now."""
+    try:
+        now = path.stat().st_ino
+    except FileNotFoundError:
+        return False
+    return file is None or os.fstat(file.fileno()).st_ino != now
 
 
 def _tail(path: Path, older: Path, count: int) -> tuple[int, int | None]:

@@ -524,6 +524,7 @@ class Keeper:
         self._writer = writer
         self._asked: dict[str, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
         self._listening: asyncio.Task[None] | None = None
+        self._is_closing = False
         self.pid = process.pid
         self.is_gone = False
         self.has_mounts = False
@@ -566,6 +567,7 @@ class Keeper:
 
     async def close(self) -> None:
         """Hang up, which ends everything it keeps, and wait for its end."""
+        self._is_closing = True
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
@@ -596,7 +598,8 @@ class Keeper:
         except (OSError, ValueError) as problem:
             log.error("the keeper is not understood", problem=str(problem))
         self.is_gone = True
-        log.warning("the keeper is gone", pid=self.pid)
+        if not self._is_closing:
+            log.warning("the keeper is gone", pid=self.pid)
         for _, answered in self._asked.values():
             if answered is not None and not answered.done():
                 answered.set_result({})

@@ -1,0 +1,297 @@
+"""The kubelet's HTTP API for virtual nodes: logs, pods, statistics; TLS and authentication on every path.
+
+The API server calls it for `kubectl logs`, a metrics server for usage. One server serves every node of the process;
+nodes with addresses of their own are told apart by the address that was called. exec, attach and port-forward answer
+501 with a sentence. It never changes anything.
+"""
+
+import hmac
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import ClusterError
+from fairlead.nodes.controller import PodController
+from fairlead.nodes.kubelet import VirtualKubelet
+from fairlead.nodes.provider import LogOptions, Unsupported, Usage
+from fairlead.nodes.spec import Pod
+from fairlead.nodes.times import moment, stamp
+
+log = structlog.get_logger("fairlead.nodes.server")
+
+TokenCheck = Callable[[str], Awaitable[bool]]
+"""Whether the bearer of a token may read what this server tells."""
+
+# The name in the certificate with which API servers call kubelets, as kubeadm and its kin write it.
+API_SERVER_NAMES = frozenset({"kube-apiserver-kubelet-client", "kube-apiserver"})
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may ask. A caller needs the token, or one the check accepts, or a verified certificate of these names."""
+
+    tls: ssl.SSLContext
+    token: str = ""
+    check: TokenCheck | None = None
+    names: frozenset[str] = API_SERVER_NAMES
+
+
+class LogProblem(Exception):
+    """The log cannot be had; with the HTTP status that says so best."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def open_log(
+    pods: PodController, namespace: str, name: str, container: str, options: LogOptions
+) -> AsyncIterator[bytes]:
+    """The log of a container of ours, for this server and for an API server in the same process."""
+    pod = pods.pod(namespace, name)
+    provider = pods.provider_of(pod) if pod is not None else None
+    if pod is None or provider is None:
+        raise LogProblem(404, f'pod "{name}" not found on this node')
+    if pod.container(container) is None:
+        raise LogProblem(400, f"container {container} is not valid for pod {name}")
+    try:
+        return provider.logs(pod.uid, container, options)
+    except Unsupported as problem:
+        waiting = _waiting(pod, container)
+        if waiting and not options.previous:
+            raise LogProblem(
+                400, f'container "{container}" in pod "{name}" is waiting to start: {waiting}'
+            ) from problem
+        raise LogProblem(400, str(problem)) from problem
+
+
+def _waiting(pod: Pod, container: str) -> str:
+    for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
+        if status.name == container and status.state.waiting is not None:
+            return status.state.waiting.reason
+    return ""
+
+
+def log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
+    """The options of a log request; LogProblem where they make no sense."""
+
+    def number(name: str) -> int | None:
+        text = query.get(name)
+        if text is None or text == "":
+            return None
+        if not text.isdigit():
+            raise LogProblem(422, f"{name}: must be a whole number that is not negative, got {text!r}")
+        return int(text)
+
+    def is_true(name: str) -> bool:
+        return query.get(name, "").lower() in ("true", "1")
+
+    since = moment(query.get("sinceTime"))
+    if (ago_s := number("sinceSeconds")) is not None:
+        since = now - timedelta(seconds=ago_s)
+    return LogOptions(
+        follow=is_true("follow"),
+        previous=is_true("previous"),
+        timestamps=is_true("timestamps"),
+        tail_lines=number("tailLines"),
+        limit_bytes=number("limitBytes"),
+        since=since,
+    )
+
+
+class KubeletServer:
+    def __init__(self, kubelet: VirtualKubelet, access: Access, *, clock: Clock) -> None:
+        if not access.token and access.check is None and access.tls.verify_mode == ssl.CERT_NONE:
+            raise ValueError("the kubelet's API needs a token, a token check or a CA for client certificates")
+        self._kubelet = kubelet
+        self._pods = kubelet.pods
+        self._access = access
+        self._clock = clock
+
+    @asynccontextmanager
+    async def served(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[int]:
+        """Serve for as long as the block runs; yields the port really bound."""
+        application = web.Application(middlewares=[self._guard], client_max_size=1 << 20)
+        application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
+        application.router.add_get("/pods", self._list)
+        application.router.add_get("/runningpods/", self._list)
+        application.router.add_get("/stats/summary", self._summary)
+        application.router.add_get("/metrics/resource", self._resources)
+        application.router.add_get("/healthz", self._healthy)
+        for verb in ("exec", "attach", "portForward", "run"):
+            application.router.add_route("*", f"/{verb}/{{rest:.*}}", self._not_there)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port, ssl_context=self._access.tls).start()
+            bound: int = runner.addresses[0][1]
+            log.info("kubelet api", address=f"{host}:{bound}")
+            yield bound
+        finally:
+            await runner.cleanup()
+
+    # -- who asks -------------------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        if not await self._may(request):
+            return web.Response(status=401, text="Unauthorized\n", headers={"WWW-Authenticate": "Bearer"})
+        return await handler(request)
+
+    async def _may(self, request: web.Request) -> bool:
+        certificate = request.get_extra_info("peercert")
+        if certificate:
+            subject = {key: value for part in certificate.get("subject", ()) for key, value in part}
+            if subject.get("commonName") in self._access.names:
+                return True
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token:
+            return False
+        if self._access.token and hmac.compare_digest(token.encode(), self._access.token.encode()):
+            return True
+        return self._access.check is not None and await self._access.check(token)
+
+    # -- what is told ---------------------------------------------------------------------------------------
+
+    async def _logs(self, request: web.Request) -> web.StreamResponse:
+        names = request.match_info
+        try:
+            options = log_options(request.query, self._clock.now())
+            text = open_log(self._pods, names["namespace"], names["pod"], names["container"], options)
+        except LogProblem as problem:
+            return web.Response(status=problem.status, text=f"{problem}\n")
+        answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await answer.prepare(request)
+        async for part in text:
+            await answer.write(part)
+        await answer.write_eof()
+        return answer
+
+    async def _list(self, request: web.Request) -> web.Response:
+        body = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": self._called(request)[1]}
+        return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+
+    async def _summary(self, request: web.Request) -> web.Response:
+        node, pods = self._called(request)
+        now = stamp(self._clock.now())
+        body = {"node": {"nodeName": node}, "pods": [self._pod_summary(pod, now) for pod in pods]}
+        return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+
+    def _pod_summary(self, pod: Pod, now: str) -> dict[str, object]:
+        used = self._used(pod)
+        containers = [{"name": name, **_summed([usage], now)} for name, usage in sorted(used.items())]
+        reference = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.uid}
+        return {
+            "podRef": reference,
+            "startTime": pod.status.start_time,
+            "containers": containers,
+            **_summed(list(used.values()), now),
+        }
+
+    async def _resources(self, request: web.Request) -> web.Response:
+        _, pods = self._called(request)
+        at_ms = int(self._clock.now().timestamp() * 1000)
+        cpu = ["# TYPE container_cpu_usage_seconds_total counter"]
+        memory = ["# TYPE container_memory_working_set_bytes gauge"]
+        total = Usage()
+        for pod in pods:
+            for name, usage in sorted(self._used(pod).items()):
+                labels = f'container="{name}",namespace="{pod.metadata.namespace}",pod="{pod.metadata.name}"'
+                cpu.append(f"container_cpu_usage_seconds_total{{{labels}}} {usage.cpu_s:.6f} {at_ms}")
+                memory.append(f"container_memory_working_set_bytes{{{labels}}} {usage.memory_bytes} {at_ms}")
+                total = Usage(total.cpu_s + usage.cpu_s, total.memory_bytes + usage.memory_bytes)
+        node = [
+            "# TYPE node_cpu_usage_seconds_total counter",
+            f"node_cpu_usage_seconds_total {total.cpu_s:.6f} {at_ms}",
+            "# TYPE node_memory_working_set_bytes gauge",
+            f"node_memory_working_set_bytes {total.memory_bytes} {at_ms}",
+            "# TYPE resource_scrape_error gauge",
+            "resource_scrape_error 0",
+        ]
+        return web.Response(text="\n".join((*cpu, *memory, *node)) + "\n")
+
+    async def _healthy(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _not_there(self, request: web.Request) -> web.Response:
+        verb = request.path.split("/")[1]
+        said = f"{verb} is not served by Fairlead's virtual nodes; logs are: kubectl logs POD [-c CONTAINER] [-f]\n"
+        return web.Response(status=501, text=said)
+
+    def _called(self, request: web.Request) -> tuple[str, list[Pod]]:
+        """The node whose address was called and its pods; all of them where nodes share an address."""
+        address = (request.get_extra_info("sockname") or ("",))[0]
+        nodes = self._kubelet.addresses
+        names = sorted(name for name, ip in nodes.items() if ip == address) or sorted(nodes)
+        pods = [pod for pod in self._pods.pods() if pod.spec.node_name in set(names)]
+        return names[0] if names else "", pods
+
+    def _used(self, pod: Pod) -> Mapping[str, Usage]:
+        provider = self._pods.provider_of(pod)
+        return provider.usage(pod.uid) if provider is not None else {}
+
+
+def _summed(usages: list[Usage], now: str) -> dict[str, object]:
+    memory = sum(usage.memory_bytes for usage in usages)
+    return {
+        "cpu": {"time": now, "usageCoreNanoSeconds": int(sum(usage.cpu_s for usage in usages) * 1e9)},
+        "memory": {"time": now, "workingSetBytes": memory, "usageBytes": memory, "rssBytes": memory},
+    }
+
+
+# --- tokens of a real cluster -----------------------------------------------------------------------------
+
+
+class ReviewStatus(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    allowed: bool = False
+    user: dict[str, object] = {}
+
+
+class Review(msgspec.Struct, frozen=True):
+    status: ReviewStatus = ReviewStatus()
+
+
+def reviewed(client: Client) -> TokenCheck:
+    """Asks the API server who bears a token, and whether they may read `nodes/proxy`, as a kubelet does."""
+
+    async def check(token: str) -> bool:
+        try:
+            who = await client.request(
+                "POST",
+                "/apis/authentication.k8s.io/v1/tokenreviews",
+                body={
+                    "apiVersion": "authentication.k8s.io/v1",
+                    "kind": "TokenReview",
+                    "spec": {"token": token},
+                },
+            )
+            status = msgspec.json.decode(who, type=Review).status
+            if not status.authenticated:
+                return False
+            spec = {
+                "user": status.user.get("username", ""),
+                "groups": status.user.get("groups", []),
+                "resourceAttributes": {"verb": "get", "resource": "nodes", "subresource": "proxy"},
+            }
+            may = await client.request(
+                "POST",
+                "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+                body={"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
+            )
+            return msgspec.json.decode(may, type=Review).status.allowed
+        except (ClusterError, msgspec.DecodeError) as problem:
+            log.warning("token not reviewed", problem=str(problem))
+            return False
+
+    return check
