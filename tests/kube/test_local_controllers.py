@@ -21,7 +21,7 @@ from fairlead.local.controllers import Options, Runs, build
 from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.local.controllers.spec import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, Node, Pod
 from tests.kube.clients import client
-from tests.kube.rig.servers import Rig
+from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig
 from tests.local.controllers.kubelet import FakeKubelet
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -61,11 +61,17 @@ class World:
 async def world(rig: Rig) -> AsyncIterator[World]:
     clock, metrics = RealClock(), Metrics()
     nodes = ("ctl-a", "ctl-b", "ctl-c")
-    async with client(rig) as api, asyncio.TaskGroup() as tasks:
-        recorder = Recorder(api, controller="fairlead.io/controllers", instance="t", clock=clock, metrics=metrics)
-        writer = Writer(api, recorder, clock=clock, rng=random.random, metrics=metrics)
+    manifests = (RUNTIME_RBAC, DEPLOY / "rbac" / "controllers.yaml")
+    token = rig.service_account_token("fairlead-controllers", manifests=manifests)
+    async with (
+        client(rig) as api,
+        client(rig, rig.kubeconfig(token)) as controlling,
+        asyncio.TaskGroup() as tasks,
+    ):
+        recorder = Recorder(controlling, controller="fairlead.io/local", instance="t", clock=clock, metrics=metrics)
+        writer = Writer(controlling, recorder, clock=clock, rng=random.random, metrics=metrics)
         mirrors, controllers = build(
-            reader=api,
+            reader=controlling,
             writer=writer,
             clock=clock,
             rng=random.random,
