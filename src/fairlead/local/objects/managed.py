@@ -1,15 +1,15 @@
 """Who owns which field: managedFields, recorded on every write, and server-side apply built on them.
 
-A set of fields is a set of paths; a path is a tuple of elements spelled as in `fieldsV1`: `f:name` a field,
-`k:{"name":"x"}` an item of a keyed list, `v:"x"` an item of a set. `record_update` compares before and after: what a
-write changed or added becomes the writer's, what it removed is nobody's. `apply` merges a configuration into the live
-object, refuses to change what others own unless forced, and removes what the same manager applied earlier and no
-longer asks for, unless somebody else asks for it too.
+A set of fields is a tree as `fieldsV1` writes it, or, where sets are reckoned with, a set of paths. A path is a tuple
+of elements: `f:name` a field, `k:{"name":"x"}` an item of a keyed list, `v:"x"` an item of a set.
+`record_update` compares before and after: what a write changed or added becomes the writer's, what it removed is
+nobody's. `apply` merges a configuration into the live object, refuses to change what others own unless forced, and
+removes what the same manager applied earlier and no longer asks for, unless somebody else asks for it too.
 """
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -20,29 +20,20 @@ from fairlead.local.objects.schema import DEDUCED, Schema
 Json = dict[str, Any]
 Path = tuple[str, ...]
 Paths = set[Path]
+Tree = dict[str, Any]  # fieldsV1: an empty one is a member; one with branches is a member if it has a dot
 
 MOST_UPDATERS: Final = 10
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 _MISSING: Final = object()
 # Never owned by anybody.
-_STRIPPED: Final[frozenset[Path]] = frozenset(
-    {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
-    | {
-        ("f:metadata", f"f:{name}")
-        for name in (
-            "name",
-            "namespace",
-            "creationTimestamp",
-            "selfLink",
-            "uid",
-            "clusterName",
-            "generation",
-            "managedFields",
-            "resourceVersion",
-        )
-    }
-)
+_STRIPPED_METADATA: Final = tuple(
+    f"f:{name}"
+    for name in (
+        ".", "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation",
+        "managedFields", "resourceVersion",
+    )
+)  # fmt: skip
 
 
 class Conflict(NamedTuple):
@@ -88,19 +79,12 @@ class _Manager(NamedTuple):
 
 @dataclass(slots=True)
 class _Entry:
-    paths: Paths
+    fields: Tree
     version: str
     time: str | None
 
 
 _Managers = dict[_Manager, _Entry]
-
-
-@dataclass(slots=True)
-class _Difference:
-    added: Paths = field(default_factory=set)
-    modified: Paths = field(default_factory=set)
-    removed: Paths = field(default_factory=set)
 
 
 # --- the two ways to write --------------------------------------------------------------------------------------
@@ -145,22 +129,22 @@ def apply(
         before = _Manager("before-first-apply", "Update", api_version, subresource)
         _record(schema, _empty(schema), current, managers, before, time, subresource)
     self = _Manager(manager, "Apply", "", subresource)
-    last = managers[self].paths if self in managers else set()
-    owned: Paths = set()
-    _field_set(schema, applied, (), owned)
-    owned = _filtered(schema, owned, subresource) - _STRIPPED
+    last = _paths_of(managers[self].fields) if self in managers else set()
+    paths: Paths = set()
+    _field_set(schema, applied, (), paths)
+    owned = _stripped(_without_reset(schema, _fields_of(paths), subresource))
     managers[self] = _Entry(owned, api_version, managers[self].time if self in managers else None)
     merged = _merged(schema, copied(current), applied)
     result = _pruned(schema, merged, last, managers) if last else merged
-    difference = _filtered_difference(schema, _compare(schema, current, result), subresource)
-    conflicts = _conflicts(managers, self, difference)
+    changed, removed = _changes(schema, current, result, subresource)
+    conflicts = _conflicts(managers, self, changed)
     if conflicts and not force and not _all_allowed(schema, current, manager, conflicts):
         raise ApplyConflict(_told(conflicts))
-    _take(managers, self, difference)
+    _take(managers, self, changed, removed)
     if result != current:
         managers[self].time = time
     if not owned:
-        managers.pop(self, None)
+        del managers[self]
     if manager == "kubectl" and LAST_APPLIED in _annotations(current):
         _annotations(result)[LAST_APPLIED] = _last_applied_text(applied)
     result.setdefault("metadata", {})["managedFields"] = _encoded(managers)
@@ -172,30 +156,30 @@ def apply(
 def _record(
     schema: Schema, old: Json, new: Json, managers: _Managers, self: _Manager, time: str, subresource: str
 ) -> None:
-    difference = _filtered_difference(schema, _compare(schema, old, new), subresource)
-    _take(managers, None, difference)
-    taken = (difference.added | difference.modified) - _STRIPPED
+    changed, removed = _changes(schema, old, new, subresource)
+    _take(managers, None, changed, removed)
+    taken = _stripped(changed)
     if taken:
-        previous = managers[self].paths if self in managers else set()
-        managers[self] = _Entry(taken | previous, self.version, time)
+        fields = _union(managers[self].fields, taken) if self in managers else taken
+        managers[self] = _Entry(fields, self.version, time)
 
 
-def _take(managers: _Managers, self: _Manager | None, difference: _Difference) -> None:
+def _take(managers: _Managers, self: _Manager | None, *gone: Tree) -> None:
     """Takes from everybody but one what changed or is gone."""
-    gone = difference.added | difference.modified | difference.removed
-    if not gone:
-        return
     for manager in list(managers):
         if manager != self:
-            managers[manager].paths = managers[manager].paths - gone
-            if not managers[manager].paths:
+            entry = managers[manager]
+            for each in gone:
+                if each:
+                    entry.fields = _difference(entry.fields, each)
+            if not entry.fields:
                 del managers[manager]
 
 
-def _conflicts(managers: _Managers, self: _Manager, difference: _Difference) -> dict[_Manager, Paths]:
-    changed = difference.added | difference.modified
-    found = {manager: entry.paths & changed for manager, entry in managers.items() if manager != self}
-    return {manager: paths for manager, paths in found.items() if paths}
+def _conflicts(managers: _Managers, self: _Manager, changed: Tree) -> dict[_Manager, Paths]:
+    paths = _paths_of(changed)
+    found = {manager: _paths_of(entry.fields) & paths for manager, entry in managers.items() if manager != self}
+    return {manager: shared for manager, shared in found.items() if shared}
 
 
 def _told(conflicts: dict[_Manager, Paths]) -> list[Conflict]:
@@ -219,8 +203,8 @@ def _all_allowed(schema: Schema, live: Json, manager: str, conflicts: dict[_Mana
         return False
     allowed: Paths = set()
     _field_set(schema, remembered, (), allowed)
-    difference = _compare(schema, remembered, live)
-    allowed -= difference.modified | difference.added | difference.removed
+    changed, removed = _changes(schema, remembered, live, None)
+    allowed -= _paths_of(changed) | _paths_of(removed)
     return all(paths <= allowed for paths in conflicts.values())
 
 
@@ -250,23 +234,23 @@ def _empty(schema: Schema) -> Json:
     return made
 
 
-def _filtered(schema: Schema, paths: Paths, subresource: str) -> Paths:
-    """Without what this way of writing cannot change: the status, or everything else."""
-    if schema.struct is None or not has_status(schema):
-        return paths
-    if subresource == "status":
-        return {path for path in paths if path[0] != "f:spec"}
-    if subresource:
-        return paths
-    return {path for path in paths if path[0] != "f:status"}
+def _without_reset(schema: Schema, fields: Tree, subresource: str | None) -> Tree:
+    """Without what this way of writing cannot change: the status, or the spec."""
+    if subresource is None or not has_status(schema):
+        return fields
+    reset = {"": "f:status", "status": "f:spec"}.get(subresource)
+    return {element: inner for element, inner in fields.items() if element != reset}
 
 
-def _filtered_difference(schema: Schema, found: _Difference, subresource: str) -> _Difference:
-    return _Difference(
-        _filtered(schema, found.added, subresource),
-        _filtered(schema, found.modified, subresource),
-        _filtered(schema, found.removed, subresource),
-    )
+def _stripped(fields: Tree) -> Tree:
+    """Without what is never owned."""
+    kept = {element: inner for element, inner in fields.items() if element not in ("f:apiVersion", "f:kind")}
+    metadata = kept.pop("f:metadata", None)
+    if metadata:
+        left = {key: inner for key, inner in metadata.items() if key not in _STRIPPED_METADATA and key != "."}
+        if left:
+            kept["f:metadata"] = left
+    return kept
 
 
 def has_status(schema: Schema) -> bool:
@@ -287,62 +271,107 @@ def _status_apart(kind: facts.GroupVersionKind) -> bool:
 # --- walking objects --------------------------------------------------------------------------------------------
 
 
-def _compare(schema: Schema, left: Json, right: Json) -> _Difference:
-    difference = _Difference()
-    _compare_value(schema, left, right, (), difference)
-    difference.added.discard(())
-    return difference
+def _changes(schema: Schema, left: Json, right: Json, subresource: str | None) -> tuple[Tree, Tree]:
+    """What the right one adds or changes, and what it no longer has."""
+    changed, removed = _compare(schema, left, right)
+    return (
+        _without_reset(schema, changed or {}, subresource),
+        _without_reset(schema, removed or {}, subresource),
+    )
 
 
-def _compare_value(schema: Schema, left: Any, right: Any, path: Path, out: _Difference) -> None:
-    if left is right or (left is not _MISSING and right is not _MISSING and left == right):
-        return
-    granular = _granular(schema, left if right is _MISSING or right is None else right)
-    if granular == "map" and _both(dict, left, right) and (_filled(left) or _filled(right)):
-        lefts = left if isinstance(left, dict) else {}
-        rights = right if isinstance(right, dict) else {}
-        for key, value in lefts.items():
-            _compare_value(_field(schema, key), value, rights.get(key, _MISSING), (*path, f"f:{key}"), out)
-        for key, value in rights.items():
-            if key not in lefts:
-                _compare_value(_field(schema, key), _MISSING, value, (*path, f"f:{key}"), out)
-    elif granular == "list" and _both(list, left, right) and (_filled(left) or _filled(right)):
-        _compare_lists(schema, left, right, path, out)
-    elif left is not _MISSING and right is not _MISSING:
-        out.modified.add(path)
+def _compare(schema: Schema, left: Any, right: Any) -> tuple[Tree | None, Tree | None]:
+    """Two trees; None where there is nothing, an empty tree where the place itself is meant."""
     if left is _MISSING:
-        out.added.add(path)
-    elif right is _MISSING:
-        out.removed.add(path)
+        return _added(schema, right), None
+    if left is right or (right is not _MISSING and left == right):
+        return None, None
+    present = left if right is _MISSING or right is None else right
+    changed: Tree | None = None
+    removed: Tree | None = None
+    granular = _granular(schema, present)
+    if present and granular and isinstance(present, dict if granular == "map" else list) and _fits(left, present):
+        parts = _compare_maps(schema, left, right) if granular == "map" else _compare_lists(schema, left, right)
+        for element, (more, less) in parts:
+            if more is not None:
+                changed = changed or {}
+                changed[element] = more
+            if less is not None:
+                removed = removed or {}
+                removed[element] = less
+    elif right is not _MISSING:
+        # An empty one and a missing one differ as a whole; a filled one that is emptied loses its parts.
+        if granular and left and not right and type(left) is type(right):
+            return None, _all_parts(schema, left)
+        return {}, None
+    if right is _MISSING:
+        removed = {".": {}, **removed} if removed else {}
+    return changed, removed
 
 
-def _both(kind: type, left: Any, right: Any) -> bool:
-    return all(value is _MISSING or value is None or isinstance(value, kind) for value in (left, right))
+def _added(schema: Schema, value: Any) -> Tree:
+    """The tree of a value that was not there before."""
+    kind = type(value)
+    if not value or (kind is not dict and kind is not list):
+        return {}
+    granular = schema.granular if schema is not DEDUCED else "map"
+    if granular == "map" and kind is dict:
+        out: Tree = {".": {}}
+        if schema.form == "object":
+            fields = schema.fields
+            for key, inner in value.items():
+                out["f:" + key] = _added(fields.get(key, DEDUCED), inner)
+        else:
+            items = schema.items or DEDUCED
+            for key, inner in value.items():
+                out["f:" + key] = _added(items, inner)
+        return out
+    if granular == "list" and kind is list:
+        out = {".": {}}
+        items = schema.items or DEDUCED
+        for inner in value:
+            element = _element(schema, inner)
+            out[element] = {} if element in out else _added(items, inner)
+        return out
+    return {}
 
 
-def _filled(value: Any) -> bool:
-    return value is not _MISSING and bool(value)
+def _fits(left: Any, present: Any) -> bool:
+    return left is None or type(left) is type(present)
 
 
-def _compare_lists(schema: Schema, left: Any, right: Any, path: Path, out: _Difference) -> None:
+def _all_parts(schema: Schema, value: Any) -> Tree | None:
+    parts = _added(schema, value)
+    return {element: inner for element, inner in parts.items() if element != "."} or None
+
+
+def _compare_maps(schema: Schema, left: Any, right: Any) -> Iterator[tuple[str, tuple[Tree | None, Tree | None]]]:
+    lefts: Json = left if isinstance(left, dict) else {}
+    rights: Json = right if isinstance(right, dict) else {}
+    declared = None if schema is DEDUCED or schema.form == "map" else schema.fields
+    anything = schema.items or DEDUCED if schema.form == "map" else DEDUCED
+    for key, value in rights.items():
+        inner = anything if declared is None else declared.get(key, DEDUCED)
+        yield f"f:{key}", _compare(inner, lefts.get(key, _MISSING), value)
+    for key, value in lefts.items():
+        if key not in rights:
+            inner = anything if declared is None else declared.get(key, DEDUCED)
+            yield f"f:{key}", _compare(inner, value, _MISSING)
+
+
+def _compare_lists(schema: Schema, left: Any, right: Any) -> Iterator[tuple[str, tuple[Tree | None, Tree | None]]]:
     lefts, rights = _items(schema, left), _items(schema, right)
     items = schema.items or DEDUCED
     for key in {**lefts, **rights}:
         ours, theirs = lefts.get(key, []), rights.get(key, [])
-        here = (*path, key)
         if len(ours) <= 1 and len(theirs) <= 1:
-            _compare_value(items, ours[0] if ours else _MISSING, theirs[0] if theirs else _MISSING, here, out)
+            yield key, _compare(items, ours[0] if ours else _MISSING, theirs[0] if theirs else _MISSING)
         elif len(ours) >= 2 and len(theirs) >= 2:
-            if ours != theirs:
-                out.modified.add(here)
+            yield key, (None if ours == theirs else {}, None)
         elif len(ours) >= 2:
-            if theirs:
-                _compare_value(items, _MISSING, theirs[0], here, out)
-            out.removed.add(here)
+            yield key, (_added(items, theirs[0]) if theirs else None, {})
         else:
-            if ours:
-                _compare_value(items, ours[0], _MISSING, here, out)
-            out.added.add(here)
+            yield key, ({}, _compare(items, ours[0], _MISSING)[1] if ours else None)
 
 
 def _items(schema: Schema, value: Any) -> dict[str, list[Any]]:
@@ -389,11 +418,7 @@ def _granular(schema: Schema, value: Any) -> str:
     """`map` or `list` where parts are owned one by one, else nothing."""
     if schema is DEDUCED:
         return "map" if isinstance(value, dict) else ""
-    if schema.form in ("object", "map"):
-        return "" if schema.atomic else "map"
-    if schema.form == "list":
-        return "" if schema.atomic else "list"
-    return ""
+    return schema.granular
 
 
 def _field(schema: Schema, name: str) -> Schema:
@@ -490,7 +515,7 @@ def _pruned(schema: Schema, merged: Json, last: Paths, managers: _Managers) -> J
     last = _with_named(schema, last)
     everybody: Paths = set()
     for entry in managers.values():
-        everybody |= entry.paths
+        everybody |= _paths_of(entry.fields)
     everybody = _with_named(schema, everybody)
     whole = _with_named(schema, _all_paths(schema, merged))
     first = _removed(schema, merged, _tree(last))
@@ -565,8 +590,7 @@ def _decoded(entries: Any, otherwise: Any) -> _Managers:
             return _decoded(otherwise, None) if otherwise else {}
         version = entry["apiVersion"] if entry["operation"] == "Update" else ""
         self = _Manager(entry.get("manager", ""), entry["operation"], version, entry.get("subresource", ""))
-        paths = _paths_of(entry.get("fieldsV1") or {})
-        managers[self] = _Entry(paths, entry["apiVersion"], entry.get("time"))
+        managers[self] = _Entry(entry.get("fieldsV1") or {}, entry["apiVersion"], entry.get("time"))
     return managers
 
 
@@ -598,32 +622,75 @@ def _encoded(managers: _Managers) -> list[Json]:
             "apiVersion": entry.version,
             **({"time": entry.time} if entry.time is not None else {}),
             "fieldsType": "FieldsV1",
-            "fieldsV1": _fields_of(entry.paths),
+            "fieldsV1": entry.fields,
             **({"subresource": manager.subresource} if manager.subresource else {}),
         }
         for manager, entry in sorted(managers.items(), key=order)
     ]
 
 
-def _fields_of(paths: Paths) -> Json:
-    tree: Json = {}
-    for path in sorted(paths):
-        node = tree
-        for element in path[:-1]:
-            node = node.setdefault(element, {})
-        node.setdefault(path[-1], {})
-    # A member that also has members below says so with a dot.
+def _fields_of(paths: Paths) -> Tree:
+    tree: Tree = {}
     for path in paths:
         node = tree
         for element in path:
-            node = node[element]
-        if node:
-            node["."] = {}
-    return _sorted(tree)
+            node = node.setdefault(element, {})
+        node["."] = {}
+    return _bare(tree)
 
 
-def _sorted(tree: Json) -> Json:
-    return {key: _sorted(tree[key]) if tree[key] else {} for key in sorted(tree)}
+def _bare(tree: Tree) -> Tree:
+    """The dot is left out where there is nothing beside it."""
+    return {
+        element: {} if element == "." or inner.keys() == {"."} else _bare(inner)
+        for element, inner in sorted(tree.items())
+    }
+
+
+def _union(left: Tree, right: Tree) -> Tree:
+    out = dict(left)
+    for element, inner in right.items():
+        if element not in out:
+            out[element] = inner
+        elif element != ".":
+            mine = out[element]
+            if mine and inner:
+                out[element] = _union(mine, inner)
+            elif mine or inner:
+                out[element] = {".": {}, **(mine or inner)}
+    return out
+
+
+def _difference(fields: Tree, gone: Tree) -> Tree:
+    """The members of the one that are not members of the other; the very same tree where nothing goes."""
+    out: Tree | None = None
+    for element, theirs in gone.items():
+        if element not in fields:
+            continue
+        mine = fields[element]
+        left: Tree | None
+        if element == ".":
+            left = None
+        elif not mine:
+            left = None if not theirs or "." in theirs else mine
+        elif not theirs:
+            left = {key: inner for key, inner in mine.items() if key != "."} or None
+        else:
+            left = _difference(mine, theirs)
+            if left is mine:
+                continue
+            if not left:
+                left = None
+            elif left.keys() == {"."}:
+                left = {}
+        if left is mine:
+            continue
+        out = dict(fields) if out is None else out
+        if left is None:
+            del out[element]
+        else:
+            out[element] = left
+    return fields if out is None else out
 
 
 def _capped(managers: _Managers) -> _Managers:
@@ -646,7 +713,7 @@ def _capped(managers: _Managers) -> _Managers:
             continue
         if bucket not in managers:
             managers[bucket] = managers.pop(first[entry.version])
-        managers[bucket] = _Entry(managers[bucket].paths | entry.paths, entry.version, entry.time)
+        managers[bucket] = _Entry(_union(managers[bucket].fields, entry.fields), entry.version, entry.time)
         del managers[manager]
         excess -= 1
     return managers

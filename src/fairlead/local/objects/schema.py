@@ -78,6 +78,14 @@ class Schema:
     enum: tuple[Any, ...] | None = None
     default: Any = None
     source: Json = field(default_factory=dict)  # a custom kind's own schema of this place
+    granular: str = field(init=False)  # `map` or `list` where the parts are owned one by one
+
+    def __post_init__(self) -> None:
+        whole = self.map_type == "atomic" or (self.struct is not None and self.struct.atomic)
+        if self.form == "list":
+            self.granular = "list" if self.list_type in ("set", "map") else ""
+        else:
+            self.granular = "map" if self.form in ("object", "map") and not whole else ""
 
     @property
     def fields(self) -> dict[str, "Schema"]:
@@ -86,11 +94,7 @@ class Schema:
     @property
     def atomic(self) -> bool:
         """Whether the value is owned and replaced as a whole."""
-        if self.form == "list":
-            return self.list_type not in ("set", "map")
-        if self.form == "object":
-            return self.map_type == "atomic" or (self.struct is not None and self.struct.atomic)
-        return self.form != "map" or self.map_type == "atomic"
+        return not self.granular
 
     def child(self, name: str) -> "Schema | None":
         """The schema of a key: a field's, or a map's value's."""
