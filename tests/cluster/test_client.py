@@ -56,15 +56,19 @@ WRITES: list[Any] = [
     pytest.param("PATCH", lambda api: api.apply(CONFIG_MAPS, "a", {}, "ns"), id="apply"),
     pytest.param("DELETE", lambda api: api.delete(CONFIG_MAPS, "a", "ns"), id="delete"),
 ]
-BROKEN: list[Any] = [
+HANGS: list[Any] = [
     pytest.param(silence(), id="hangs"),
+    pytest.param(reply(config_map()).cut(-5, Then.HANG), id="half a body, then hangs"),
+    pytest.param(reply(config_map()).cut(20, Then.HANG), id="half a head, then hangs"),
+]
+# A hang costs its whole timeout, which must be long enough for a busy machine to have sent the request.
+HANG_S = 0.4
+BREAKS: list[Any] = [
     pytest.param(reset(), id="resets"),
     pytest.param(closed(), id="closes"),
     pytest.param(reply(config_map()).cut(-5, Then.CLOSE), id="half a body, then closes"),
     pytest.param(reply(config_map()).cut(-5, Then.RESET), id="half a body, then resets"),
-    pytest.param(reply(config_map()).cut(-5, Then.HANG), id="half a body, then hangs"),
     pytest.param(reply(config_map()).cut(20, Then.CLOSE), id="half a head"),
-    pytest.param(reply(config_map()).cut(20, Then.HANG), id="half a head, then hangs"),
     pytest.param(Answer((b"not HTTP at all\r\n\r\n", Then.CLOSE)), id="not HTTP"),
     pytest.param(failure(500), id="500"),
     pytest.param(failure(503), id="503"),
@@ -74,13 +78,25 @@ BROKEN: list[Any] = [
 # --- no whole answer --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answer", BROKEN)
+@pytest.mark.parametrize("answer", BREAKS)
 @pytest.mark.parametrize(("method", "call"), READS + WRITES)
 async def test_a_broken_answer_is_unavailable_and_asked_for_once(
     server: ScriptedServer, answer: Answer, method: str, call: Call
 ) -> None:
+    await breaks_once(server, answer, method, call, timeout_s=5.0)
+
+
+@pytest.mark.parametrize("answer", HANGS)
+@pytest.mark.parametrize(("method", "call"), [*READS, WRITES[0], WRITES[-1]])
+async def test_an_answer_that_stops_coming_is_unavailable_and_asked_for_once(
+    server: ScriptedServer, answer: Answer, method: str, call: Call
+) -> None:
+    await breaks_once(server, answer, method, call, timeout_s=HANG_S)
+
+
+async def breaks_once(server: ScriptedServer, answer: Answer, method: str, call: Call, timeout_s: float) -> None:
     server.always("*", answer)
-    async with client_of(server, timeout_s=0.1) as api:
+    async with client_of(server, timeout_s=timeout_s) as api:
         with pytest.raises(Unavailable) as caught:
             await call(api)
     assert [seen.method for seen in server.requests] == [method]
@@ -88,14 +104,14 @@ async def test_a_broken_answer_is_unavailable_and_asked_for_once(
         assert caught.value.may_have_happened
 
 
-@pytest.mark.parametrize("answer", BROKEN[:8])
+@pytest.mark.parametrize("answer", [*BREAKS[:5], HANGS[0]])
 @pytest.mark.parametrize(("method", "call"), WRITES)
 async def test_a_write_on_a_kept_connection_that_breaks_is_not_sent_again(
     server: ScriptedServer, answer: Answer, method: str, call: Call
 ) -> None:
     server.on("*", reply(config_map()), answer)
     server.always("*", reply(config_map()))
-    async with client_of(server, timeout_s=0.1) as api:
+    async with client_of(server, timeout_s=HANG_S) as api:
         await call(api)
         with pytest.raises(Unavailable) as caught:
             await call(api)
@@ -109,7 +125,7 @@ async def test_a_hang_ends_at_the_deadline(server: ScriptedServer) -> None:
         started = time.monotonic()
         with pytest.raises(Unavailable, match=r"GET .*no answer in 0\.1 s"):
             await api.request("GET", "/x", timeout_s=0.1)
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 5.0
 
 
 async def test_an_answer_that_drips_for_ever_ends_at_the_deadline(server: ScriptedServer) -> None:

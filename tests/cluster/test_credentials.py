@@ -289,7 +289,7 @@ async def test_a_program_that_hangs_is_ended(program: Program, clock: ManualCloc
     started = time.monotonic()
     with pytest.raises(ConfigurationError, match=r"gave no answer in 0\.2 s"):
         await plugin.headers()
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 5.0
 
 
 @pytest.mark.parametrize("script", ["exec sleep 20", "sleep 20; echo done"], ids=["itself", "with a child"])
@@ -302,4 +302,4 @@ async def test_cancelling_ends_the_program_at_once(program: Program, clock: Manu
     started = time.monotonic()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 5.0
