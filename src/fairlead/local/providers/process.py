@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -58,6 +58,9 @@ SHIM = Path(__file__).with_name("shim")
 STOP_S = 3.0
 READY_S = 10.0
 MOST_EVENT_BYTES = 1 << 20
+
+NamesWithin = Callable[[str], Mapping[str, tuple[str, ...]]]
+"""Namespace → the names that mean something there, each with its addresses."""
 
 
 @dataclass(slots=True)
@@ -118,7 +121,7 @@ class ProcessProvider:
         self._kills: Moments[str] = Moments(clock)
         self._keeper: Keeper | None = None
         self._starting = asyncio.Lock()
-        self._names: Mapping[str, Mapping[str, str]] = {}
+        self._names: NamesWithin = lambda namespace: {}
         self._execs = 0
         self._found = frozenset(_folders(self._folder / "pods"))
 
@@ -299,8 +302,8 @@ class ProcessProvider:
 
     # -- names ----------------------------------------------------------------------------------------------
 
-    async def set_names(self, names: Mapping[str, Mapping[str, str]]) -> None:
-        """What names mean inside pods, by namespace: {"default": {"web": "127.96.0.1", "web.default.svc": …}}."""
+    async def set_names(self, names: NamesWithin) -> None:
+        """What names mean inside the pods of a namespace: `{"web": ("127.96.0.1",), "web.default.svc": …}`."""
         self._names = names
         boxes = list(self._boxes.values())
         await asyncio.to_thread(self._write_all_hosts, boxes)
@@ -310,11 +313,12 @@ class ProcessProvider:
             self._write_hosts(box)
 
     def _write_hosts(self, box: Box) -> None:
-        names = self._names.get(box.pod.metadata.namespace, {})
+        names = self._names(box.pod.metadata.namespace)
         own = box.pod.spec.hostname or box.pod.metadata.name
         by_address: dict[str, list[str]] = {}
-        for name, address in names.items():
-            by_address.setdefault(address, []).append(name)
+        for name, addresses in names.items():
+            for address in addresses:
+                by_address.setdefault(address, []).append(name)
         lines = ["# Written by Fairlead for this pod.", "127.0.0.1 localhost", "::1 localhost", f"{box.ip} {own}"]
         lines += [f"{address} {' '.join(sorted(found))}" for address, found in sorted(by_address.items())]
         text = ("\n".join(lines) + "\n").encode()

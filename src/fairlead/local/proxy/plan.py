@@ -1,0 +1,157 @@
+"""Which address leads where, and what names and variables tell of it: Services and endpoint slices → values.
+
+Pure; `proxy.server` listens and `nodes` and the process provider tell pods.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network
+
+from fairlead.local.proxy.spec import EndpointSlice, Service, ServicePort
+
+Address = tuple[str, int]
+DOMAIN = "cluster.local"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where connections to one address go; without backends nobody listens there, so they are refused."""
+
+    service: str
+    backends: tuple[Address, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What Services are called: per namespace, because a bare name means the one next door."""
+
+    common: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    short: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    def within(self, namespace: str) -> dict[str, tuple[str, ...]]:
+        return {**self.common, **self.short.get(namespace, {})}
+
+
+def plan_routes(
+    services: Iterable[Service], slices: Iterable[EndpointSlice], *, network: IPv4Network, node_address: str
+) -> dict[Address, Route]:
+    """Every address to be served: cluster addresses within the network, and node ports at the node's address."""
+    by_service = _by_service(slices)
+    routes: dict[Address, Route] = {}
+    for service in services:
+        if not service.spec.has_address:
+            continue
+        is_here = _is_in(service.spec.cluster_ip, network)
+        for port in service.spec.ports or ():
+            if port.protocol != "TCP":
+                continue
+            route = Route(service.metadata.key, _backends(service, port, by_service))
+            if is_here:
+                routes[service.spec.cluster_ip, port.port] = route
+            if port.node_port:
+                routes[node_address, port.node_port] = route
+    return routes
+
+
+def _backends(
+    service: Service, port: ServicePort, by_service: Mapping[str, list[EndpointSlice]]
+) -> tuple[Address, ...]:
+    found: dict[Address, None] = {}
+    for part in by_service.get(service.metadata.key, ()):
+        number = next((p.port for p in part.ports or () if (p.name or "") == port.name and p.port), None)
+        if number is None or part.address_type != "IPv4":
+            continue
+        for endpoint in part.endpoints or ():
+            if (endpoint.is_ready or service.spec.publish_not_ready_addresses) and endpoint.addresses:
+                found[endpoint.addresses[0], number] = None
+    return tuple(sorted(found))
+
+
+def plan_names(services: Iterable[Service], slices: Iterable[EndpointSlice]) -> Names:
+    """`svc.ns`, `svc.ns.svc` and the whole form for every Service; pods of headless ones by name before that."""
+    by_service = _by_service(slices)
+    common: dict[str, tuple[str, ...]] = {}
+    short: dict[str, dict[str, tuple[str, ...]]] = {}
+    for service in services:
+        name, namespace = service.metadata.name, service.metadata.namespace
+        if service.spec.has_address:
+            addresses: tuple[str, ...] = (service.spec.cluster_ip,)
+        elif service.spec.is_headless:
+            pods = _pods(service, by_service)
+            addresses = tuple(sorted(address for _, address in pods))
+            for pod, address in pods:
+                for whole in _forms(f"{pod}.{name}", namespace):
+                    common[whole] = (address,)
+                short.setdefault(namespace, {})[f"{pod}.{name}"] = (address,)
+        else:
+            continue
+        if addresses:
+            for whole in _forms(name, namespace):
+                common[whole] = addresses
+            short.setdefault(namespace, {})[name] = addresses
+    return Names(common, short)
+
+
+def _forms(name: str, namespace: str) -> tuple[str, ...]:
+    return f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.{DOMAIN}"
+
+
+def _pods(service: Service, by_service: Mapping[str, list[EndpointSlice]]) -> list[tuple[str, str]]:
+    found = []
+    for part in by_service.get(service.metadata.key, ()):
+        for endpoint in part.endpoints or ():
+            name = endpoint.hostname or (endpoint.target_ref.name if endpoint.target_ref else "")
+            if name and endpoint.addresses and (endpoint.is_ready or service.spec.publish_not_ready_addresses):
+                found.append((name, endpoint.addresses[0]))
+    return sorted(set(found))
+
+
+def service_env(services: Iterable[Service], namespace: str, api: Address | None = None) -> dict[str, str]:
+    """The variables Kubernetes tells Services by: those of the namespace, and where the API is."""
+    env: dict[str, str] = {}
+    for service in sorted(services, key=lambda service: service.metadata.name):
+        is_api = service.metadata.key == "default/kubernetes"
+        if not service.spec.has_address or not (service.metadata.namespace == namespace or is_api):
+            continue
+        env |= _variables(service.metadata.name, service.spec.cluster_ip, service.spec.ports or ())
+    if api is not None:
+        # Straight to the server: the Service's port 443 takes a right to listen on that we may not have.
+        env |= {"KUBERNETES_SERVICE_HOST": api[0], "KUBERNETES_SERVICE_PORT": str(api[1])}
+        env |= {"KUBERNETES_SERVICE_PORT_HTTPS": str(api[1])}
+    return env
+
+
+def _variables(name: str, ip: str, ports: tuple[ServicePort, ...]) -> dict[str, str]:
+    prefix = _upper(name)
+    env = {f"{prefix}_SERVICE_HOST": ip}
+    for number, port in enumerate(ports):
+        if number == 0:
+            env[f"{prefix}_SERVICE_PORT"] = str(port.port)
+            env[f"{prefix}_PORT"] = f"{port.protocol.lower()}://{ip}:{port.port}"
+        if port.name:
+            env[f"{prefix}_SERVICE_PORT_{_upper(port.name)}"] = str(port.port)
+        whole = f"{prefix}_PORT_{port.port}_{port.protocol}"
+        env[whole] = f"{port.protocol.lower()}://{ip}:{port.port}"
+        env[f"{whole}_PROTO"] = port.protocol.lower()
+        env[f"{whole}_PORT"] = str(port.port)
+        env[f"{whole}_ADDR"] = ip
+    return env
+
+
+def _upper(name: str) -> str:
+    return re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def _by_service(slices: Iterable[EndpointSlice]) -> dict[str, list[EndpointSlice]]:
+    found: dict[str, list[EndpointSlice]] = {}
+    for part in slices:
+        found.setdefault(part.service_key, []).append(part)
+    return found
+
+
+def _is_in(address: str, network: IPv4Network) -> bool:
+    try:
+        return IPv4Address(address) in network
+    except ValueError:
+        return False

@@ -1,0 +1,240 @@
+"""The Service proxy: listens on cluster addresses and node ports and leads each connection to a ready pod.
+
+Follows Services and endpoint slices; round-robin; a pod that does not answer is passed over. An address without a
+ready endpoint has no listener, so a connection to it is refused as on Kubernetes. Loopback only.
+"""
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import IPv4Network
+from typing import Any, Self
+
+import structlog
+
+from fairlead.cluster.backoff import Rng
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Mirror, Subscription
+from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.watch import Watch
+from fairlead.local.proxy.plan import Address, Names, Route, plan_names, plan_routes, service_env
+from fairlead.local.proxy.spec import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service
+from fairlead.model.intents import RecordEvent, Regarding
+from fairlead.model.kinds import split_key
+
+log = structlog.get_logger("fairlead.proxy")
+
+DEFAULT_RANGE = "127.96.0.0/12"
+# Changes that come together are carried out together.
+GATHER_S = 0.05
+# An address that could not be had is tried again after this.
+RETRY_S = 5.0
+CONNECT_S = 3.0
+BLOCK_BYTES = 1 << 16
+MOST_CONNECTIONS = 4096
+
+OnNames = Callable[[Names], Awaitable[None]]
+
+
+class Listener:
+    """One address that is served, and whose turn it is."""
+
+    def __init__(self, address: Address, slots: asyncio.Semaphore) -> None:
+        self.address = address
+        self.route = Route("")
+        self._slots = slots
+        self._turn = 0
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def listen(self) -> None:
+        self._server = await asyncio.start_server(self._lead, *self.address, backlog=512)
+
+    async def close(self) -> None:
+        """Take no new connections and end those under way."""
+        if self._server is not None:
+            self._server.close()
+            for writer in list(self._open):
+                writer.close()
+            await self._server.wait_closed()
+
+    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            async with self._slots:
+                there = await self._connected()
+                if there is None:
+                    writer.transport.abort()
+                    return
+                self._open.add(there[1])
+                try:
+                    await _joined(reader, writer, *there)
+                finally:
+                    self._open.discard(there[1])
+                    there[1].close()
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """A connection to the pod whose turn it is, or to the next one that answers."""
+        backends = self.route.backends
+        for _ in range(len(backends)):
+            host, port = backends[self._turn % len(backends)]
+            self._turn += 1
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(CONNECT_S):
+                    return await asyncio.open_connection(host, port)
+        return None
+
+
+async def _joined(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    their_reader: asyncio.StreamReader,
+    their_writer: asyncio.StreamWriter,
+) -> None:
+    """Everything one side says reaches the other, until both have said all."""
+    with contextlib.suppress(OSError):
+        async with asyncio.TaskGroup() as both:
+            both.create_task(_pumped(reader, their_writer))
+            both.create_task(_pumped(their_reader, writer))
+
+
+async def _pumped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(BLOCK_BYTES):
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+        return
+    # Broken on one side: the other is of no more use.
+    writer.close()
+
+
+class ServiceProxy:
+    def __init__(
+        self,
+        services: Mirror[Service],
+        slices: Mirror[EndpointSlice],
+        recorder: Recorder,
+        *,
+        clock: Clock,
+        service_range: str = DEFAULT_RANGE,
+        node_address: str = "127.0.0.1",
+        api: Address | None = None,
+        on_names: OnNames | None = None,
+    ) -> None:
+        """`api`: where pods reach the API server; `on_names` is told what names mean whenever that changes."""
+        self._network = IPv4Network(service_range)
+        if not self._network.is_loopback:
+            raise ValueError(f"Services are served on loopback only; wanted a range such as {DEFAULT_RANGE}")
+        self._recorder = recorder
+        self._clock = clock
+        self._node_address = node_address
+        self._api = api
+        self._on_names = on_names
+        self._services = services
+        self._slices = slices
+        self._listeners: dict[Address, Listener] = {}
+        self._slots = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._names: Names | None = None
+        self._failed: dict[Address, str] = {}
+
+    @classmethod
+    def on(cls, client: Client, recorder: Recorder, *, clock: Clock, rng: Rng, metrics: Metrics, **rest: Any) -> Self:
+        """A proxy that follows the Services of a cluster; `rest` as for the constructor."""
+        services = Watch(client, SERVICES, clock=clock, rng=rng, metrics=metrics)
+        slices = Watch(client, ENDPOINT_SLICES, clock=clock, rng=rng, metrics=metrics)
+        return cls(
+            Mirror(services, SERVICES, metrics),
+            Mirror(slices, ENDPOINT_SLICES, metrics),
+            recorder,
+            clock=clock,
+            **rest,
+        )
+
+    def service_env(self, namespace: str) -> Mapping[str, str]:
+        """Variables for the containers of a namespace."""
+        return service_env(self._services, namespace, self._api)
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._services.run(), name="proxy: services")
+                tasks.create_task(self._slices.run(), name="proxy: endpoint slices")
+                tasks.create_task(self._follow(), name="proxy")
+        finally:
+            await asyncio.gather(*(listener.close() for listener in self._listeners.values()))
+            self._listeners.clear()
+
+    async def _follow(self) -> None:
+        await self._services.wait_synced()
+        await self._slices.wait_synced()
+        subscriptions: list[Subscription[Service] | Subscription[EndpointSlice]] = [
+            self._services.subscribe(),
+            self._slices.subscribe(),
+        ]
+        while True:
+            for subscription in subscriptions:
+                subscription.drain()
+            await self._apply()
+            waits = [asyncio.ensure_future(subscription.wait()) for subscription in subscriptions]
+            if self._failed:
+                waits.append(asyncio.ensure_future(self._clock.sleep(RETRY_S)))
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+            await self._clock.sleep(GATHER_S)
+
+    async def _apply(self) -> None:
+        routes = plan_routes(self._services, self._slices, network=self._network, node_address=self._node_address)
+        self._failed = {address: why for address, why in self._failed.items() if address in routes}
+        for address in [address for address in self._listeners if not routes.get(address, Route("")).backends]:
+            await self._listeners.pop(address).close()
+        for address, route in routes.items():
+            if route.backends:
+                await self._serve(address, route)
+        names = plan_names(self._services, self._slices)
+        if names != self._names:
+            self._names = names
+            if self._on_names is not None:
+                await self._on_names(names)
+
+    async def _serve(self, address: Address, route: Route) -> None:
+        listener = self._listeners.get(address)
+        if listener is None:
+            listener = Listener(address, self._slots)
+            try:
+                await listener.listen()
+            except OSError as problem:
+                self._refused(address, route, problem)
+                return
+            self._failed.pop(address, None)
+            self._listeners[address] = listener
+        listener.route = route
+
+    def _refused(self, address: Address, route: Route, problem: OSError) -> None:
+        """Said once per address and reason; tried again by and by."""
+        host, port = address
+        if problem.errno == errno.EACCES:
+            why = f"port {port} is below 1024 and Fairlead may not listen there: use a higher port"
+        elif problem.errno == errno.EADDRINUSE:
+            why = f"somebody else listens on {host}:{port}"
+        else:
+            why = f"{host}:{port}: {problem.strerror or problem}"
+        if self._failed.get(address) == why:
+            return
+        self._failed[address] = why
+        log.warning("service not served", service=route.service, address=f"{host}:{port}", why=why)
+        namespace, name = split_key(route.service)
+        regarding = Regarding(kind="Service", name=name, namespace=namespace)
+        self._recorder.record(
+            RecordEvent(regarding=regarding, reason="NotServed", action="Listening", note=why, warning=True)
+        )
