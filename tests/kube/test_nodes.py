@@ -31,8 +31,9 @@ from fairlead.nodes.server import Access, KubeletServer
 from fairlead.nodes.spec import CONFIG_MAPS, PODS, SECRETS
 from tests.kube.clients import client
 from tests.kube.rig.certificates import Authority
-from tests.kube.rig.servers import Rig, RigBroken
+from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken
 
+NODES_RBAC = DEPLOY / "rbac" / "nodes.yaml"
 ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", Thing)
 
 CAPACITY = {"cpu": "16", "memory": "32Gi", "pods": "110"}
@@ -42,9 +43,10 @@ CAPACITY = {"cpu": "16", "memory": "32Gi", "pods": "110"}
 async def kubelet_on(
     rig: Rig, profiles: dict[str, Provider], *, provider: str = "simulated", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[VirtualKubelet, Client]]:
-    """Nodes served for as long as the block runs, and taken away afterwards."""
+    """Nodes served under the role that ships for them, for as long as the block runs; and the admin's client."""
     clock, metrics = RealClock(), Metrics()
-    async with client(rig) as api, client(rig) as liveness:
+    as_shipped = rig.kubeconfig(rig.service_account_token(manifests=[RUNTIME_RBAC, NODES_RBAC]))
+    async with client(rig) as admin, client(rig, as_shipped) as api, client(rig, as_shipped) as liveness:
         recorder = Recorder(api, controller="fairlead.io/nodes", instance="t", clock=clock, metrics=metrics)
         writer = Writer(api, recorder, clock=clock, rng=random.random, metrics=metrics)
         kubelet = VirtualKubelet(
@@ -62,7 +64,7 @@ async def kubelet_on(
             running = tasks.create_task(kubelet.run())
             try:
                 await asyncio.wait_for(kubelet.wait_registered(), 30)
-                yield kubelet, api
+                yield kubelet, admin
             finally:
                 running.cancel()
                 recording.cancel()

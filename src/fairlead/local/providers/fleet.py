@@ -1,0 +1,186 @@
+"""The nodes of the embedded cluster: so many that run processes, so many that act, with their Services and logs.
+
+The composition root builds one `Fleet` and runs it. On a real API server it works the same, but for Services, whose
+cluster addresses are then not ours to serve.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from fairlead.cluster.backoff import Rng
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.writer import Writer
+from fairlead.local.providers.addresses import DEFAULT_RANGE as POD_RANGE
+from fairlead.local.providers.process import ProcessProvider
+from fairlead.local.providers.simulated import SimulatedProvider, Stages
+from fairlead.local.proxy.plan import Names
+from fairlead.local.proxy.server import DEFAULT_RANGE as SERVICE_RANGE
+from fairlead.local.proxy.server import ServiceProxy
+from fairlead.nodes.kubelet import VirtualKubelet
+from fairlead.nodes.node import Profile
+from fairlead.nodes.server import Access, KubeletServer
+
+log = structlog.get_logger("fairlead.nodes")
+
+PODS_PER_NODE = 110
+NOT_ENFORCED = {
+    "type": "LimitsEnforced",
+    "status": "False",
+    "reason": "ProcessProvider",
+    "message": "containers are plain processes here: requests are reckoned with, limits are not enforced",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """Which nodes there shall be."""
+
+    processes: int = 1
+    simulated: int = 0
+    process_prefix: str = "node"
+    simulated_prefix: str = "sim"
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    """Of one process node, over what the machine gives when it is divided by the nodes."""
+    simulated_capacity: Mapping[str, str] = field(
+        default_factory=lambda: {"cpu": "32", "memory": "128Gi", "pods": str(PODS_PER_NODE)}
+    )
+    stages: Stages = field(default_factory=Stages)
+    pod_range: str = POD_RANGE
+    service_range: str = SERVICE_RANGE
+    mounts: bool = True
+    proxy: bool = True
+    zones: int = 3
+    """Simulated nodes are spread over this many values of topology.kubernetes.io/zone."""
+    lease_period_s: float = 10.0
+
+
+class Fleet:
+    def __init__(
+        self,
+        client: Client,
+        liveness: Client,
+        writer: Writer,
+        recorder: Recorder,
+        folder: Path,
+        plan: FleetPlan,
+        *,
+        clock: Clock,
+        rng: Rng,
+        metrics: Metrics,
+        access: Access | None = None,
+        api: tuple[str, int] | None = None,
+    ) -> None:
+        """`access` opens the kubelet's HTTP API; `api` is where pods reach the API server; `folder` is ours alone."""
+        self._plan = plan
+        self.processes = ProcessProvider(folder, clock=clock, pod_range=plan.pod_range, mounts=plan.mounts)
+        self.simulated = SimulatedProvider(clock=clock, rng=rng, stages=plan.stages)
+        self.proxy = ServiceProxy.on(
+            client,
+            recorder,
+            clock=clock,
+            rng=rng,
+            metrics=metrics,
+            service_range=plan.service_range,
+            api=api,
+            on_names=self._named,
+        )
+        self.kubelet = VirtualKubelet(
+            client,
+            writer,
+            recorder,
+            clock=clock,
+            rng=rng,
+            metrics=metrics,
+            liveness=liveness,
+            service_env=self.proxy.service_env,
+            lease_period_s=plan.lease_period_s,
+        )
+        self._server = KubeletServer(self.kubelet, access, clock=clock) if access is not None else None
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["Fleet"]:
+        """Everything at work for as long as the block runs; entered once every node is registered."""
+        async with AsyncExitStack() as stack:
+            port = await stack.enter_async_context(self._server.served()) if self._server is not None else 0
+            for profile in process_profiles(self._plan, port):
+                self.kubelet.add(profile, self.processes)
+            for profile in simulated_profiles(self._plan, port):
+                self.kubelet.add(profile, self.simulated)
+            async with asyncio.TaskGroup() as tasks:
+                working = [tasks.create_task(self.kubelet.run(), name="kubelet")]
+                if self._plan.proxy:
+                    working.append(tasks.create_task(self.proxy.run(), name="service proxy"))
+                try:
+                    await self.kubelet.wait_registered()
+                    if self._plan.processes:
+                        log.info("process nodes", count=self._plan.processes, mode=await self.processes.mode())
+                    yield self
+                finally:
+                    for task in working:
+                        task.cancel()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with self.serving():
+            await asyncio.Event().wait()
+
+    async def _named(self, names: Names) -> None:
+        await self.processes.set_names(names.within)
+
+
+def process_profiles(plan: FleetPlan, kubelet_port: int = 0) -> list[Profile]:
+    given = {**machine_capacity(max(1, plan.processes)), **plan.capacity}
+    return [
+        Profile(
+            name=f"{plan.process_prefix}-{number}",
+            provider="process",
+            capacity=given,
+            kubelet_port=kubelet_port,
+            architecture=architecture(),
+            labels={"topology.kubernetes.io/zone": "local"},
+            conditions=(NOT_ENFORCED,),
+        )
+        for number in range(1, plan.processes + 1)
+    ]
+
+
+def simulated_profiles(plan: FleetPlan, kubelet_port: int = 0) -> list[Profile]:
+    return [
+        Profile(
+            name=f"{plan.simulated_prefix}-{number}",
+            provider="simulated",
+            capacity=plan.simulated_capacity,
+            kubelet_port=kubelet_port,
+            labels={"topology.kubernetes.io/zone": f"zone-{number % max(1, plan.zones)}"},
+        )
+        for number in range(1, plan.simulated + 1)
+    ]
+
+
+def machine_capacity(nodes: int) -> dict[str, str]:
+    """The machine's cpu and memory, divided evenly."""
+    cpus = os.cpu_count() or 1
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        memory = 4 << 30
+    return {
+        "cpu": f"{cpus * 1000 // nodes}m",
+        "memory": f"{memory // nodes // 1024}Ki",
+        "pods": str(PODS_PER_NODE),
+        "ephemeral-storage": "10Gi",
+    }
+
+
+def architecture() -> str:
+    machine = os.uname().machine
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)

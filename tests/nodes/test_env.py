@@ -1,0 +1,189 @@
+"""Environments and volumes with everything they refer to filled in."""
+
+import base64
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.nodes.env import Missing, Sources, container_env, expand
+from fairlead.nodes.provider import File, Folder
+from fairlead.nodes.spec import ConfigMap, Secret
+from fairlead.nodes.volumes import env_needs, pod_volumes, volume_needs
+from tests.nodes.kit import container, pod
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$(A)", "1"),
+        ("x$(A)y$(B)", "x1y2"),
+        ("$(NO)", "$(NO)"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$A", "$A"),
+        ("$(A", "$(A"),
+        ("cost: 5$", "cost: 5$"),
+        ("$$", "$"),
+    ],
+)
+def test_expansion(text: str, expected: str) -> None:
+    assert expand(text, {"A": "1", "B": "2"}) == expected
+
+
+def config_map(**data: str) -> ConfigMap:
+    return msgspec.convert({"metadata": {"name": "c"}, "data": data}, ConfigMap)
+
+
+def secret(**data: str) -> Secret:
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+    return msgspec.convert({"metadata": {"name": "s"}, "data": encoded}, Secret)
+
+
+SOURCES = Sources(
+    config_maps={"c": config_map(key="mapped", more="more"), "no": None},
+    secrets={"s": secret(key="hidden"), "no": None},
+    services={"WEB_SERVICE_HOST": "127.96.0.1"},
+    tokens={("", 3600): "token", ("vault", 600): "other"},
+    pod_ip="127.64.0.9",
+    host_ip="127.0.0.1",
+    allocatable={"cpu": "4", "memory": "8Gi"},
+)
+
+
+def env(*variables: dict[str, Any], **rest: Any) -> dict[str, str]:
+    played = pod(
+        containers=[container(env=list(variables), **rest)],
+        metadata={"labels": {"app": "web"}, "annotations": {"note": 'a "b"'}},
+        serviceAccountName="robot",
+    )
+    return container_env(played, played.spec.containers[0], SOURCES)
+
+
+def field(path: str) -> dict[str, Any]:
+    return {"name": "V", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("metadata.name", "p"),
+        ("metadata.namespace", "ns"),
+        ("metadata.uid", "uid-p"),
+        ("metadata.labels['app']", "web"),
+        ("metadata.annotations['note']", 'a "b"'),
+        ("spec.nodeName", "node"),
+        ("spec.serviceAccountName", "robot"),
+        ("status.podIP", "127.64.0.9"),
+        ("status.hostIP", "127.0.0.1"),
+    ],
+)
+def test_fields_of_the_pod(path: str, expected: str) -> None:
+    assert env(field(path))["V"] == expected
+
+
+@pytest.mark.parametrize(
+    ("resource", "divisor", "expected"),
+    [
+        ("requests.cpu", "1m", "250"),
+        ("requests.cpu", "0", "1"),
+        ("limits.memory", "1Mi", "64"),
+        ("limits.cpu", "1", "4"),
+        ("requests.memory", "1", "0"),
+    ],
+)
+def test_resources_of_the_container(resource: str, divisor: str, expected: str) -> None:
+    wanted = {"name": "V", "valueFrom": {"resourceFieldRef": {"resource": resource, "divisor": divisor}}}
+    resources = {"requests": {"cpu": "250m"}, "limits": {"memory": "64Mi"}}
+    assert env(wanted, resources=resources)["V"] == expected
+
+
+def test_variables_may_use_those_before_them_and_services() -> None:
+    found = env({"name": "A", "value": "1"}, {"name": "B", "value": "$(A)-$(WEB_SERVICE_HOST)-$(C)"}, {"name": "C"})
+    assert (found["B"], found["C"]) == ("1-127.96.0.1-$(C)", "")
+
+
+def test_keys_and_whole_maps() -> None:
+    keyed = {"name": "V", "valueFrom": {"secretKeyRef": {"name": "s", "key": "key"}}}
+    found = env(keyed, envFrom=[{"configMapRef": {"name": "c"}}, {"prefix": "S_", "secretRef": {"name": "s"}}])
+    assert (found["V"], found["key"], found["more"], found["S_key"]) == ("hidden", "mapped", "more", "hidden")
+
+
+def test_what_is_optional_may_be_missing() -> None:
+    optional = {"name": "V", "valueFrom": {"configMapKeyRef": {"name": "no", "key": "k", "optional": True}}}
+    assert "V" not in env(optional, envFrom=[{"secretRef": {"name": "no", "optional": True}}])
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"configMapKeyRef": {"name": "no", "key": "k"}}, 'configmap "no" not found'),
+        ({"configMapKeyRef": {"name": "c", "key": "k"}}, "couldn't find key k in ConfigMap ns/c"),
+        ({"secretKeyRef": {"name": "no", "key": "k"}}, 'secret "no" not found'),
+        ({"fieldRef": {"fieldPath": "spec.color"}}, "unsupported fieldPath"),
+    ],
+)
+def test_what_is_missing_is_named(source: dict[str, Any], said: str) -> None:
+    with pytest.raises(Missing, match=said):
+        env({"name": "V", "valueFrom": source})
+
+
+def volume(**source: Any) -> Folder:
+    played = pod(volumes=[{"name": "v", **source}], metadata={"labels": {"app": "web", "tier": "1"}})
+    return pod_volumes(played, SOURCES)["v"]
+
+
+def test_maps_and_secrets_become_files() -> None:
+    assert volume(configMap={"name": "c"}).files == {"key": File(b"mapped"), "more": File(b"more")}
+    items = [{"key": "key", "path": "deep/file", "mode": 0o400}]
+    assert volume(secret={"secretName": "s", "items": items}).files == {"deep/file": File(b"hidden", 0o400)}
+    assert volume(configMap={"name": "no", "optional": True}).files == {}
+
+
+def test_the_downward_api_becomes_files() -> None:
+    items = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
+    assert volume(downwardAPI={"items": items}).files == {"labels": File(b'app="web"\ntier="1"')}
+
+
+def test_projections_lie_in_one_folder() -> None:
+    sources = [
+        {"serviceAccountToken": {"path": "token"}},
+        {"serviceAccountToken": {"path": "vault", "audience": "vault", "expirationSeconds": 600}},
+        {"configMap": {"name": "c", "items": [{"key": "key", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ]
+    assert volume(projected={"sources": sources, "defaultMode": 0o600}).files == {
+        "token": File(b"token", 0o600),
+        "vault": File(b"other", 0o600),
+        "ca.crt": File(b"mapped", 0o600),
+        "namespace": File(b"ns", 0o600),
+    }
+
+
+def test_empty_and_host_folders() -> None:
+    assert volume(emptyDir={}) == Folder()
+    assert volume(hostPath={"path": "/srv"}) == Folder(host_path="/srv")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"configMap": {"name": "no"}}, 'configmap "no" not found'),
+        ({"secret": {"secretName": "s", "items": [{"key": "k", "path": "k"}]}}, "non-existent key: k"),
+        ({"secret": {"secretName": "s", "items": [{"key": "key", "path": "../k"}]}}, "leads out of its volume"),
+        ({"nfs": {"server": "x"}}, "virtual nodes do not have"),
+    ],
+)
+def test_volumes_that_cannot_be_had_say_why(source: dict[str, Any], said: str) -> None:
+    with pytest.raises(Missing, match=said):
+        volume(**source)
+
+
+def test_only_what_is_named_is_fetched() -> None:
+    played = pod(
+        containers=[container(envFrom=[{"configMapRef": {"name": "a"}}])],
+        initContainers=[container("i", env=[{"name": "X", "valueFrom": {"secretKeyRef": {"name": "b", "key": "k"}}}])],
+        volumes=[{"name": "v", "secret": {"secretName": "s"}}, {"name": "e", "emptyDir": {}}],
+    )
+    assert (env_needs(played).config_maps, env_needs(played).secrets) == ({"a"}, {"b"})
+    assert volume_needs(played).secrets == {"s"}
