@@ -1,0 +1,192 @@
+"""How a Job counts, waits, ends and is cleared away."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.local.controllers.jobs import SeenJob, parse_indexes, plan_job, written_indexes
+from fairlead.local.controllers.spec import Job, Pod
+from fairlead.model.intents import Intent
+from tests.local.controllers.builders import (
+    NOW,
+    SELECTOR,
+    ago,
+    bodies,
+    patches,
+    pod,
+    said,
+    status_of,
+    template,
+    workload,
+)
+
+TRACKING = "batch.kubernetes.io/job-tracking"
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def job(status: dict[str, Any] | None = None, **spec: Any) -> Job:
+    held = {"startTime": ago(60), "ready": 0, "terminating": 0, "uncountedTerminatedPods": {}, **(status or {})}
+    made = {"template": template(restartPolicy="Never"), "completions": 1, "parallelism": 1, **spec}
+    return workload(Job, "sum", status=held, **made)
+
+
+def worker(name: str, owner: Job, *, tracked: bool = True, index: int | None = None, **more: Any) -> Pod:
+    annotations = {} if index is None else {INDEX: str(index)}
+    return pod(name, owner, finalizers=[TRACKING] if tracked else [], annotations=annotations, **more)
+
+
+def plan(owner: Job, *pods: Pod) -> list[Intent]:
+    return plan_job(SeenJob(owner, SELECTOR, pods), NOW)
+
+
+def condition(kind: str, reason: str = "R", **more: Any) -> dict[str, Any]:
+    return {"type": kind, "status": "True", "reason": reason, "lastTransitionTime": ago(10), **more}
+
+
+def test_a_new_job_takes_on_pods_that_are_tracked() -> None:
+    intents = plan(workload(Job, "sum", completions=5, parallelism=2))
+    assert said(intents) == ["create Pod", "create Pod", "status sum"]
+    assert [body["metadata"]["finalizers"] for body in bodies(intents)] == [[TRACKING], [TRACKING]]
+    assert status_of(intents)["startTime"] == ago(0)
+
+
+def test_an_end_is_counted_in_three_steps() -> None:
+    owner = job(completions=2)
+    intents = plan(owner, worker("a", owner, phase="Succeeded"))
+    assert said(intents) == ["create Pod", "status sum"]
+    assert status_of(intents) == {"uncountedTerminatedPods": {"succeeded": ["uid-a"], "failed": None}}
+
+    owner = job({"uncountedTerminatedPods": {"succeeded": ["uid-a"]}}, completions=2)
+    intents = plan(owner, worker("a", owner, phase="Succeeded"), worker("b", owner, ready=False))
+    assert said(intents) == ["patch a", "status sum"]
+    assert patches(intents)["a"]["metadata"]["finalizers"] is None
+    assert "succeeded" not in status_of(intents)
+
+    intents = plan(owner, worker("a", owner, tracked=False, phase="Succeeded"), worker("b", owner, ready=False))
+    assert status_of(intents) == {
+        "active": 1,
+        "succeeded": 1,
+        "uncountedTerminatedPods": {"succeeded": None, "failed": None},
+    }
+
+
+def test_an_end_that_was_counted_is_not_counted_again() -> None:
+    owner = job({"succeeded": 1, "active": 1}, completions=2)
+    assert plan(owner, worker("a", owner, tracked=False, phase="Succeeded"), worker("b", owner, ready=False)) == []
+
+
+def test_a_pod_that_vanished_after_it_was_listed_is_counted() -> None:
+    owner = job({"uncountedTerminatedPods": {"failed": ["uid-gone"]}})
+    assert status_of(plan(owner))["failed"] == 1
+
+
+def test_a_job_says_that_it_will_complete_and_completes_when_all_is_counted() -> None:
+    owner = job({"uncountedTerminatedPods": {"succeeded": ["uid-a"]}})
+    intents = plan(owner, worker("a", owner, phase="Succeeded"))
+    assert [found["type"] for found in status_of(intents)["conditions"]] == ["SuccessCriteriaMet"]
+    intents = plan(owner, worker("a", owner, tracked=False, phase="Succeeded"))
+    status = status_of(intents)
+    assert [found["type"] for found in status["conditions"]] == ["SuccessCriteriaMet", "Complete"]
+    assert (status["completionTime"], status["succeeded"]) == (ago(0), 1)
+    assert said(intents, events=True)[-1] == "event Completed"
+
+
+def test_without_completions_one_success_is_enough_once_the_others_have_ended() -> None:
+    owner = job(completions=None, parallelism=3)
+    assert "conditions" not in status_of(plan(owner, worker("a", owner, phase="Succeeded"), worker("b", owner)))
+    assert "conditions" in status_of(plan(owner, worker("a", owner, phase="Succeeded")))
+
+
+def test_a_job_that_failed_too_often_stops_the_rest_first() -> None:
+    owner = job({"failed": 1}, backoffLimit=1, parallelism=2, completions=4)
+    intents = plan(owner, worker("a", owner, phase="Failed"), worker("b", owner))
+    assert said(intents) == ["delete b", "status sum"]
+    (told,) = status_of(intents)["conditions"]
+    assert (told["type"], told["reason"]) == ("FailureTarget", "BackoffLimitExceeded")
+
+    owner = job({"failed": 2, "conditions": [condition("FailureTarget", "BackoffLimitExceeded")]}, backoffLimit=1)
+    assert "conditions" not in status_of(plan(owner, worker("b", owner, going=True, tracked=False)))
+    done = status_of(plan(owner))
+    assert [found["type"] for found in done["conditions"]] == ["FailureTarget", "Failed"]
+    assert "completionTime" not in done
+
+
+def test_restarts_count_where_pods_restart() -> None:
+    owner = job(template=template(restartPolicy="OnFailure"), backoffLimit=3)
+    assert "delete a" in said(plan(owner, worker("a", owner, restarts=3)))
+    assert "delete a" not in said(plan(owner, worker("a", owner, restarts=2)))
+
+
+def test_a_deadline_ends_a_job_and_is_waited_for() -> None:
+    owner = job(activeDeadlineSeconds=60)
+    assert "delete a" in said(plan(owner, worker("a", owner)))
+    owner = job(activeDeadlineSeconds=90)
+    assert said(plan(owner, worker("a", owner)))[-1] == "wake 30.1"
+
+
+@pytest.mark.parametrize(
+    ("failures", "since_s", "wait"),
+    [(1, 0, "wake 10"), (1, 11, ""), (2, 0, "wake 20"), (3, 5, "wake 35"), (9, 0, "wake 600")],
+)
+def test_after_failures_the_next_pod_waits(failures: int, since_s: float, wait: str) -> None:
+    owner = job({"failed": failures}, backoffLimit=20)
+    ended = [worker(f"f{number}", owner, tracked=False, phase="Failed", ready_s=since_s) for number in range(failures)]
+    planned = said(plan(owner, *ended))
+    assert planned == ([wait] if wait else ["create Pod"])
+
+
+def test_a_job_that_rests_lets_its_pods_off_without_counting_them() -> None:
+    owner = job(suspend=True)
+    intents = plan(owner, worker("a", owner))
+    assert said(intents) == ["patch a", "status sum"]
+    told = status_of(intents)
+    assert (told["conditions"][0]["reason"], told["startTime"]) == ("JobSuspended", None)
+    assert "delete a" in said(plan(owner, worker("a", owner, tracked=False)))
+    resumed = job({"conditions": [condition("Suspended", "JobSuspended")]})
+    told = status_of(plan(resumed))
+    assert (told["conditions"][0]["status"], told["startTime"]) == ("False", ago(0))
+
+
+def test_fewer_at_a_time_lets_off_who_is_least_along() -> None:
+    owner = job(parallelism=1, completions=5)
+    planned = said(plan(owner, worker("a", owner), worker("b", owner, node="", phase="Pending")))
+    assert planned == ["patch b", "status sum"]
+
+
+def test_an_indexed_job_fills_the_lowest_free_places() -> None:
+    owner = job({"completedIndexes": "0,2", "succeeded": 2}, completionMode="Indexed", completions=6, parallelism=4)
+    intents = plan(owner, worker("b", owner, index=1))
+    made = bodies(intents)
+    assert [body["metadata"]["annotations"][INDEX] for body in made] == ["3", "4", "5"]
+    assert made[0]["spec"]["hostname"] == "sum-3"
+    assert made[0]["spec"]["containers"][0]["env"][0]["name"] == "JOB_COMPLETION_INDEX"
+
+
+def test_an_index_is_done_once_however_many_pods_did_it() -> None:
+    owner = job(completionMode="Indexed", completions=3, parallelism=3)
+    pods = [worker(name, owner, index=1, phase="Succeeded") for name in ("a", "b")]
+    told = status_of(plan(owner, *pods))
+    assert (told["completedIndexes"], told["succeeded"]) == ("1", 1)
+
+
+def test_of_two_at_one_index_one_is_let_off() -> None:
+    owner = job(completionMode="Indexed", completions=2, parallelism=2)
+    assert said(plan(owner, worker("a", owner, index=0), worker("b", owner, index=0)))[0] == "patch b"
+
+
+@pytest.mark.parametrize("text", ["", "0", "0-2", "1,3-5,7"])
+def test_indexes_read_as_they_are_written(text: str) -> None:
+    assert written_indexes(parse_indexes(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("ttl", "wanted"),
+    [(None, []), (100, ["wake 90"]), (10, ["delete sum Foreground"])],
+)
+def test_a_finished_job_is_cleared_away_in_time(ttl: int | None, wanted: list[str]) -> None:
+    status = {"conditions": [condition("Complete")], "completionTime": ago(10)}
+    assert said(plan(job(status, ttlSecondsAfterFinished=ttl))) == wanted
+
+
+def test_a_job_managed_elsewhere_is_left_alone() -> None:
+    assert plan(job(managedBy="example.com/kueue")) == []
