@@ -1,0 +1,33 @@
+"""The two faces of an event: `v1`, as stored, and `events.k8s.io/v1`."""
+
+from typing import Any
+
+Thing = dict[str, Any]
+
+# core name → new name
+_RENAMED = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+_BACK = {new: core for core, new in _RENAMED.items()}
+
+
+def as_new(core: Thing) -> Thing:
+    made = {_RENAMED.get(name, name): value for name, value in core.items()}
+    made["apiVersion"] = "events.k8s.io/v1"
+    return made
+
+
+def as_core(new: Thing) -> Thing:
+    made = {_BACK.get(name, name): value for name, value in new.items()}
+    made["apiVersion"] = "v1"
+    made.setdefault("source", {})
+    made.setdefault("firstTimestamp", None)
+    made.setdefault("lastTimestamp", None)
+    made.setdefault("involvedObject", {})
+    return made

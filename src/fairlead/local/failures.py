@@ -1,0 +1,143 @@
+"""What the embedded API server answers instead of what was asked: Kubernetes' Status, in Kubernetes' words.
+
+Raised anywhere below the server, turned into an answer by it and nowhere else. The texts are wire format:
+clients and people match on them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class Failure(Exception):
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = dict(details or {})
+        self.retry_after_s = retry_after_s
+        if retry_after_s is not None:
+            self.details["retryAfterSeconds"] = retry_after_s
+
+    def status(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details:
+            body["details"] = self.details
+        body["code"] = self.code
+        if not self.reason:
+            del body["reason"]
+        return body
+
+
+def success(group: str, plural: str, name: str, uid: str) -> dict[str, Any]:
+    """The Status a delete answers with once the object is gone."""
+    details = {"name": name, **({"group": group} if group else {}), "kind": plural, "uid": uid}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+def _about(group: str, plural: str, name: str) -> dict[str, Any]:
+    about = {"name": name, "group": group, "kind": plural}
+    return {key: value for key, value in about.items() if value}
+
+
+def _qualified(group: str, plural: str) -> str:
+    return f"{plural}.{group}" if group else plural
+
+
+def bad_request(message: str) -> Failure:
+    return Failure(400, "BadRequest", message)
+
+
+def not_found(group: str, plural: str, name: str) -> Failure:
+    return Failure(404, "NotFound", f'{_qualified(group, plural)} "{name}" not found', _about(group, plural, name))
+
+
+def no_such_path() -> Failure:
+    return Failure(404, "NotFound", "the server could not find the requested resource")
+
+
+def already_exists(group: str, plural: str, name: str) -> Failure:
+    text = f'{_qualified(group, plural)} "{name}" already exists'
+    return Failure(409, "AlreadyExists", text, _about(group, plural, name))
+
+
+CHANGED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def conflict(group: str, plural: str, name: str, why: str = CHANGED) -> Failure:
+    text = f'Operation cannot be fulfilled on {_qualified(group, plural)} "{name}": {why}'
+    return Failure(409, "Conflict", text, _about(group, plural, name))
+
+
+def precondition(group: str, plural: str, name: str, what: str, wanted: str, found: str) -> Failure:
+    why = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+    return conflict(group, plural, name, why)
+
+
+def invalid(group: str, kind: str, name: str, causes: Sequence[tuple[str, str, str]]) -> Failure:
+    """Causes are (reason, message, field)."""
+    texts = [f"{field}: {message}" for _, message, field in causes]
+    # Kubernetes brackets several errors and not one.
+    joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    qualified = f"{kind}.{group}" if group else kind
+    details = _about(group, kind, name)
+    details["causes"] = [{"reason": reason, "message": message, "field": field} for reason, message, field in causes]
+    return Failure(422, "Invalid", f'{qualified} "{name}" is invalid: {joined}', details)
+
+
+def gone(message: str) -> Failure:
+    return Failure(410, "Expired", message)
+
+
+def forbidden(group: str, plural: str, name: str, why: str) -> Failure:
+    named = f' "{name}"' if name else ""
+    return Failure(
+        403, "Forbidden", f"{_qualified(group, plural)}{named} is forbidden: {why}", _about(group, plural, name)
+    )
+
+
+def unauthorized() -> Failure:
+    return Failure(401, "Unauthorized", "Unauthorized")
+
+
+def method_not_allowed() -> Failure:
+    return Failure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+def unsupported_media_type(accepted: Sequence[str]) -> Failure:
+    listed = ", ".join(accepted)
+    return Failure(
+        415,
+        "UnsupportedMediaType",
+        f"the body of the request was in an unknown format - accepted media types include: {listed}",
+    )
+
+
+def too_large(limit_bytes: int) -> Failure:
+    return Failure(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit_bytes}")
+
+
+def too_many_requests(message: str, retry_after_s: int) -> Failure:
+    return Failure(429, "TooManyRequests", message, retry_after_s=retry_after_s)
+
+
+def not_implemented(what: str) -> Failure:
+    return Failure(501, "NotImplemented", what)
+
+
+def internal(message: str) -> Failure:
+    return Failure(500, "InternalError", f"Internal error occurred: {message}")

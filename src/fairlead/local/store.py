@@ -1,0 +1,329 @@
+"""The store: every object of the embedded cluster, durable in SQLite, with one revision for all kinds.
+
+Objects are kept in memory as the bytes they are answered with; SQLite holds the same bytes and the recent
+changes. Writes of one loop turn are committed together, and nobody is told of a write before its commit.
+One process owns a data folder; nothing here knows HTTP or what an object means.
+"""
+
+import asyncio
+import bisect
+import fcntl
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+SCHEMA_VERSION: Final = 1
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+
+class Entry(NamedTuple):
+    """One version of an object. `fields` are what field selectors may ask for."""
+
+    revision: int
+    uid: str
+    body: bytes
+    labels: Mapping[str, str]
+    fields: Mapping[str, str]
+
+
+class Change(NamedTuple):
+    revision: int
+    type: ChangeType
+    key: str
+    entry: Entry
+    previous: Entry | None
+
+
+class Locked(Exception):
+    """Another process has the data folder."""
+
+
+class WrongSchema(Exception):
+    """The data folder was written by another version of the store."""
+
+
+class Compacted(Exception):
+    """What was asked for lies before the oldest change kept."""
+
+    def __init__(self, asked: int, oldest: int) -> None:
+        super().__init__(f"too old resource version: {asked} ({oldest})")
+
+
+class StaleWrite(Exception):
+    """The object is not at the revision the writer had seen."""
+
+
+class Shelf:
+    """All objects of one kind, and their recent changes."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.changes: deque[Change] = deque()
+        self.compacted = 0  # changes up to here are forgotten
+        self._sorted: list[str] | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def keys(self) -> list[str]:
+        if self._sorted is None:
+            self._sorted = sorted(self.entries)
+        return self._sorted
+
+    def set(self, key: str, entry: Entry | None) -> None:
+        if (entry is None) or key not in self.entries:
+            self._sorted = None
+        if entry is None:
+            del self.entries[key]
+        else:
+            self.entries[key] = entry
+
+    def tell(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def changed(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await future
+        finally:
+            self._waiting.discard(future)
+
+    def since(self, revision: int) -> list[Change]:
+        """Changes after a revision, oldest first."""
+        if revision < self.compacted:
+            raise Compacted(revision, self.compacted)
+        if not self.changes or self.changes[-1].revision <= revision:
+            return []
+        # Mostly a watcher is one or two changes behind: walk from the new end.
+        found: list[Change] = []
+        for change in reversed(self.changes):
+            if change.revision <= revision:
+                break
+            found.append(change)
+        found.reverse()
+        return found
+
+    def at(self, revision: int) -> dict[str, Entry]:
+        """The objects as they were at a revision, by undoing what came after."""
+        then = dict(self.entries)
+        for change in reversed(self.since(revision)):
+            if change.previous is None:
+                then.pop(change.key, None)
+            else:
+                then[change.key] = change.previous
+        return then
+
+
+class Store:
+    # Per kind: more than any client that is alive falls behind, small enough to hold.
+    KEPT_CHANGES: Final = 10_000
+
+    def __init__(self, folder: Path, index: Callable[[str, Mapping[str, Any]], Mapping[str, str]]) -> None:
+        """`index(kind, object)` gives the selectable fields of an object."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = _lock(folder / "lock")
+        self._index = index
+        self._shelves: dict[str, Shelf] = {}
+        self._database = sqlite3.connect(folder / "objects.sqlite", isolation_level=None, check_same_thread=False)
+        self.revision = 0
+        self._commit: asyncio.Future[None] | None = None
+        self._pending: list[tuple[str, Change]] = []
+        self._prepare()
+        self._load()
+
+    # -- reading --------------------------------------------------------------------------------------------
+
+    def shelf(self, kind: str) -> Shelf:
+        shelf = self._shelves.get(kind)
+        if shelf is None:
+            shelf = self._shelves[kind] = Shelf()
+        return shelf
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, shelf in self._shelves.items() if shelf.entries]
+
+    def get(self, kind: str, key: str) -> Entry | None:
+        return self.shelf(kind).entries.get(key)
+
+    def items(self, kind: str, prefix: str = "") -> Iterator[tuple[str, Entry]]:
+        """Objects in the order of their keys, those under a prefix only where one is given."""
+        shelf = self.shelf(kind)
+        keys = shelf.keys()
+        first = bisect.bisect_left(keys, prefix) if prefix else 0
+        for position in range(first, len(keys)):
+            key = keys[position]
+            if prefix and not key.startswith(prefix):
+                return
+            yield key, shelf.entries[key]
+
+    async def settled(self) -> None:
+        """Until everything seen so far is on disk: what a reader was told must not vanish in a crash."""
+        if self._commit is not None:
+            await asyncio.shield(self._commit)
+
+    # -- writing --------------------------------------------------------------------------------------------
+
+    def put(self, kind: str, key: str, thing: dict[str, Any], expected: int | None) -> Entry:
+        """Write a new version (expected: the revision it replaces, None for a new object); await `settled` after."""
+        shelf = self.shelf(kind)
+        previous = shelf.entries.get(key)
+        if (previous.revision if previous else None) != expected:
+            raise StaleWrite(key)
+        revision = self.revision + 1
+        thing["metadata"]["resourceVersion"] = str(revision)
+        entry = self._entry(kind, revision, thing)
+        self._write(kind, Change(revision, "MODIFIED" if previous else "ADDED", key, entry, previous))
+        return entry
+
+    def delete(self, kind: str, key: str, thing: dict[str, Any], expected: int) -> Entry:
+        """Remove an object; its last state, at the revision of its removal, is what watchers get."""
+        previous = self.shelf(kind).entries.get(key)
+        if previous is None or previous.revision != expected:
+            raise StaleWrite(key)
+        revision = self.revision + 1
+        thing["metadata"]["resourceVersion"] = str(revision)
+        entry = self._entry(kind, revision, thing)
+        self._write(kind, Change(revision, "DELETED", key, entry, previous))
+        return entry
+
+    def close(self) -> None:
+        if self._commit is not None:
+            self._finish_commit()
+        self._database.close()
+        os.close(self._lock)
+
+    def _entry(self, kind: str, revision: int, thing: Mapping[str, Any]) -> Entry:
+        metadata = thing["metadata"]
+        return Entry(
+            revision,
+            metadata.get("uid", ""),
+            msgspec.json.encode(thing),
+            metadata.get("labels") or {},
+            self._index(kind, thing),
+        )
+
+    def _write(self, kind: str, change: Change) -> None:
+        if self._commit is None:
+            self._database.execute("BEGIN IMMEDIATE")
+            loop = asyncio.get_running_loop()
+            self._commit = loop.create_future()
+            loop.call_soon(self._finish_commit)
+        if change.type == "DELETED":
+            self._database.execute("DELETE FROM objects WHERE kind = ? AND key = ?", (kind, change.key))
+        else:
+            self._database.execute(
+                "INSERT INTO objects (kind, key, revision, body) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (kind, key) DO UPDATE SET revision = excluded.revision, body = excluded.body",
+                (kind, change.key, change.revision, change.entry.body),
+            )
+        self._database.execute(
+            "INSERT INTO changes (revision, kind, key, type, body) VALUES (?, ?, ?, ?, ?)",
+            (change.revision, kind, change.key, change.type, change.entry.body),
+        )
+        self.revision = change.revision
+        self.shelf(kind).set(change.key, None if change.type == "DELETED" else change.entry)
+        self._pending.append((kind, change))
+
+    def _finish_commit(self) -> None:
+        commit, self._commit = self._commit, None
+        if commit is None:
+            return
+        pending, self._pending = self._pending, []
+        try:
+            self._database.execute("COMMIT")
+        except sqlite3.Error as problem:
+            # The disk is full or gone: nobody was told, and nothing after this can be trusted.
+            commit.set_exception(problem)
+            raise
+        for kind, change in pending:
+            shelf = self.shelf(kind)
+            shelf.changes.append(change)
+            if len(shelf.changes) > self.KEPT_CHANGES:
+                self._make_room(kind, shelf)
+        for kind in {kind for kind, _ in pending}:
+            self.shelf(kind).tell()
+        if not commit.done():
+            commit.set_result(None)
+
+    def compact(self, kind: str) -> None:
+        """Forget all changes of a kind: who resumes from before now must list again."""
+        shelf = self.shelf(kind)
+        shelf.changes.clear()
+        self._forget(kind, shelf, self.revision)
+
+    def _make_room(self, kind: str, shelf: Shelf) -> None:
+        # A tenth at a time, so that the delete on disk is not paid for every write.
+        oldest = shelf.compacted
+        for _ in range(self.KEPT_CHANGES // 10):
+            oldest = shelf.changes.popleft().revision
+        self._forget(kind, shelf, oldest)
+
+    def _forget(self, kind: str, shelf: Shelf, revision: int) -> None:
+        shelf.compacted = revision
+        self._database.execute("DELETE FROM changes WHERE kind = ? AND revision <= ?", (kind, revision))
+        self._database.execute("INSERT OR REPLACE INTO compactions (kind, revision) VALUES (?, ?)", (kind, revision))
+
+    # -- life -----------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        database = self._database
+        database.execute("PRAGMA journal_mode = WAL")
+        # Safe against the death of the process at any moment; against that of the machine, up to the last commits.
+        database.execute("PRAGMA synchronous = NORMAL")
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version not in (0, SCHEMA_VERSION):
+            raise WrongSchema(f"the data was written by store version {version}, this one is {SCHEMA_VERSION}")
+        database.executescript(
+            f"""
+            CREATE TABLE IF NOT EXISTS objects (
+                kind TEXT NOT NULL, key TEXT NOT NULL, revision INTEGER NOT NULL, body BLOB NOT NULL,
+                PRIMARY KEY (kind, key)) WITHOUT ROWID;
+            CREATE TABLE IF NOT EXISTS changes (
+                revision INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, type TEXT NOT NULL,
+                body BLOB NOT NULL);
+            CREATE INDEX IF NOT EXISTS changes_of_kind ON changes (kind, revision);
+            CREATE TABLE IF NOT EXISTS compactions (kind TEXT PRIMARY KEY, revision INTEGER NOT NULL);
+            PRAGMA user_version = {SCHEMA_VERSION};
+            """
+        )
+
+    def _load(self) -> None:
+        for kind, key, revision, body in self._database.execute("SELECT kind, key, revision, body FROM objects"):
+            thing = msgspec.json.decode(body)
+            self.shelf(kind).entries[key] = self._entry(kind, revision, thing)._replace(body=body)
+            self.revision = max(self.revision, revision)
+        for kind, revision in self._database.execute("SELECT kind, revision FROM compactions"):
+            self.shelf(kind).compacted = revision
+            self.revision = max(self.revision, revision)
+        before: dict[tuple[str, str], Entry] = {}
+        rows = self._database.execute("SELECT revision, kind, key, type, body FROM changes ORDER BY revision")
+        for revision, kind, key, type_, body in rows:
+            shelf = self.shelf(kind)
+            entry = self._entry(kind, revision, msgspec.json.decode(body))._replace(body=body)
+            # What stood before the oldest change kept is not known any more; it matters to selectors alone.
+            previous = None if type_ == "ADDED" else before.get((kind, key), entry)
+            shelf.changes.append(Change(revision, type_, key, entry, previous))
+            before[kind, key] = entry
+            self.revision = max(self.revision, revision)
+        if self.revision == 0:
+            self.revision = 1  # nobody may mistake a version for "none"
+
+
+def _lock(path: Path) -> int:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(handle, 20, 0).decode() or "unknown"
+        os.close(handle)
+        raise Locked(f"{path.parent} is in use by process {owner}: stop that one, or name another folder") from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, str(os.getpid()).encode(), 0)
+    return handle

@@ -1,0 +1,381 @@
+"""What differs from kind to kind when an object is written: what is reset, set, kept and counted.
+
+One Strategy per kind that needs one; every other kind has the plain one. Pure: an object in, the object changed.
+"""
+
+import base64
+import copy
+import ipaddress
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.local.failures import Failure, invalid
+
+Thing = dict[str, Any]
+
+
+class Strategy:
+    """The rules of a kind. `has_generation` kinds count changes of what is wanted."""
+
+    has_generation = False
+    keeps_status_on_create = False
+    graceful = False
+
+    def prepare_create(self, thing: Thing) -> None: ...
+
+    def prepare_update(self, new: Thing, old: Thing) -> None: ...
+
+    def prepare_status(self, new: Thing, old: Thing) -> None: ...
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        """What a field selector may ask beyond name and namespace."""
+        return {}
+
+    field_names: frozenset[str] = frozenset()
+
+
+class Counted(Strategy):
+    has_generation = True
+
+
+class Pods(Strategy):
+    has_generation = True
+    graceful = True
+    field_names = frozenset(
+        {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+         "status.phase", "status.podIP", "status.nominatedNodeName"}
+    )  # fmt: skip
+
+    def prepare_create(self, thing: Thing) -> None:
+        status: Thing = {"phase": "Pending", "qosClass": qos_class(thing["spec"])}
+        if thing["spec"].get("schedulingGates"):
+            status["conditions"] = [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": thing["metadata"].get("creationTimestamp"),
+                    "reason": "SchedulingGated",
+                    "message": "Scheduling is blocked due to non-empty scheduling gates",
+                    "observedGeneration": 1,
+                }
+            ]
+        thing["status"] = status
+        _merge_label_keys(thing)
+
+    def prepare_status(self, new: Thing, old: Thing) -> None:
+        # A status without a class, from a node that does not know it, does not take it away.
+        if "qosClass" not in new.get("status", {}) and "qosClass" in old.get("status", {}):
+            new.setdefault("status", {})["qosClass"] = old["status"]["qosClass"]
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        spec, status = thing.get("spec") or {}, thing.get("status") or {}
+        return {
+            "spec.nodeName": spec.get("nodeName", ""),
+            "spec.restartPolicy": spec.get("restartPolicy", ""),
+            "spec.schedulerName": spec.get("schedulerName", ""),
+            "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+            "spec.hostNetwork": "true" if spec.get("hostNetwork") else "false",
+            "status.phase": status.get("phase", ""),
+            "status.podIP": status.get("podIP", ""),
+            "status.nominatedNodeName": status.get("nominatedNodeName", ""),
+        }
+
+
+class Nodes(Strategy):
+    keeps_status_on_create = True
+    field_names = frozenset({"spec.unschedulable"})
+
+    def prepare_create(self, thing: Thing) -> None:
+        status = thing.setdefault("status", {})
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = dict(status["capacity"])
+
+    def prepare_status(self, new: Thing, old: Thing) -> None:
+        status = new.get("status") or {}
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = dict(status["capacity"])
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        return {"spec.unschedulable": "true" if (thing.get("spec") or {}).get("unschedulable") else "false"}
+
+
+class Namespaces(Strategy):
+    keeps_status_on_create = False
+    field_names = frozenset({"status.phase"})
+
+    def prepare_create(self, thing: Thing) -> None:
+        finalizers = thing.setdefault("spec", {}).setdefault("finalizers", [])
+        if "kubernetes" not in finalizers:
+            finalizers.append("kubernetes")
+        thing["status"] = {"phase": "Active"}
+        thing["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = thing["metadata"]["name"]
+
+    def prepare_update(self, new: Thing, old: Thing) -> None:
+        new["spec"] = copy.deepcopy(old.get("spec") or {})
+        new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = new["metadata"]["name"]
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        return {"status.phase": (thing.get("status") or {}).get("phase", "")}
+
+
+class Claims(Strategy):
+    def prepare_create(self, thing: Thing) -> None:
+        thing["status"] = {"phase": "Pending"}
+
+
+class Volumes(Strategy):
+    def prepare_create(self, thing: Thing) -> None:
+        thing["status"] = {"phase": "Pending"}
+
+
+class Events(Strategy):
+    field_names = frozenset(
+        {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+         "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
+         "reportingComponent", "source", "type",
+         "regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion",
+         "regarding.resourceVersion", "regarding.fieldPath", "reportingController"}
+    )  # fmt: skip
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        about = thing.get("involvedObject") or {}
+        found = {"reason": thing.get("reason", ""), "type": thing.get("type", "")}
+        source = (thing.get("source") or {}).get("component", "") or thing.get("reportingComponent", "")
+        found |= {"source": source, "reportingComponent": thing.get("reportingComponent", "")}
+        found["reportingController"] = found["reportingComponent"]
+        for prefix in ("involvedObject", "regarding"):
+            for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"):
+                found[f"{prefix}.{name}"] = about.get(name, "")
+        return found
+
+
+class Secrets(Strategy):
+    field_names = frozenset({"type"})
+
+    def prepare_create(self, thing: Thing) -> None:
+        _take_string_data(thing)
+
+    def prepare_update(self, new: Thing, old: Thing) -> None:
+        _take_string_data(new)
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        return {"type": thing.get("type", "")}
+
+
+class ReplicaSets(Counted):
+    field_names = frozenset({"status.replicas"})
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        return {"status.replicas": str((thing.get("status") or {}).get("replicas", 0))}
+
+
+class Jobs(Counted):
+    field_names = frozenset({"status.successful"})
+
+    def prepare_create(self, thing: Thing) -> None:
+        """A job that names no selector gets one of its own, by its UID."""
+        spec, metadata = thing["spec"], thing["metadata"]
+        thing["status"] = {}
+        if spec.get("manualSelector"):
+            return
+        if not spec.get("selector"):
+            labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
+            for prefix in ("batch.kubernetes.io/", ""):
+                labels[f"{prefix}controller-uid"] = metadata["uid"]
+                labels[f"{prefix}job-name"] = metadata["name"]
+            spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": metadata["uid"]}}
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        return {"status.successful": str((thing.get("status") or {}).get("succeeded", 0))}
+
+
+class Definitions(Counted):
+    """A definition is served from the moment it is written, so its status says so from the start."""
+
+    def prepare_create(self, thing: Thing) -> None:
+        thing["status"] = established(thing, thing["metadata"]["creationTimestamp"])
+
+    def prepare_update(self, new: Thing, old: Thing) -> None:
+        new["status"] = established(new, old["metadata"]["creationTimestamp"])
+
+
+class Addresses:
+    """Cluster addresses and node ports of Services: each handed out once."""
+
+    def __init__(self, network: str, first_port: int, last_port: int) -> None:
+        self._network = ipaddress.ip_network(network)
+        self._ports = range(first_port, last_port + 1)
+        self._taken: dict[str, str] = {}
+        self._ports_taken: dict[tuple[str, int], str] = {}
+        self._next = 10
+        self._next_port = 0
+
+    def learn(self, key: str, service: Mapping[str, Any]) -> None:
+        """Take note of what a Service holds; of one that is gone with an empty mapping."""
+        self._taken = {address: owner for address, owner in self._taken.items() if owner != key}
+        self._ports_taken = {port: owner for port, owner in self._ports_taken.items() if owner != key}
+        spec = service.get("spec") or {}
+        for address in spec.get("clusterIPs") or ():
+            if address != "None":
+                self._taken[address] = key
+        for port in spec.get("ports") or ():
+            if port.get("nodePort"):
+                self._ports_taken[port.get("protocol", "TCP"), port["nodePort"]] = key
+
+    def give(self, key: str, service: Thing) -> None:
+        """Complete a Service's spec with the addresses and ports it needs and does not name."""
+        spec = service["spec"]
+        kind = spec.get("type", "ClusterIP")
+        if kind == "ExternalName":
+            return
+        wanted = spec.get("clusterIP") or ""
+        if wanted == "None":
+            spec["clusterIPs"] = ["None"]
+        else:
+            if not wanted:
+                spec["clusterIP"] = wanted = self._free_address()
+            elif self._taken.get(wanted, key) != key:
+                why = f"failed to allocate IP {wanted}: provided IP is already allocated"
+                raise _service_invalid(service, "spec.clusterIPs", [wanted], why)
+            elif ipaddress.ip_address(wanted) not in self._network:
+                why = (
+                    f"failed to allocate IP {wanted}: the provided IP ({wanted}) is not in the valid range. "
+                    f"The range of valid IPs is {self._network}"
+                )
+                raise _service_invalid(service, "spec.clusterIPs", [wanted], why)
+            spec["clusterIPs"] = [wanted]
+        spec.setdefault("ipFamilies", ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+        if kind in ("NodePort", "LoadBalancer") and spec.get("allocateLoadBalancerNodePorts", True):
+            for number, port in enumerate(spec.get("ports") or ()):
+                protocol = port.get("protocol", "TCP")
+                if not port.get("nodePort"):
+                    port["nodePort"] = self._free_port(protocol)
+                elif self._ports_taken.get((protocol, port["nodePort"]), key) != key:
+                    where, why = f"spec.ports[{number}].nodePort", "provided port is already allocated"
+                    raise _service_invalid(service, where, port["nodePort"], why)
+        self.learn(key, service)
+
+    def _free_address(self) -> str:
+        for _ in range(self._network.num_addresses):
+            address = str(self._network[self._next])
+            self._next = 10 + (self._next - 9) % (self._network.num_addresses - 20)
+            if address not in self._taken:
+                return address
+        raise Failure(500, "InternalError", "Internal error occurred: the range of service addresses is full")
+
+    def _free_port(self, protocol: str) -> int:
+        for _ in self._ports:
+            port = self._ports[self._next_port % len(self._ports)]
+            self._next_port += 1
+            if (protocol, port) not in self._ports_taken:
+                return port
+        raise Failure(500, "InternalError", "Internal error occurred: the range of node ports is full")
+
+
+def _service_invalid(service: Thing, field: str, value: Any, why: str) -> Failure:
+    shown = f'"{value}"' if isinstance(value, str) else str(value)
+    cause = ("FieldValueInvalid", f"Invalid value: {shown.replace(chr(39), chr(34))}: {why}", field)
+    return invalid("", "Service", service["metadata"]["name"], [cause])
+
+
+def _take_string_data(thing: Thing) -> None:
+    for key, value in (thing.pop("stringData", None) or {}).items():
+        thing.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
+
+
+def _merge_label_keys(pod: Thing) -> None:
+    """matchLabelKeys become part of the selector when a pod is created; the scheduler never looks at them."""
+    labels = pod["metadata"].get("labels") or {}
+    affinity = pod["spec"].get("affinity") or {}
+    terms: list[Thing] = []
+    for side in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(side) or {}
+        terms += rules.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+        terms += [
+            each["podAffinityTerm"] for each in rules.get("preferredDuringSchedulingIgnoredDuringExecution") or []
+        ]
+    for term in terms:
+        if term.get("labelSelector") is None:
+            continue
+        for keys, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+            for key in term.get(keys) or ():
+                if key in labels:
+                    wanted = {"key": key, "operator": operator, "values": [labels[key]]}
+                    term["labelSelector"].setdefault("matchExpressions", []).append(wanted)
+
+
+def qos_class(spec: Mapping[str, Any]) -> str:
+    """Guaranteed when every container limits cpu and memory at what it requests, BestEffort when none says anything."""
+    guaranteed, anything = True, False
+    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
+        resources = container.get("resources") or {}
+        asked, limits = _compute(resources.get("requests")), _compute(resources.get("limits"))
+        anything = anything or bool(asked or limits)
+        equal = all(asked.get(name, limit) == limit for name, limit in limits.items())
+        guaranteed = guaranteed and limits.keys() == {"cpu", "memory"} and equal
+    if not anything:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _compute(resources: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (resources or {}).items() if name in ("cpu", "memory") and str(value) != "0"}
+
+
+def established(thing: Thing, now: str) -> Thing:
+    """A definition's status once it is served."""
+    spec = thing["spec"]
+    kept = {each["type"]: each for each in (thing.get("status") or {}).get("conditions") or ()}
+    conditions = []
+    for kind, reason, message in (
+        ("NamesAccepted", "NoConflicts", "no conflicts found"),
+        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+    ):
+        condition = {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
+        if kind in kept and kept[kind]["status"] == "True":
+            condition["lastTransitionTime"] = kept[kind]["lastTransitionTime"]
+        conditions.append(condition)
+    names = copy.deepcopy(spec["names"])
+    stored = list((thing.get("status") or {}).get("storedVersions") or ())
+    for version in spec["versions"]:
+        if version.get("storage") and version["name"] not in stored:
+            stored.append(version["name"])
+    return {"conditions": conditions, "acceptedNames": names, "storedVersions": stored}
+
+
+PLAIN = Strategy()
+COUNTED = Counted()
+
+BY_KIND: dict[str, Strategy] = {
+    "/pods": Pods(),
+    "/nodes": Nodes(),
+    "/namespaces": Namespaces(),
+    "/persistentvolumeclaims": Claims(),
+    "/persistentvolumes": Volumes(),
+    "/secrets": Secrets(),
+    "/replicationcontrollers": COUNTED,
+    "events.k8s.io/events": Events(),
+    "apps/deployments": COUNTED,
+    "apps/replicasets": ReplicaSets(),
+    "apps/daemonsets": COUNTED,
+    "apps/statefulsets": COUNTED,
+    "batch/jobs": Jobs(),
+    "batch/cronjobs": COUNTED,
+    "policy/poddisruptionbudgets": COUNTED,
+    "networking.k8s.io/ingresses": COUNTED,
+    "networking.k8s.io/networkpolicies": COUNTED,
+    "networking.k8s.io/ingressclasses": COUNTED,
+    "discovery.k8s.io/endpointslices": COUNTED,
+    "apiextensions.k8s.io/customresourcedefinitions": Definitions(),
+    "admissionregistration.k8s.io/mutatingwebhookconfigurations": COUNTED,
+    "admissionregistration.k8s.io/validatingwebhookconfigurations": COUNTED,
+    "scheduling.k8s.io/priorityclasses": COUNTED,
+    "resource.k8s.io/resourceslices": COUNTED,
+    "resource.k8s.io/deviceclasses": COUNTED,
+}
+
+
+def strategy_of(stored_as: str, is_custom: bool = False) -> Strategy:
+    return COUNTED if is_custom else BY_KIND.get(stored_as, PLAIN)

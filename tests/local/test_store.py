@@ -1,0 +1,128 @@
+"""The store below the API server: revisions, history, durability, one owner."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.local.store import Compacted, Locked, StaleWrite, Store
+
+
+def no_fields(kind: str, thing: Mapping[str, Any]) -> Mapping[str, str]:
+    return {}
+
+
+def thing(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "labels": {"app": name}}, "spec": spec}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+async def test_every_write_gets_the_next_revision_and_carries_it(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    first = store.put("/pods", "a/x", thing("x"), None)
+    second = store.put("/nodes", "n", thing("n"), None)
+    assert second.revision == first.revision + 1
+    assert msgspec.json.decode(second.body)["metadata"]["resourceVersion"] == str(second.revision)
+    await store.settled()
+    store.close()
+
+
+async def test_a_write_based_on_an_older_version_is_refused_and_changes_nothing(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    first = store.put("/pods", "a/x", thing("x"), None)
+    second = store.put("/pods", "a/x", thing("x", n=2), first.revision)
+    for stale in (None, first.revision, second.revision + 1):
+        with pytest.raises(StaleWrite):
+            store.put("/pods", "a/x", thing("x", n=3), stale)
+    with pytest.raises(StaleWrite):
+        store.delete("/pods", "a/x", thing("x"), first.revision)
+    assert store.get("/pods", "a/x") == second
+    await store.settled()
+    store.close()
+
+
+async def test_nobody_is_told_of_a_change_before_it_is_on_disk(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    waiting = asyncio.create_task(store.shelf("/pods").changed())
+    await asyncio.sleep(0)
+    store.put("/pods", "a/x", thing("x"), None)
+    assert store.shelf("/pods").since(0) == []
+    await store.settled()
+    assert [change.type for change in store.shelf("/pods").since(0)] == ["ADDED"]
+    await asyncio.wait_for(waiting, 1)
+    store.close()
+
+
+async def test_what_was_written_is_there_after_a_restart_with_its_history(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    kept = store.put("/pods", "a/kept", thing("kept"), None)
+    gone = store.put("/pods", "a/gone", thing("gone"), None)
+    await store.settled()
+    store.delete("/pods", "a/gone", thing("gone"), gone.revision)
+    await store.settled()
+    revision = store.revision
+    store.close()
+    again = Store(folder, no_fields)
+    assert again.revision == revision
+    assert dict(again.items("/pods")) == {"a/kept": kept}
+    assert [(change.type, change.key) for change in again.shelf("/pods").since(kept.revision)] == [
+        ("ADDED", "a/gone"),
+        ("DELETED", "a/gone"),
+    ]
+    again.close()
+
+
+async def test_an_earlier_version_of_the_whole_can_be_asked_for_until_it_is_compacted(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    first = store.put("/pods", "a/x", thing("x", n=1), None)
+    store.put("/pods", "a/x", thing("x", n=2), first.revision)
+    store.put("/pods", "a/y", thing("y"), None)
+    await store.settled()
+    assert store.shelf("/pods").at(first.revision) == {"a/x": first}
+    store.compact("/pods")
+    with pytest.raises(Compacted, match="too old resource version"):
+        store.shelf("/pods").at(first.revision)
+    store.close()
+    again = Store(folder, no_fields)
+    with pytest.raises(Compacted):
+        again.shelf("/pods").since(first.revision)
+    assert again.shelf("/pods").since(again.revision) == []
+    again.close()
+
+
+async def test_history_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "KEPT_CHANGES", 100)
+    store = Store(folder, no_fields)
+    revision: int | None = None
+    for number in range(1000):
+        revision = store.put("/pods", "a/x", thing("x", n=number), revision).revision
+        await store.settled()
+    assert len(store.shelf("/pods").changes) <= 100
+    with pytest.raises(Compacted):
+        store.shelf("/pods").since(1)
+    store.close()
+
+
+async def test_items_come_in_the_order_of_their_keys_and_by_prefix(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    for key in ("b/a", "a/z", "a-b/m", "a/b"):
+        store.put("/pods", key, thing("x"), None)
+    await store.settled()
+    assert [key for key, _ in store.items("/pods")] == ["a-b/m", "a/b", "a/z", "b/a"]
+    assert [key for key, _ in store.items("/pods", "a/")] == ["a/b", "a/z"]
+    store.close()
+
+
+async def test_a_data_folder_has_one_owner(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    with pytest.raises(Locked, match="is in use by process"):
+        Store(folder, no_fields)
+    store.close()
+    Store(folder, no_fields).close()
