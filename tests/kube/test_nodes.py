@@ -7,6 +7,7 @@ import random
 import secrets
 import signal
 import ssl
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from fairlead.cluster.clock import RealClock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
+from fairlead.local.providers.fleet import Fleet, FleetPlan
 from fairlead.local.providers.keeper import marked
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.local.providers.simulated import SimulatedProvider, Span, Stages
@@ -27,9 +29,9 @@ from fairlead.model.meta import Thing
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
 from fairlead.nodes.provider import LogOptions, Provider
-from fairlead.nodes.server import Access, KubeletServer
+from fairlead.nodes.server import Access, KubeletServer, open_log, reviewed
 from fairlead.nodes.spec import CONFIG_MAPS, PODS, SECRETS
-from tests.kube.clients import client
+from tests.kube.clients import client, port_of
 from tests.kube.rig.certificates import Authority
 from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken
 
@@ -308,3 +310,67 @@ async def test_a_kubelet_that_comes_back_starts_its_pods_again(rig: Rig, namespa
         rig.request("DELETE", f"{path}/always?gracePeriodSeconds=0")
         await until(rig, f"{path}/always", lambda seen: seen.get("code") == 404)
     assert marked(f"{tmp_path}/") == []
+
+
+async def test_a_fleet_of_both_kinds(rig: Rig, namespace: str, tmp_path: Path) -> None:
+    mark = secrets.token_hex(3)
+    plan = FleetPlan(
+        processes=2,
+        simulated=3,
+        process_prefix=f"real-{mark}",
+        simulated_prefix=f"sim-{mark}",
+        capacity={"cpu": "500m"},
+    )
+    clock, metrics = RealClock(), Metrics()
+    token = secrets.token_urlsafe(16)
+    as_shipped = rig.kubeconfig(rig.service_account_token(manifests=[RUNTIME_RBAC, NODES_RBAC]))
+    async with client(rig) as admin, client(rig, as_shipped) as api, client(rig, as_shipped) as liveness:
+        recorder = Recorder(api, controller="fairlead.io/nodes", instance="t", clock=clock, metrics=metrics)
+        writer = Writer(api, recorder, clock=clock, rng=random.random, metrics=metrics)
+        fleet = Fleet(
+            api,
+            liveness,
+            writer,
+            recorder,
+            tmp_path / "run",
+            plan,
+            clock=clock,
+            rng=random.random,
+            metrics=metrics,
+            access=Access(serving_tls(rig, tmp_path), token=token, check=reviewed(api)),
+            api=("127.0.0.1", port_of(rig)),
+        )
+        async with fleet.serving():
+            assert fleet.kubelet.nodes == sorted(
+                [f"real-{mark}-{n}" for n in (1, 2)] + [f"sim-{mark}-{n}" for n in (1, 2, 3)]
+            )
+            node = rig.request("GET", f"/api/v1/nodes/real-{mark}-1").json()
+            assert node["status"]["capacity"]["cpu"] == "500m"
+            assert condition(node, "LimitsEnforced") == "False"
+            main = {"name": "main", "image": "busybox", "command": ["sh", "-c", "echo $KUBERNETES_SERVICE_PORT"]}
+            await placed(admin, namespace, f"real-{mark}-1", pod("real", containers=[main], restartPolicy="Never"))
+            await placed(admin, namespace, f"sim-{mark}-2", pod("acts"))
+            path = f"/api/v1/namespaces/{namespace}/pods"
+            await until(rig, f"{path}/real", is_phase("Succeeded"))
+            await until(rig, f"{path}/acts", is_phase("Running"))
+            said = open_log(fleet.kubelet.pods, namespace, "real", "main", LogOptions())
+            assert b"".join([part async for part in said]) == f"{port_of(rig)}\n".encode()
+
+            kubelet_port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+            url = f"https://127.0.0.1:{kubelet_port}/pods"
+            codes = [await asyncio.to_thread(code_of, url, key) for key in (token, rig.admin_token, rig.stranger_token)]
+            assert codes == [200, 200, 401]
+        for name in fleet.kubelet.nodes:
+            await fleet.kubelet.remove(name)
+
+
+def code_of(url: str, token: str) -> int:
+    unverified = ssl.create_default_context()
+    unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5, context=unverified) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code

@@ -224,7 +224,10 @@ def plan_pod(
 
     # 4. What has to end now: everything of a pod that ends, sidecars last and in reverse.
     if mains_done:
-        lives = _stopped(pod, lives, memory.kill_at, now)
+        before, lives = lives, _stopped(pod, lives, memory.kill_at, now)
+        if traits.tells_starts:
+            begun = [name for name, life in lives.items() if life.kill_at and not before[name].kill_at]
+            said += [Said("Killing", f"Stopping container {name}") for name in begun]
     orders = tuple(
         Order(name, life.attempt, life.kill_at) for name, life in lives.items() if life.is_ordered and not life.ended
     )

@@ -30,7 +30,8 @@ class PodMirror(Mirror[Pod]):
         super().replace({key: pod for key, pod in objects.items() if self._is_ours(pod.spec.node_name)})
 
     def apply(self, changes: Iterable[tuple[bool, Pod]]) -> None:
-        super().apply(change for change in changes if self._is_ours(change[1].spec.node_name))
+        # A deletion is let through in any case: the node may have ceased to be ours while the pod was still here.
+        super().apply((exists, pod) for exists, pod in changes if not exists or self._is_ours(pod.spec.node_name))
 
     async def adopt(self, node: str) -> None:
         """Take in what was bound to a node before it became ours; the watch has told and we have dropped it."""
