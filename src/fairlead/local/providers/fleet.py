@@ -38,6 +38,7 @@ NOT_ENFORCED = {
     "reason": "ProcessProvider",
     "message": "containers are plain processes here: requests are reckoned with, limits are not enforced",
 }
+SIMULATED_TAINT = {"key": "fairlead.io/simulated", "value": "true", "effect": "PreferNoSchedule"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,8 @@ def simulated_profiles(plan: FleetPlan, kubelet_port: int = 0) -> list[Profile]:
             capacity=plan.simulated_capacity,
             kubelet_port=kubelet_port,
             labels={"topology.kubernetes.io/zone": f"zone-{number % max(1, plan.zones)}"},
+            # Beside nodes that really run pods, actors are the second choice.
+            taints=(SIMULATED_TAINT,) if plan.processes else (),
         )
         for number in range(1, plan.simulated + 1)
     ]

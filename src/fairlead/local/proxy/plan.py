@@ -6,7 +6,7 @@ Pure; `proxy.server` listens and `nodes` and the process provider tell pods.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, ip_address
 
 from fairlead.local.proxy.spec import EndpointSlice, Service, ServicePort
 
@@ -63,7 +63,9 @@ def _backends(
         if number is None or part.address_type != "IPv4":
             continue
         for endpoint in part.endpoints or ():
-            if (endpoint.is_ready or service.spec.publish_not_ready_addresses) and endpoint.addresses:
+            # Only our own processes listen, on loopback: an address a simulated pod made up is never dialled.
+            is_led_to = endpoint.is_ready or service.spec.publish_not_ready_addresses
+            if is_led_to and endpoint.addresses and _is_loopback(endpoint.addresses[0]):
                 found[endpoint.addresses[0], number] = None
     return tuple(sorted(found))
 
@@ -153,5 +155,12 @@ def _by_service(slices: Iterable[EndpointSlice]) -> dict[str, list[EndpointSlice
 def _is_in(address: str, network: IPv4Network) -> bool:
     try:
         return IPv4Address(address) in network
+    except ValueError:
+        return False
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
     except ValueError:
         return False
