@@ -27,7 +27,7 @@ from fairlead.local.providers.simulated import SimulatedProvider, Span, Stages
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import Thing
 from fairlead.nodes.kubelet import VirtualKubelet
-from fairlead.nodes.node import Profile
+from fairlead.nodes.node import NODES, Profile
 from fairlead.nodes.provider import LogOptions, Provider
 from fairlead.nodes.server import Access, KubeletServer, open_log, reviewed
 from fairlead.nodes.spec import CONFIG_MAPS, PODS, SECRETS
@@ -139,6 +139,23 @@ async def test_simulated_pods_live_and_end_by_their_rules(rig: Rig, namespace: s
         await until(rig, f"{path}/stays", lambda seen: seen.get("code") == 404)
         lease = rig.request("GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}").json()
         assert lease["spec"]["holderIdentity"] == node
+
+
+async def test_a_node_that_comes_later_takes_up_the_pods_that_wait_for_it(rig: Rig, namespace: str) -> None:
+    first, later = (f"sim-{secrets.token_hex(3)}" for _ in range(2))
+    provider = SimulatedProvider(clock=RealClock(), rng=random.random)
+    async with kubelet_on(rig, {first: provider}) as (kubelet, api):
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        await placed(api, namespace, later, pod("waits"))
+        await placed(api, namespace, first, pod("runs"))
+        await until(rig, f"{path}/runs", is_phase("Running"))
+        kubelet.add(Profile(later, "simulated", capacity=CAPACITY), provider)
+        await until(rig, f"{path}/waits", is_phase("Running"))
+        # Somebody deletes the node object: it comes back.
+        await api.delete(NODES, first)
+        await until(rig, f"/api/v1/nodes/{first}", lambda seen: seen.get("status", {}).get("capacity"))
+        await kubelet.remove(later)
+        await until(rig, f"/api/v1/nodes/{later}", lambda seen: seen.get("code") == 404)
 
 
 async def test_two_hundred_nodes_run_two_thousand_pods(rig: Rig, namespace: str) -> None:

@@ -85,6 +85,7 @@ class VirtualKubelet:
         self._nodes: dict[str, tuple[Profile, Provider]] = {}
         self._uids: dict[str, str] = {}
         self._told: set[str] = set()
+        self._to_adopt: set[str] = set()
         self._registered: dict[str, asyncio.Event] = {}
         self._providers: list[Provider] = []
         self._tasks: asyncio.TaskGroup | None = None
@@ -116,8 +117,8 @@ class VirtualKubelet:
             provider.listen(self.pods.notified)
             if self._tasks is not None:
                 self._tasks.create_task(provider.run(), name="provider")
-        if self._is_running and self._tasks is not None:
-            self._tasks.create_task(self._pod_mirror.adopt(profile.name), name=f"pods of {profile.name}")
+        if self._is_running:
+            self._to_adopt.add(profile.name)
         self._keeping.queue.add(profile.name)
 
     async def remove(self, name: str) -> None:
@@ -175,6 +176,9 @@ class VirtualKubelet:
         if entry is None:
             return None
         profile, _ = entry
+        if name in self._to_adopt:
+            await self._pod_mirror.adopt(name)
+            self._to_adopt.discard(name)
         seen = self._node_mirror.get(name)
         if seen is not None:
             self._uids[name] = seen.metadata.uid

@@ -167,16 +167,3 @@ def _shown(line: bytes, options: LogOptions) -> bytes | None:
     if tag == b"P":
         text = text.rstrip(b"\n")
     return at + b" " + text if options.timestamps else text
-
-
-def last_lines(path: Path, most_bytes: int = 2048) -> str:
-    """The end of a log without its stamps, for messages."""
-    try:
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - most_bytes * 2))
-            lines = file.read().splitlines(keepends=True)
-    except FileNotFoundError:
-        return ""
-    shown = b"".join(_shown(line, LogOptions()) or b"" for line in lines)
-    return shown[-most_bytes:].decode("utf-8", "replace")

@@ -71,6 +71,7 @@ def plan_node(profile: Profile, seen: Node | None, now: datetime, *, is_new: boo
         intents.append(Patch(kind=NODES, name=profile.name, patch=metadata))
     status = node_status(profile, now)
     conditions, is_changed = _merged(seen.status.conditions or (), status["conditions"], now)
+    is_new = is_new or seen.status.capacity is None
     if is_new or is_changed:
         whole = {**status, "conditions": conditions} if is_new else {"conditions": conditions}
         # Another version would mean that somebody else's condition is lost.

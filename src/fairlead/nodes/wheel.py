@@ -53,10 +53,12 @@ class Wheel:
 
     async def _turn(self, at: datetime, name: str) -> None:
         try:
-            await self._renew(name)
+            # One that hangs must not keep the others from their turn.
+            async with asyncio.timeout(self._period_s / 2):
+                await self._renew(name)
             next_at = max(at + timedelta(seconds=self._period_s), self._clock.now())
-        except ClusterError as problem:
-            log.warning("lease not renewed", node=name, problem=str(problem))
+        except (ClusterError, TimeoutError) as problem:
+            log.warning("lease not renewed", node=name, problem=str(problem) or "no answer in time")
             next_at = self._clock.now() + timedelta(seconds=self.RETRY_S)
         finally:
             self._slots.release()

@@ -396,7 +396,9 @@ class ProcessProvider:
     def _order(self, box: Box, run: Run, keeper: "Keeper", argv: list[str]) -> dict[str, Any]:
         """What the keeper needs to become this container."""
         has_mounts = keeper.has_mounts and self._wants_mounts
-        env = {**self._env(box, run), **run.env}
+        env = {**self._env(box), **run.env}
+        # Ours goes first, so that a program's own path does not cost it its address.
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SHIM), run.env.get("PYTHONPATH"))))
         mark = f"{self._folder}/{box.pod.uid}/{run.container.name}/{run.attempt}/"
         cwd = run.container.working_dir or str(box.folder / "tmp")
         mounts = self._mounts(box, run.container, run.env)
@@ -411,10 +413,9 @@ class ProcessProvider:
             cwd = translated(cwd, mounts)
         return {**order, "argv": argv, "env": {**env, MARK: mark}, "cwd": cwd}
 
-    def _env(self, box: Box, run: Run) -> dict[str, str]:
+    def _env(self, box: Box) -> dict[str, str]:
         """What every container finds besides its own variables, which go before these."""
         meta = box.pod.metadata
-        python_path = str(SHIM)
         env = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(box.folder / "tmp"),
@@ -428,7 +429,6 @@ class ProcessProvider:
             "HOST_IP": "127.0.0.1",
             "NODE_NAME": box.pod.spec.node_name,
             "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": python_path,
         }
         for name in box.volumes:
             env[f"FAIRLEAD_VOLUME_{re.sub(r'[^A-Z0-9]', '_', name.upper())}"] = box.volume(name)
@@ -539,19 +539,17 @@ class Keeper:
     @classmethod
     async def started(cls, folder: Path, heard: Any, lost: Any) -> "Keeper":
         process, ours = _spawned(folder)
-        reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_EVENT_BYTES)
-        keeper = cls(process, reader, writer)
+        writer: asyncio.StreamWriter | None = None
         try:
-            async with asyncio.timeout(READY_S):
-                ready = json.loads(await reader.readline() or b"{}")
-        except TimeoutError:
-            ready = {}
-        except asyncio.CancelledError:
-            await keeper.close()
+            reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_EVENT_BYTES)
+            ready = await _first_word(reader)
+        except BaseException:
+            # It keeps nothing yet, so it may be ended without ceremony.
+            ours.close() if writer is None else writer.close()
+            process.kill()
+            process.wait()
             raise
-        if ready.get("event") != "ready":
-            await keeper.close()
-            raise ProviderError("the keeper of processes did not start; its reason is on standard error")
+        keeper = cls(process, reader, writer)
         keeper.has_mounts, keeper.why = ready["mounts"], ready["why"]
         keeper._listening = asyncio.create_task(keeper._listen(heard, lost), name="keeper")
         return keeper
@@ -627,6 +625,15 @@ def _spawned(folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
             ours.close()
             raise ProviderError(f"the keeper of processes cannot be started: {problem}") from problem
     return process, ours
+
+
+async def _first_word(reader: asyncio.StreamReader) -> dict[str, Any]:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(READY_S):
+            said = json.loads(await reader.readline() or b"{}")
+            if isinstance(said, dict) and said.get("event") == "ready":
+                return said
+    raise ProviderError("the keeper of processes did not start; its reason is on standard error")
 
 
 # --- what a machine allows and how paths are written ------------------------------------------------------
