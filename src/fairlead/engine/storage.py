@@ -81,7 +81,7 @@ def waits_for_consumer(catalog: "Catalog", claim: PersistentVolumeClaim) -> bool
 def attached_by(catalog: "Catalog", request: Request, csi_node: CsiNode | None, *, strict: bool) -> set[Attached]:
     """The driver volumes that pods of this class attach to a node, each a driver and a handle.
 
-    Strict, a claim that is missing is an error; for pods already running it is passed over.
+    Strict, a claim that is missing or another pod's is an error; for pods already running it is passed over.
     """
     attached: set[Attached] = set()
     pod = request.pod
@@ -103,7 +103,12 @@ def attached_by(catalog: "Catalog", request: Request, csi_node: CsiNode | None, 
                 raise ClaimError(f"looking up PVC {request.namespace}/{name}: {error}") from error
             continue
         if is_ephemeral:
-            check_owner(pod, claim)
+            try:
+                check_owner(pod, claim)
+            except ClaimError:
+                if strict:
+                    raise
+                continue
         found = _attachment(catalog, claim, csi_node)
         if found is not None:
             attached.add(found)

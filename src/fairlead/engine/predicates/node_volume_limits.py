@@ -48,12 +48,14 @@ class NodeVolumeLimits(Predicate):
         if not limits:
             return False
         new = attached_by(table.catalog, request, csi_node, strict=True)
+        if not new:
+            return False
         held: set[Attached] = set()
         for occupant in table.on_row[row].values():
             if occupant.request.volumes:
                 held |= attached_by(table.catalog, occupant.request, csi_node, strict=False)
-        held |= _attachments(table, csi_node.metadata.name)
-        count = Counter(driver for driver, _ in held)
+        # A volume that is attached but that no pod here uses counts, and counts again for the pod that wants it.
+        count = Counter(driver for driver, _ in held | _attachments(table, csi_node.metadata.name))
         more = Counter(driver for driver, _ in new - held)
         return any(driver in limits and count[driver] + added > limits[driver] for driver, added in more.items())
 

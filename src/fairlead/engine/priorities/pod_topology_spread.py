@@ -91,7 +91,7 @@ class PodTopologySpread(Priority):
                 count_V = view.take(rows.count_D)
             else:
                 size = _distinct(counted, ids_V[scored_V])
-                count_V = counted.domains.count_D[ids_V]
+                count_V = _with_keyless(counted)[ids_V]
             part_V = count_V * math.log(size + 2)
             part_V += counted.constraint.max_skew - 1
             if not counted.everywhere:
@@ -112,6 +112,23 @@ class PodTopologySpread(Priority):
             return np.where(scored_V, 100, 0)
         normal_V: Ints = np.where(scored_V, 100 * (largest + smallest - raw_V) // largest, 0)
         return normal_V
+
+
+def _with_keyless(counted: Counted) -> Ints:
+    """Counts per domain, where pods on nodes without the key count for the domain of the empty value, if there is one.
+
+    Nodes without the key take part only under the system's defaults; elsewhere they are not eligible.
+    """
+    count_D = counted.domains.count_D
+    empty = counted.column.numbers.get("")
+    if empty is None or counted.everywhere:
+        return count_D
+    eligible_N, ids_N = counted.domains.eligible_N, counted.column.ids_N
+    assert eligible_N is not None
+    rows = (row for row in counted.tally.rows if ids_N[row] < 0 and eligible_N[row])
+    count_D = count_D.copy()
+    count_D[empty] += sum(counted.tally.rows[row] for row in rows)
+    return count_D
 
 
 def _distinct(counted: Counted, ids: Ids) -> int:
