@@ -36,6 +36,7 @@ from tests.kube.rig.certificates import Authority
 from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken
 
 NODES_RBAC = DEPLOY / "rbac" / "nodes.yaml"
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", Thing)
 ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", Thing)
 
 CAPACITY = {"cpu": "16", "memory": "32Gi", "pods": "110"}
@@ -391,3 +392,39 @@ def code_of(url: str, token: str) -> int:
     except urllib.error.HTTPError as refused:
         with refused:
             return refused.code
+
+
+async def test_a_real_scheduler_and_real_controllers_take_our_nodes_for_nodes(
+    new_rig: Callable[[], Rig], tmp_path: Path
+) -> None:
+    rig = await asyncio.to_thread(new_rig().start, controller_manager=True, scheduler=True)
+    await asyncio.to_thread(rig.create_namespace, "shop")
+    script = "cat /var/run/secrets/kubernetes.io/serviceaccount/namespace; echo; exec sleep 60"
+    main = {"name": "main", "image": "busybox", "command": ["sh", "-c", script]}
+    labels = {"app": "shop"}
+    deployment = {
+        "metadata": {"name": "shop"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [main], "terminationGracePeriodSeconds": 5},
+            },
+        },
+    }
+    provider = ProcessProvider(tmp_path, clock=RealClock())
+    names = ["real-1", "real-2"]
+    async with kubelet_on(rig, dict.fromkeys(names, provider), provider="process") as (kubelet, api):
+        await api.create(DEPLOYMENTS, deployment, "shop")
+        path = "/apis/apps/v1/namespaces/shop/deployments/shop"
+        await until(rig, path, lambda seen: seen["status"].get("availableReplicas") == 3, timeout_s=60)
+        pods = rig.request("GET", "/api/v1/namespaces/shop/pods").json()["items"]
+        assert {seen["spec"]["nodeName"] for seen in pods} <= set(names)
+        said = open_log(
+            kubelet.pods, "shop", pods[0]["metadata"]["name"], "main", LogOptions(follow=True, limit_bytes=5)
+        )
+        assert b"".join([part async for part in said]) == b"shop\n"
+        await api.patch(DEPLOYMENTS, "shop", {"spec": {"replicas": 0}}, "shop")
+        await until(rig, "/api/v1/namespaces/shop/pods", lambda seen: seen["items"] == [], timeout_s=30)
+        assert marked(f"{tmp_path}/") == []

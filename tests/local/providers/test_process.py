@@ -288,7 +288,7 @@ async def test_a_low_port_without_the_right_to_it_waits_and_says_so(tmp_path: Pa
 async def test_usage_is_counted(machine: Machine) -> None:
     started = pod("p", "sleep", "60")
     await machine.start(started)
-    assert machine.provider.usage(started.uid)["main"].memory_bytes > 0
+    await until(lambda: machine.provider.usage(started.uid)["main"].memory_bytes > 0)
 
 
 # --- ends -------------------------------------------------------------------------------------------------

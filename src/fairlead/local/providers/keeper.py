@@ -164,6 +164,7 @@ def become(order: dict[str, Any], output: int, failure: int) -> NoReturn:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.chdir(order["cwd"])
+        stage = f"run {order['argv'][0]!r}"
         os.execvpe(order["argv"][0], order["argv"], order["env"])
     except OSError as problem:
         said = {"stage": stage, "errno": problem.errno, "problem": str(problem)}

@@ -371,27 +371,7 @@ class ProcessProvider:
         await asyncio.to_thread(_make_log_room, path, run.attempt)
         order = self._order(box, run, keeper, argv) | {"op": "start", "id": job.id, "log": str(path)}
         self._jobs[job.id] = (box, job)
-        answer = await keeper.ask(order)
-        now = self._clock.now()
-        if answer.get("event") == "started":
-            job.report = replace(job.report, id=f"process://{answer['pid']}")
-            if job.report.phase is RunPhase.WAITING:
-                job.report = replace(job.report, phase=RunPhase.RUNNING, started_at=now)
-                if job.kill_at is not None:
-                    keeper.signal(job.id, signal.SIGTERM)
-        else:
-            self._jobs.pop(job.id, None)
-            why = answer.get("problem", "the keeper is gone")
-            job.report = replace(
-                job.report,
-                phase=RunPhase.EXITED,
-                started_at=now,
-                finished_at=now,
-                exit_code=128,
-                reason="StartError",
-                message=f"failed to {answer.get('stage', 'start')} {argv[0]!r}: {why}",
-            )
-        self._notify(box.pod.uid)
+        await keeper.ask(order)
 
     def _order(self, box: Box, run: Run, keeper: "Keeper", argv: list[str]) -> dict[str, Any]:
         """What the keeper needs to become this container."""
@@ -477,12 +457,27 @@ class ProcessProvider:
             self._keeper.signal(identity, signal.SIGKILL)
 
     def _heard(self, event: dict[str, Any]) -> None:
-        """The keeper says that a run has ended."""
-        found = self._jobs.pop(event["id"], None)
-        if found is None:
+        """The keeper says what became of a run."""
+        box, job = self._jobs.get(event["id"], (None, None))
+        if box is None or job is None:
             return
-        box, job = found
-        self._ended(box, job, event["code"], event["signal"])
+        now = self._clock.now()
+        match event["event"]:
+            case "started":
+                identity = f"process://{event['pid']}"
+                job.report = replace(job.report, phase=RunPhase.RUNNING, started_at=now, id=identity)
+                if job.kill_at is not None and self._keeper is not None:
+                    # It was to end while it was being started.
+                    self._keeper.signal(job.id, signal.SIGTERM)
+                self._notify(box.pod.uid)
+            case "failed":
+                self._jobs.pop(job.id)
+                message = f"failed to {event['stage']}: {event['problem']}"
+                job.report = replace(job.report, reason="StartError", message=message)
+                self._ended(box, job, 128, 0)
+            case "exited":
+                self._jobs.pop(job.id)
+                self._ended(box, job, event["code"], event["signal"])
 
     def _lost(self) -> None:
         """The keeper is gone, and with it everything it kept."""
@@ -592,11 +587,10 @@ class Keeper:
             while line := await self._reader.readline():
                 event = json.loads(line)
                 until, answered = self._asked.get(event["id"], ("", None))
+                heard(event)
+                self.heard.set()
                 if event["event"] in (until, "failed") and answered is not None and not answered.done():
                     answered.set_result(event)
-                if event["event"] == "exited":
-                    heard(event)
-                    self.heard.set()
         except (OSError, ValueError) as problem:
             log.error("the keeper is not understood", problem=str(problem))
         self.is_gone = True
