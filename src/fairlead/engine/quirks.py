@@ -16,6 +16,8 @@ class Quirks(msgspec.Struct, frozen=True):
     preemption_uncounts_terminating: bool = False
     # In a preemption trial, taking away one of two pods that hold the same host port frees it.
     preemption_frees_shared_ports: bool = False
+    # In a preemption trial, whoever mounts a claim of the same name, in whatever namespace, counts as a user of it.
+    preemption_counts_claims_by_name: bool = False
 
 
 NONE: Final = Quirks()
@@ -25,4 +27,5 @@ KUBE_1_36: Final = Quirks(
     spread_empty_selector=True,
     preemption_uncounts_terminating=True,
     preemption_frees_shared_ports=True,
+    preemption_counts_claims_by_name=True,
 )

@@ -9,6 +9,7 @@ import numpy as np
 
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.predicates.pod_topology_spread import PodTopologySpread
+from fairlead.engine.predicates.volume_restrictions import VolumeRestrictions
 from fairlead.engine.rule import Scope
 from fairlead.engine.spread import Counted
 from fairlead.engine.statement import Statement
@@ -31,6 +32,14 @@ class Trial:
         self._lowered: list[tuple[Counted, int]] = []
         self._ports: dict[PortKey, int] = {}
         self._asked = False
+        # Claims for one pod only, and references to them, counted as Kubernetes counts them in a trial.
+        self._claims: set[str] = set()
+        self._claim_references = 0
+        if self._quirks.preemption_counts_claims_by_name:
+            for rule in self._rules:
+                if isinstance(rule, VolumeRestrictions):
+                    self._claims = rule.claims_for_one(table, self._request)
+                    self._claim_references = len(rule.claims_in_use(table, self._request))
 
     def _counted(self) -> list[Counted]:
         """Spread counts that Kubernetes would lower by pods that were never in them."""
@@ -78,12 +87,18 @@ class Trial:
             if (self._asked and rule.scope is Scope.NODE) or not rule.applies(self._table, self._request):
                 continue
             found = [failed.reason for failed in rule.refusals(view, self._request) if failed.rows[0]]
+            if isinstance(rule, VolumeRestrictions) and self._claims:
+                found = [reason for reason in found if reason != rule.claim_reason]
+                if not found and self._claim_references > 0:
+                    found = [rule.claim_reason]
             if found:
                 return found
         self._asked = True
         return []
 
     def _shift(self, occupant: Occupant, sign: int) -> None:
+        if self._claims:
+            self._claim_references += sign * sum(name in self._claims for name in occupant.request.claims_for_pod)
         for counted in self._spread:
             request, constraint = occupant.request, counted.constraint
             if request.namespace != self._request.namespace or not constraint.selector.matches(request.labels):

@@ -48,16 +48,19 @@ class VolumeRestrictions(Predicate):
             if any(clashes(own, other) for own in request.disks for other in occupant.request.disks)
         }
         disk_V = view.among(clashing)
-        claim_V = np.full(view.size, self._claim_in_use(table, request), dtype=np.bool_) & ~disk_V
+        in_use = bool(self.claims_in_use(table, request))
+        claim_V = np.full(view.size, in_use, dtype=np.bool_) & ~disk_V
         return (Failed(self.disk_reason, disk_V, False), Failed(self.claim_reason, claim_V, False))
 
-    def _claim_in_use(self, table: "NodeTable", request: Request) -> bool:
-        for name in request.claims_for_pod:
-            key = f"{request.namespace}/{name}"
-            claim = table.catalog.claims.get(key)
-            if claim is not None and ONE_POD_ONLY in (claim.spec.access_modes or ()) and key in table.claim_users:
-                return True
-        return False
+    def claims_in_use(self, table: "NodeTable", request: Request) -> set[str]:
+        """The pod's claims for one pod only that another pod already has."""
+        return {
+            name for name in self.claims_for_one(table, request) if f"{request.namespace}/{name}" in table.claim_users
+        }
+
+    def claims_for_one(self, table: "NodeTable", request: Request) -> set[str]:
+        claims = {name: table.catalog.claims.get(f"{request.namespace}/{name}") for name in request.claims_for_pod}
+        return {name for name, claim in claims.items() if claim and ONE_POD_ONLY in (claim.spec.access_modes or ())}
 
 
 def clashes(one: Volume, other: Volume) -> bool:
