@@ -132,6 +132,10 @@ class NamedLease:
             await renewing
             return False
         finally:
+            if not work.done():
+                # Cut short: a write may be on its way still. The lease is not given back but runs out, so that
+                # nobody starts before that write is over.
+                self._deadline_s = float("-inf")
             for task in (renewing, work):
                 task.cancel()
             await asyncio.gather(renewing, work, return_exceptions=True)
@@ -180,7 +184,7 @@ class NamedLease:
                     self._is_taking = True
                     taken = await self._client.create(LEASES, self._body(None, now), self.namespace)
                 else:
-                    self._see(current)
+                    self._see(current, is_read=True)
                     if self.holder != self.identity and self._free_in_s() > 0:
                         return False
                     self._is_taking = self.holder != self.identity
@@ -255,11 +259,15 @@ class NamedLease:
         if problem is not None:
             log.info("lease not followed", lease=self.name, problem=str(problem))
 
-    def _see(self, lease: Lease) -> None:
+    def _see(self, lease: Lease, *, is_read: bool = False) -> None:
         seen = self._seen.lease.metadata if self._seen else None
-        # An answer and the watch tell of the same write in either order; versions only rise.
-        if seen is not None and seen.uid == lease.metadata.uid and _version(lease.metadata) <= _version(seen):
-            return
+        if seen is not None and seen.uid == lease.metadata.uid:
+            if lease.metadata.resource_version == seen.resource_version:
+                return
+            # An answer and the watch tell of the same write in either order, and versions only rise; but what a
+            # read finds counts, for a server restored from a backup begins again at an older one.
+            if not is_read and _version(lease.metadata) < _version(seen):
+                return
         self._seen = Sighting(lease, self._clock.elapsed_s())
         if self.holder != self.identity:
             self._deadline_s = float("-inf")  # taken by force: that is not for us to judge

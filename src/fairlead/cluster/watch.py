@@ -74,6 +74,8 @@ class Watch(Generic[T]):
     STAY_S = (300.0, 600.0)
     # A watch that lasted this long was a good one, whether or not it had anything to tell.
     WELL_S = 30.0
+    # However long a server asks us to stay away.
+    MOST_ASKED_S = 300.0
     # One object cannot be larger than etcd takes (1.5 MiB); a line that long without an end is garbage.
     MAX_LINE_BYTES = 32 << 20
 
@@ -126,7 +128,7 @@ class Watch(Generic[T]):
                 continue  # the server ended the watch in its own good time
             cause = type(problem).__name__ if problem else "Ended"
             self._metrics.mirror_breaks.labels(self._kind.name, cause).inc()
-            asked_s = problem.retry_after_s if isinstance(problem, Temporary) else None
+            asked_s = min(problem.retry_after_s or 0.0, self.MOST_ASKED_S) if isinstance(problem, Temporary) else None
             delay_s = self._backoff.next_s(asked_s)
             if problem is not None:
                 sink.trouble(problem)
