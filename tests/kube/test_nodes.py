@@ -277,7 +277,22 @@ async def test_a_web_server_lives_crashes_comes_back_and_goes(rig_that_calls_kub
         assert marked(f"{tmp_path / 'run'}/") == []
         assert os.listdir(tmp_path / "run" / "pods") == []
         events = rig.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events").json()["items"]
-        assert "Started" in {event["reason"] for event in events}
+        assert {"Started", "Killing"} <= {event["reason"] for event in events}
+        # Between the crash and the comeback nobody was sent there: its readiness went and came.
+        assert [status["ready"] for status in told_statuses(rig, "web")] == [False, True, False, True, False]
+
+
+def told_statuses(rig: Rig, name: str) -> list[dict[str, Any]]:
+    """The container's status as we told it, each time its readiness or number of restarts changed."""
+    told: list[dict[str, Any]] = []
+    for event in rig.audit():
+        reference = event.get("objectRef", {})
+        if (reference.get("name"), reference.get("subresource"), event["verb"]) != (name, "status", "patch"):
+            continue
+        for status in event["requestObject"]["status"].get("containerStatuses", ()):
+            if not told or told[-1]["ready"] != status["ready"]:
+                told.append(status)
+    return told
 
 
 def fetched(url: str) -> str:

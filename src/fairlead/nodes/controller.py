@@ -164,7 +164,8 @@ class PodController:
                 self._tell(pod, event)
 
         missing = await self._make_ready(pod, held)
-        plan = await self._carry_out(pod, held) if missing is None else self._plan(pod, held)
+        plan = await self._carry_out(seen, held) if missing is None else self._plan(pod, held)
+        pod = held.latest(seen)
         await self._patch(pod, seen, held, plan.status)
         for due in plan.due:
             self._probe(pod.key, held, due)
@@ -201,22 +202,28 @@ class PodController:
         held.is_created = True
         return None
 
-    async def _carry_out(self, pod: Pod, held: Held) -> Plan:
+    async def _carry_out(self, seen: Pod, held: Held) -> Plan:
         """Plan, and hand the orders over, until the provider has what the plan wants."""
         while True:
+            pod = held.latest(seen)
             plan = self._plan(pod, held)
-            runs, problems = await self._runs(pod, held, plan)
-            if problems:
-                held.memory = with_problems(held.memory, problems, self._clock.now())
-                continue
+            if plan.orders != held.orders:
+                runs, problems = await self._runs(pod, held, plan)
+                if problems:
+                    held.memory = with_problems(held.memory, problems, self._clock.now())
+                    continue
+                if any(order.attempt > 0 and _is_new(order, held.orders) for order in plan.orders):
+                    # First that it is down, so that nobody is sent there meanwhile; then up again.
+                    await self._patch(pod, seen, held, plan.status)
+                await held.provider.update(pod.uid, runs)
+                held.runs = {(run.container.name, run.attempt): run for run in runs}
+            is_settled, held.orders = plan.orders == held.orders, plan.orders
+            # Only now: what the provider was not told must not be remembered as told.
             held.memory = plan.memory
             for event in plan.said:
                 self._tell(pod, event)
-            if plan.orders == held.orders:
+            if is_settled:
                 return plan
-            await held.provider.update(pod.uid, runs)
-            held.orders = plan.orders
-            held.runs = {(run.container.name, run.attempt): run for run in runs}
 
     def _plan(self, pod: Pod, held: Held) -> Plan:
         return plan_pod(
@@ -350,6 +357,10 @@ class PodController:
             return None
         # Never at once: a moment that has just passed would otherwise spin.
         return WakeAfter(seconds=max(0.01, (min(wakes) - now).total_seconds()))
+
+
+def _is_new(order: Order, known: tuple[Order, ...]) -> bool:
+    return not any((order.name, order.attempt) == (other.name, other.attempt) for other in known)
 
 
 def _resolved(pod: Pod, container: Container, attempt: int, sources: Sources) -> Run:
