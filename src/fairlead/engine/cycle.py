@@ -56,7 +56,9 @@ class Cycle:
             self.table.place(occupant)
         else:
             statement.place_occupant(occupant)
-        return Placed(occupant.key, occupant.node, score, occupant.volumes)
+        if occupant.gpus is None:
+            return Placed(occupant.key, occupant.node, score, occupant.volumes)
+        return Placed(occupant.key, occupant.node, score, occupant.volumes, occupant.gpus.devices)
 
     def decide_all(self, pods: Iterable[Pod]) -> list[Outcome]:
         """Decide pod after pod, in order."""

@@ -5,6 +5,7 @@ from typing import Final
 
 from fairlead.engine.args import PluginArgs
 from fairlead.engine.predicates.dynamic_resources import DynamicResources
+from fairlead.engine.predicates.gpu_devices import GpuDevices
 from fairlead.engine.predicates.inter_pod_affinity import InterPodAffinity as KeepsCompany
 from fairlead.engine.predicates.node_affinity import NodeAffinity as MatchesAffinity
 from fairlead.engine.predicates.node_declared_features import NodeDeclaredFeatures
@@ -76,6 +77,8 @@ PREDICATES: Final[dict[str, Callable[[PluginArgs], Predicate]]] = {
     "InterPodAffinity": lambda args: KeepsCompany(unlabelled_reach=args.quirks.k136_ns_selector),
     "DynamicResources": lambda args: DynamicResources(),
     "NodeDeclaredFeatures": lambda args: NodeDeclaredFeatures(),
+    # Ours: shares of a device, which Kubernetes does not know. Silent where nobody asks for any.
+    "GpuDevices": lambda args: GpuDevices(),
     # Node conditions read directly, as in Kubernetes 1.13 and the seed; not in Kubernetes' own profile.
     "CheckNodeCondition": lambda args: CheckNodeCondition(),
     "CheckNodeMemoryPressure": lambda args: CheckNodeMemoryPressure(),

@@ -11,6 +11,8 @@ import numpy as np
 
 from fairlead.engine import axes
 from fairlead.engine.axes import Ints, ResourceAxis
+from fairlead.engine.gpu_wishes import ANNOTATIONS, GpuWishError, gpu_request
+from fairlead.engine.gpus import NO_GPU
 from fairlead.engine.tallies import Tally
 from fairlead.engine.terms import parse_terms
 from fairlead.model import resources
@@ -47,6 +49,7 @@ def class_key(pod: Pod, *, incoming: bool) -> bytes:
             spec.preemption_policy,
             spec.resource_claims,
             spec.host_network and (spec.host_network, spec.host_users),
+            meta.annotations and [meta.annotations[key] for key in ANNOTATIONS if key in meta.annotations],
             (spec.node_name if incoming else _resize(pod)) if spec.node_name else None,
         )
     )
@@ -99,6 +102,8 @@ class Request:
         "containers",
         "delta_R",
         "disks",
+        "gpu",
+        "gpu_error",
         "images",
         "init_containers",
         "is_plain",
@@ -151,6 +156,11 @@ class Request:
         )
         self.ports = _host_ports(pod)
         self.terms = parse_terms(pod)
+        self.gpu_error = ""
+        try:
+            self.gpu = gpu_request(pod)
+        except GpuWishError as error:
+            self.gpu, self.gpu_error = NO_GPU, str(error)
 
         # What it needs to be let in, by name; what it is taken to use when scored; what it takes from a node.
         self.needs = dict(resources.counted(resources.pod_requests(pod)))

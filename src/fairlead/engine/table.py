@@ -12,6 +12,8 @@ import numpy as np
 from fairlead.engine import axes
 from fairlead.engine.axes import Bools, Ids, Ints, LabelColumn, ResourceAxis, RowColumn
 from fairlead.engine.catalog import Catalog
+from fairlead.engine.gpu_wishes import given_devices, gpus_of
+from fairlead.engine.gpus import NO_MODEL, WHOLE_MILLI, GpuHold, GpuTable
 from fairlead.engine.request import Request, class_key
 from fairlead.engine.tallies import Picks, Tally
 from fairlead.engine.terms import Term
@@ -40,7 +42,7 @@ CARRIED_PREFERRED: Final = 2
 class Occupant:
     """A pod that holds a place on a node."""
 
-    __slots__ = ("key", "node", "preempted", "request", "row", "started_at", "terminating", "uid", "volumes")
+    __slots__ = ("gpus", "key", "node", "preempted", "request", "row", "started_at", "terminating", "uid", "volumes")
 
     def __init__(self, uid: str, key: str, request: Request, node: str, started_at: str, terminating: bool) -> None:
         self.uid = uid
@@ -53,6 +55,8 @@ class Occupant:
         self.terminating = terminating
         # On its way out because the scheduler evicted it for another.
         self.preempted = False
+        # The devices it holds, kept when it is removed so that undoing the removal gives back the same ones.
+        self.gpus: GpuHold | None = None
         # Volumes promised to its claims, until the cluster itself says so.
         self.volumes: tuple[VolumeChoice, ...] = ()
 
@@ -98,6 +102,9 @@ class NodeTable:
         self.taint_set_N: Ids = np.zeros(capacity, dtype=np.int32)
         self.feature_set_N: Ids = np.zeros(capacity, dtype=np.int32)
         self.condition_set_N: Ids = np.zeros(capacity, dtype=np.int32)
+        self.gpus = GpuTable.empty(capacity)
+        # Pods that hold a part of a device.
+        self.gpu_shares = 0
         self.alloc_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
         self.used_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
 
@@ -239,6 +246,7 @@ class NodeTable:
             self.place(occupant)
         self.nodes[row] = None
         self.valid_N[row] = False
+        self.gpus.clear_node(row)
         self.cordoned_N[row] = False
         self.alloc_RN[:, row] = 0
         self.taint_set_N[row] = self.feature_set_N[row] = self.condition_set_N[row] = 0
@@ -257,6 +265,7 @@ class NodeTable:
         self.alloc_RN[:, row] = 0
         for name, amount in amounts.items():
             self.alloc_RN[self.axis.row(name), row] = amount
+        self._write_gpus(row, node)
         self.cordoned_N[row] = node.spec.unschedulable
         self.taint_set_N[row] = _number(self._taint_set_ids, self.taint_sets, tuple(node.spec.taints or ()))
         features = frozenset(node.status.declared_features or ())
@@ -271,6 +280,19 @@ class NodeTable:
                     known = self.images[name] = Image(image.size_bytes)
                 known.rows.add(row)
         self._changed(row)
+
+    def _write_gpus(self, row: int, node: Node) -> None:
+        devices, model, memory_mib = gpus_of(node)
+        gpus = self.gpus
+        known = (int(gpus.device_count_N[row]), int(gpus.model_N[row]), int(gpus.memory_mib_N[row]))
+        if known == (devices, gpus.model_id(model) if model else NO_MODEL, memory_mib):
+            return
+        holders = [occupant for occupant in self.on_row[row].values() if occupant.request.gpu.count]
+        for occupant in holders:
+            self._count_gpus(occupant, row, -1)
+        gpus.set_node(row, devices, model, memory_mib)
+        for occupant in holders:
+            self._count_gpus(occupant, row, 1)
 
     def _forget_images(self, row: int, node: Node) -> None:
         for image in node.status.images or ():
@@ -298,6 +320,7 @@ class NodeTable:
         for column in self.labels.values():
             column.grow(capacity)
         self.each_row.grow(capacity)
+        self.gpus.grow(capacity)
         self.version += 1
 
     def _fit_axis(self) -> None:
@@ -509,6 +532,8 @@ class NodeTable:
             tally.add(row, sign)
         if not request.is_plain:
             self._count_shared(occupant, row, sign)
+        if request.gpu.count:
+            self._count_gpus(occupant, row, sign)
         self._note(row, request.number if sign > 0 else OTHERWISE)
 
     def _count_shared(self, occupant: Occupant, row: int, sign: int) -> None:
@@ -533,6 +558,19 @@ class NodeTable:
                 self.disk_users[occupant.uid] = occupant
             else:
                 del self.disk_users[occupant.uid]
+
+    def _count_gpus(self, occupant: Occupant, row: int, sign: int) -> None:
+        """Give the pod its devices or take them back. A pod placed by others where none are free holds none."""
+        if sign > 0:
+            wanted, before = occupant.request.gpu, occupant.gpus
+            try:
+                occupant.gpus = self.gpus.allocate(row, wanted, before.devices if before else ())
+            except ValueError:
+                occupant.gpus = None
+        elif occupant.gpus is not None:
+            self.gpus.release(row, occupant.gpus)
+        if occupant.gpus is not None and occupant.gpus.milli < WHOLE_MILLI:
+            self.gpu_shares += sign
 
     def _promise(self, choice: VolumeChoice, node: str, sign: int) -> None:
         """Several pods may share a claim; the promise stands while any of them is placed."""
@@ -574,6 +612,8 @@ def occupant_of(pod: Pod, request: Request, node: str) -> Occupant:
     meta = pod.metadata
     key = meta.key
     occupant = Occupant(meta.uid or key, key, request, node, pod.status.start_time or "", False)
+    if request.gpu.count and (devices := given_devices(pod)):
+        occupant.gpus = GpuHold(devices)
     if meta.deletion_timestamp is not None:
         occupant.terminating = True
         occupant.preempted = _is_preempted(pod)

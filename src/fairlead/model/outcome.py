@@ -103,6 +103,8 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     node: str
     score: int = 0
     volumes: tuple[VolumeChoice, ...] = ()
+    # Numbers of the GPUs it holds, or holds a share of.
+    devices: tuple[int, ...] = ()
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ import numpy as np
 
 from fairlead.engine import axes
 from fairlead.engine.axes import Bools, Floats, Ints
+from fairlead.engine.gpu_wishes import GPU_NAMES
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
 from fairlead.engine.view import View
@@ -18,7 +19,6 @@ GPU_STEPS: Final = 1 << 10
 CPU_STEPS: Final = 1 << 16
 BEST: Final = 100 * FINE * GPU_STEPS * CPU_STEPS
 
-GPU_NAMES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 EVEN: Final = {CPU: 1, MEMORY: 1, **dict.fromkeys(GPU_NAMES, 1)}
 LEADER: Final = {CPU: 1, MEMORY: 1, **dict.fromkeys(GPU_NAMES, 5)}
 WORKER: Final = {CPU: 5, MEMORY: 1, **dict.fromkeys(GPU_NAMES, 1)}

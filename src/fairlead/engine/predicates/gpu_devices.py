@@ -1,0 +1,40 @@
+"""GpuDevices: a share of a GPU needs one device with so much free; whole devices must not be shared with anybody.
+
+Silent while nobody shares: counting whole devices is then enough, and NodeResourcesFit does that.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fairlead.engine.gpus import WHOLE_MILLI
+from fairlead.engine.request import Request
+from fairlead.engine.rule import Failed, Predicate, Scope
+from fairlead.engine.view import View
+from fairlead.model.deltas import Delta
+from fairlead.model.outcome import Rejection
+
+if TYPE_CHECKING:
+    from fairlead.engine.table import NodeTable
+
+
+class GpuDevices(Predicate):
+    name = "GpuDevices"
+    reason = "node(s) didn't have enough free on a GPU"
+    scope = Scope.CLUSTER
+    wakes = True
+    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_ALLOCATABLE_CHANGED, Delta.POD_REMOVED})
+
+    def applies(self, table: "NodeTable", request: Request) -> bool:
+        if request.gpu_error:
+            return True
+        return request.gpu.count > 0 and (request.gpu.is_shared or table.gpu_shares > 0)
+
+    def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
+        return Rejection(self.name, request.gpu_error) if request.gpu_error else None
+
+    def refusals(self, view: View, request: Request) -> Sequence[Failed]:
+        gpus = view.table.gpus
+        fits_V = view.take(gpus.fits(request.gpu))
+        could_N = (gpus.device_count_N >= request.gpu.count) & (gpus.milli_of(request.gpu) <= WHOLE_MILLI)
+        could_V = view.take(could_N & gpus.allows_model(request.gpu.models))
+        return (Failed(self.reason, ~fits_V, ~could_V),)
