@@ -6,6 +6,7 @@ the contract suite instead.
 
 import http.client
 import json
+import re
 import ssl
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +14,9 @@ from urllib.parse import urlparse
 
 import pytest
 
-from fairlead.local.objects import defaults, facts, managed, patches, schema
+from fairlead.local.objects import defaults, facts, managed, patches, schema, validate
 from tests.kube.rig.servers import Rig
-from tests.local.objects import manifests, stories
+from tests.local.objects import manifests, mistakes, stories
 
 Json = dict[str, Any]
 NAMESPACE = "objects-parity"
@@ -232,18 +233,18 @@ def deployment(real: Real) -> Iterator[Json]:
         "volumes": [{"name": "v", "emptyDir": {}}],
     }
     manifest = manifests.workload("Deployment", template={"metadata": {"labels": {"a": "b"}}, "spec": pod})
-    manifest["metadata"]["labels"] = {"a": "1", "b": "2"}
+    manifest["metadata"] = {"name": "patched", "labels": {"a": "1", "b": "2"}}
     _, path = place(manifest)
     status, made = real.ask("POST", path, manifest)
     assert status == 201, made
     yield made
-    real.ask("DELETE", f"{path}/a")
+    real.ask("DELETE", f"{path}/patched")
 
 
 @pytest.mark.parametrize("patch", STRATEGIC, ids=lambda patch: json.dumps(patch)[-60:])
 def test_a_strategic_merge_gives_what_the_real_server_gives(real: Real, deployment: Json, patch: Json) -> None:
     resource, path = place(deployment)
-    status, answer = real.ask("PATCH", f"{path}/a?dryRun=All", patch, "application/strategic-merge-patch+json")
+    status, answer = real.ask("PATCH", f"{path}/patched?dryRun=All", patch, "application/strategic-merge-patch+json")
     shape = schema.for_kind("apps", "v1", "Deployment")
     assert shape is not None
     ours: Json = {}
@@ -387,3 +388,56 @@ def test_a_creator_owns_what_the_real_server_says(real: Real, name: str) -> None
     status, applied = real.ask("PATCH", target, manifest, "application/apply-patch+yaml")
     assert status == 201
     assert managers(managed.apply(shape, None, manifest, **mine)) == managers(applied)
+
+
+def causes(answer: Json) -> set[tuple[str, str, str]]:
+    found = (answer.get("details") or {}).get("causes") or ()
+    return {(each["reason"], each["field"], first_line(each["message"])) for each in found}
+
+
+def first_line(text: str) -> str:
+    """Some refusals end in Go's own picture of the difference, or quote a whole internal struct: not ours to draw."""
+    line = text.split("\n")[0]
+    return re.sub(r'Invalid value: \{("metadata"|"labels").*\}: ', "Invalid value: …: ", line)
+
+
+@pytest.mark.parametrize("name", mistakes.MISTAKES)
+def test_a_mistake_gets_the_real_servers_causes(real: Real, name: str) -> None:
+    manifest = mistakes.MISTAKES[name]
+    resource, path = place(manifest)
+    status, answer = real.ask("POST", f"{path}?dryRun=All", manifest)
+    ours = read(resource, manifest)
+    if resource.namespaced:
+        ours["metadata"]["namespace"] = NAMESPACE
+    found = validate.validate_create(resource.group, resource.version, resource.kind, ours)
+    assert {tuple(each) for each in found} == causes(answer)
+    assert status == (422 if found else 201), answer.get("message")
+
+
+@pytest.mark.parametrize("name", manifests.GOOD)
+def test_a_good_object_is_good(name: str) -> None:
+    manifest = manifests.GOOD[name]
+    resource, _ = place(manifest)
+    ours = read(resource, manifest)
+    if resource.namespaced:
+        ours["metadata"]["namespace"] = NAMESPACE
+    assert validate.validate_create(resource.group, resource.version, resource.kind, ours) == []
+
+
+@pytest.mark.parametrize("name", mistakes.CHANGES)
+def test_a_change_gets_the_real_servers_causes(real: Real, name: str) -> None:
+    manifest, patch = mistakes.CHANGES[name]
+    resource, path = place(manifest)
+    status, live = real.ask("POST", path, manifest)
+    assert status == 201, live["message"]
+    target = f"{path}/{manifest['metadata']['name']}"
+    try:
+        status, answer = real.ask("PATCH", f"{target}?dryRun=All", patch, "application/merge-patch+json")
+    finally:
+        real.ask("PATCH", target, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+        real.ask("DELETE", f"{target}?gracePeriodSeconds=0&propagationPolicy=Background")
+    before = read(resource, live)
+    after = read(resource, patches.merge_patch(live, patch))
+    found = validate.validate_update(resource.group, resource.version, resource.kind, after, before)
+    assert {(each.type, each.field, first_line(each.message)) for each in found} == causes(answer)
+    assert status == (422 if found else 200), answer.get("message")

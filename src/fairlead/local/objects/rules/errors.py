@@ -1,0 +1,73 @@
+"""What is wrong with a field, in the words of `Status.details.causes`."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+
+
+class FieldError(NamedTuple):
+    type: str  # the cause's reason: FieldValueRequired, …
+    field: str
+    message: str
+
+
+Errors = list[FieldError]
+
+
+def shown(value: Any) -> str:
+    """A value as the server quotes it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    return FieldError("FieldValueRequired", path, f"Required value: {detail}" if detail else "Required value")
+
+
+def invalid(path: str, value: Any, detail: str) -> FieldError:
+    return FieldError("FieldValueInvalid", path, f"Invalid value: {shown(value)}: {detail}")
+
+
+def not_supported(path: str, value: Any, allowed: Iterable[str]) -> FieldError:
+    supported = ", ".join(f'"{name}"' for name in allowed)
+    return FieldError(
+        "FieldValueNotSupported", path, f"Unsupported value: {shown(value)}: supported values: {supported}"
+    )
+
+
+def forbidden(path: str, detail: str) -> FieldError:
+    return FieldError("FieldValueForbidden", path, f"Forbidden: {detail}")
+
+
+def duplicate(path: str, value: Any) -> FieldError:
+    return FieldError("FieldValueDuplicate", path, f"Duplicate value: {shown(value)}")
+
+
+def not_found(path: str, value: Any) -> FieldError:
+    return FieldError("FieldValueNotFound", path, f"Not found: {shown(value)}")
+
+
+def too_long(path: str, most: int) -> FieldError:
+    return FieldError("FieldValueTooLong", path, f"Too long: may not be more than {most} bytes")
+
+
+def too_many(path: str, count: int, most: int) -> FieldError:
+    return FieldError("FieldValueTooMany", path, f"Too many: {count}: must have at most {most} items")
+
+
+def immutable(path: str, new: Any, old: Any) -> Errors:
+    return [] if new == old else [invalid(path, new, "field is immutable")]
+
+
+def nonnegative(path: str, value: Any) -> Errors:
+    if value is None or value >= 0:
+        return []
+    return [invalid(path, value, "must be greater than or equal to 0")]
+
+
+def one_of(path: str, value: Any, allowed: Iterable[str]) -> Errors:
+    """Required, and one of a few words."""
+    if not value:
+        return [required(path)]
+    return [] if value in allowed else [not_supported(path, value, allowed)]

@@ -1,0 +1,421 @@
+"""What is asked of the smaller kinds: configuration, access, nodes, priorities, leases, webhooks, quotas."""
+
+import base64
+import json
+
+from fairlead.local.objects.rules import metadata, names, placing
+from fairlead.local.objects.rules.errors import (
+    Errors,
+    Json,
+    duplicate,
+    forbidden,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from fairlead.local.objects.rules.quantities import amount, resource_name
+
+MOST_BYTES = 1024 * 1024
+_RBAC = "rbac.authorization.k8s.io"
+_LARGEST_PRIORITY = 1_000_000_000
+
+
+def config_map(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    return [*found, *_config_data(obj)]
+
+
+def _config_data(obj: Json) -> Errors:
+    found: Errors = []
+    data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+    size = 0
+    for key, value in data.items():
+        found += [invalid(f"data[{key}]", key, text) for text in names.config_key(key)]
+        if key in binary:
+            found.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+        size += len(value.encode())
+    for key, value in binary.items():
+        found += [invalid(f"binaryData[{key}]", key, text) for text in names.config_key(key)]
+        size += len(base64.b64decode(value))
+    if size > MOST_BYTES:
+        found.append(too_long("", MOST_BYTES))
+    return found
+
+
+def config_map_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    found += _frozen(new, old, ("data", "binaryData"))
+    return [*found, *_config_data(new)]
+
+
+def _frozen(new: Json, old: Json, keys: tuple[str, ...]) -> Errors:
+    if not old.get("immutable"):
+        return []
+    text = "field is immutable when `immutable` is set"
+    found: Errors = [] if new.get("immutable") else [forbidden("immutable", text)]
+    return [*found, *(forbidden(key, text) for key in keys if new.get(key) != old.get(key))]
+
+
+_SECRET_KEYS = {
+    "kubernetes.io/dockercfg": ".dockercfg",
+    "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
+    "kubernetes.io/ssh-auth": "ssh-privatekey",
+}
+
+
+def secret(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    return [*found, *_secret_data(obj)]
+
+
+def _secret_data(obj: Json) -> Errors:
+    found: Errors = []
+    data = obj.get("data") or {}
+    for key in data:
+        found += [invalid(f"data[{key}]", key, text) for text in names.config_key(key)]
+    if sum(len(base64.b64decode(value)) for value in data.values()) > MOST_BYTES:
+        found.append(too_long("data", MOST_BYTES))
+    match obj.get("type"):
+        case "kubernetes.io/service-account-token":
+            if not (obj["metadata"].get("annotations") or {}).get("kubernetes.io/service-account.name"):
+                found.append(required("metadata.annotations[kubernetes.io/service-account.name]"))
+        case "kubernetes.io/dockercfg" | "kubernetes.io/dockerconfigjson":
+            key = _SECRET_KEYS[obj["type"]]
+            if key not in data:
+                found.append(required(f"data[{key}]"))
+            else:
+                found += _json_secret(base64.b64decode(data[key]), f"data[{key}]")
+        case "kubernetes.io/basic-auth":
+            if "username" not in data and "password" not in data:
+                found += [required("data[username]"), required("data[password]")]
+        case "kubernetes.io/ssh-auth":
+            if not data.get("ssh-privatekey"):
+                found.append(required("data[ssh-privatekey]"))
+        case "kubernetes.io/tls":
+            found += [required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data]
+    return found
+
+
+def _json_secret(content: bytes, path: str) -> Errors:
+    try:
+        json.loads(content)
+    except ValueError:
+        return [invalid(path, "<secret contents redacted>", "invalid character")]
+    return []
+
+
+def secret_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    found += immutable("type", new.get("type"), old.get("type"))
+    found += _frozen(new, old, ("data",))
+    return [*found, *_secret_data(new)]
+
+
+def namespace(obj: Json) -> Errors:
+    return metadata.on_create(obj["metadata"], False, names.label)
+
+
+def node(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+    return [*found, *_node(obj)]
+
+
+def _node(obj: Json) -> Errors:
+    found = placing.taints((obj.get("spec") or {}).get("taints") or [], "metadata.taints")
+    for key in ("capacity", "allocatable"):
+        for name, quantity in ((obj.get("status") or {}).get(key) or {}).items():
+            found += amount(name, quantity, f"status.{key}[{name}]")
+    return found
+
+
+def node_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    found += _node(new)
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    if before.get("podCIDR") and spec.get("podCIDR") != before["podCIDR"]:
+        found.append(forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid'))
+    if before.get("providerID") and spec.get("providerID") != before["providerID"]:
+        found.append(forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid'))
+    return found
+
+
+def quota(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    return [*found, *_quota_spec(obj["spec"])]
+
+
+def quota_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    found += _quota_spec(new["spec"])
+    scopes = [set(each["spec"].get("scopes") or ()) for each in (new, old)]
+    if scopes[0] != scopes[1]:
+        found.append(invalid("spec.scopes", new["spec"].get("scopes"), "field is immutable"))
+    return found
+
+
+def _quota_spec(spec: Json) -> Errors:
+    found: Errors = []
+    for name, quantity in (spec.get("hard") or {}).items():
+        path = f"spec.hard[{name}]"
+        problems = resource_name(name, path)
+        if "/" not in name and problems:
+            problems.append(invalid(path, name, "must be a standard resource for quota"))
+        found += problems
+        found += amount(name, quantity, path)
+    return found
+
+
+def priority_class(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+    name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+    if name.startswith("system-"):
+        if name not in ("system-node-critical", "system-cluster-critical"):
+            found.append(
+                forbidden(
+                    "metadata.name",
+                    "priority class names with 'system-' prefix are reserved for system use only. "
+                    f"error: {name} is not a known system priority class",
+                )
+            )
+    elif value > _LARGEST_PRIORITY:
+        found.append(forbidden("value", f"maximum allowed value of a user defined priority is {_LARGEST_PRIORITY}"))
+    policy = obj.get("preemptionPolicy")
+    if policy not in ("PreemptLowerPriority", "Never"):
+        found.append(not_supported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never")))
+    return found
+
+
+def priority_class_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    if new.get("value") != old.get("value"):
+        found.append(forbidden("value", "may not be changed in an update."))
+    return [*found, *immutable("preemptionPolicy", new.get("preemptionPolicy"), old.get("preemptionPolicy"))]
+
+
+def lease(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain, core=False)
+    return [*found, *_lease_spec(obj.get("spec") or {})]
+
+
+def lease_update(new: Json, old: Json) -> Errors:
+    return [*metadata.on_update(new["metadata"], old["metadata"]), *_lease_spec(new.get("spec") or {})]
+
+
+def _lease_spec(spec: Json) -> Errors:
+    found: Errors = []
+    seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if seconds is not None and seconds <= 0:
+        found.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+    if transitions is not None and transitions < 0:
+        found.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+    return found
+
+
+# --- access -----------------------------------------------------------------------------------------------------
+
+
+def role(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.path_segment)
+    return [*found, *_rules(obj, namespaced=True)]
+
+
+def role_update(new: Json, old: Json) -> Errors:
+    return [*metadata.on_update(new["metadata"], old["metadata"]), *_rules(new, namespaced=True)]
+
+
+def cluster_role(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], False, names.path_segment)
+    return [*found, *_rules(obj, namespaced=False)]
+
+
+def cluster_role_update(new: Json, old: Json) -> Errors:
+    return [*metadata.on_update(new["metadata"], old["metadata"]), *_rules(new, namespaced=False)]
+
+
+def _rules(obj: Json, namespaced: bool) -> Errors:
+    found: Errors = []
+    for index, rule in enumerate(obj.get("rules") or ()):
+        path = f"rules[{index}]"
+        if not rule.get("verbs"):
+            found.append(required(f"{path}.verbs", "verbs must contain at least one value"))
+        urls = rule.get("nonResourceURLs")
+        if urls:
+            if namespaced:
+                found.append(
+                    invalid(f"{path}.nonResourceURLs", urls, "namespaced rules cannot apply to non-resource URLs")
+                )
+            if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+                found.append(
+                    invalid(
+                        f"{path}.nonResourceURLs",
+                        urls,
+                        "rules cannot apply to both regular resources and non-resource URLs",
+                    )
+                )
+            continue
+        if not rule.get("apiGroups"):
+            found.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+        if not rule.get("resources"):
+            found.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
+    return found
+
+
+def role_binding(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.path_segment)
+    return [*found, *_binding(obj, ("Role", "ClusterRole"))]
+
+
+def cluster_role_binding(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], False, names.path_segment)
+    return [*found, *_binding(obj, ("ClusterRole",))]
+
+
+def _binding(obj: Json, kinds: tuple[str, ...]) -> Errors:
+    found: Errors = []
+    reference = obj.get("roleRef") or {}
+    if reference.get("apiGroup") != _RBAC:
+        found.append(not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,)))
+    if reference.get("kind") not in kinds:
+        found.append(not_supported("roleRef.kind", reference.get("kind", ""), kinds))
+    name = reference.get("name", "")
+    if not name:
+        found.append(required("roleRef.name"))
+    else:
+        found += [invalid("roleRef.name", name, text) for text in names.path_segment(name)]
+    for index, subject in enumerate(obj.get("subjects") or ()):
+        found += _subject(subject, len(kinds) > 1, f"subjects[{index}]")
+    return found
+
+
+def _subject(subject: Json, namespaced: bool, path: str) -> Errors:
+    found: Errors = []
+    name, group = subject.get("name", ""), subject.get("apiGroup", "")
+    if not name:
+        found.append(required(f"{path}.name"))
+    match subject.get("kind"):
+        case "ServiceAccount":
+            found += [invalid(f"{path}.name", name, text) for text in (names.subdomain(name) if name else ())]
+            if group:
+                found.append(not_supported(f"{path}.apiGroup", group, ("",)))
+            if not namespaced and not subject.get("namespace"):
+                found.append(required(f"{path}.namespace"))
+        case "User" | "Group":
+            if group != _RBAC:
+                found.append(not_supported(f"{path}.apiGroup", group, (_RBAC,)))
+        case kind:
+            found.append(not_supported(f"{path}.kind", kind or "", ("ServiceAccount", "User", "Group")))
+    return found
+
+
+def role_binding_update(new: Json, old: Json) -> Errors:
+    return [*metadata.on_update(new["metadata"], old["metadata"]), *_same_role(new, old, ("Role", "ClusterRole"))]
+
+
+def cluster_role_binding_update(new: Json, old: Json) -> Errors:
+    return [*metadata.on_update(new["metadata"], old["metadata"]), *_same_role(new, old, ("ClusterRole",))]
+
+
+def _same_role(new: Json, old: Json, kinds: tuple[str, ...]) -> Errors:
+    found = _binding(new, kinds)
+    if new.get("roleRef") != old.get("roleRef"):
+        given = new.get("roleRef") or {}
+        # The server prints its own struct.
+        shown = {name: given.get(key) for name, key in (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))}
+        found.append(invalid("roleRef", shown, "cannot change roleRef"))
+    return found
+
+
+# --- webhooks ---------------------------------------------------------------------------------------------------
+
+_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+
+
+def webhooks(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], False, names.subdomain, core=False)
+    return [*found, *_webhooks(obj)]
+
+
+def webhooks_update(new: Json, old: Json) -> Errors:
+    return [*metadata.on_update(new["metadata"], old["metadata"]), *_webhooks(new)]
+
+
+def _webhooks(obj: Json) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    for index, webhook in enumerate(obj.get("webhooks") or ()):
+        path = f"webhooks[{index}]"
+        found += _webhook(webhook, path)
+        name = webhook.get("name", "")
+        if name:
+            if name in seen:
+                found.append(duplicate(f"{path}.name", name))
+            seen.add(name)
+    return found
+
+
+def _webhook(webhook: Json, path: str) -> Errors:
+    found: Errors = []
+    name = webhook.get("name", "")
+    if not name:
+        found.append(required(f"{path}.name"))
+    else:
+        problems = names.subdomain(name)
+        found += [invalid(f"{path}.name", name, text) for text in problems]
+        if not problems and len(name.split(".")) < 3:
+            found.append(
+                invalid(f"{path}.name", name, "should be a domain with at least three segments separated by dots")
+            )
+    if webhook.get("failurePolicy") not in ("Fail", "Ignore"):
+        found.append(not_supported(f"{path}.failurePolicy", webhook.get("failurePolicy"), ("Fail", "Ignore")))
+    if webhook.get("matchPolicy") not in ("Equivalent", "Exact"):
+        found.append(not_supported(f"{path}.matchPolicy", webhook.get("matchPolicy"), ("Equivalent", "Exact")))
+    effects = webhook.get("sideEffects")
+    if effects is None:
+        found.append(required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun"))
+    elif effects not in ("None", "NoneOnDryRun"):
+        found.append(not_supported(f"{path}.sideEffects", effects, ("None", "NoneOnDryRun")))
+    seconds = webhook.get("timeoutSeconds", 10)
+    if not 1 <= seconds <= 30:
+        found.append(invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds"))
+    for key in ("namespaceSelector", "objectSelector"):
+        found += metadata.selector(webhook.get(key), f"{path}.{key}")
+    config = webhook.get("clientConfig") or {}
+    given = [key for key in ("url", "service") if config.get(key)]
+    if len(given) != 1:
+        found.append(required(f"{path}.clientConfig", "exactly one of url or service is required"))
+    elif given == ["url"] and not config["url"].startswith("https://"):
+        found.append(
+            invalid(
+                f"{path}.clientConfig.url",
+                _scheme(config["url"]),
+                "'https' is the only allowed URL scheme; desired format: https://host[/path]",
+            )
+        )
+    elif given == ["service"]:
+        found += [required(f"{path}.clientConfig.service.{key}", text) for key, text in (
+            ("name", "service name is required"), ("namespace", "service namespace is required")
+        ) if not config["service"].get(key)]  # fmt: skip
+    for index, rule in enumerate(webhook.get("rules") or ()):
+        found += _webhook_rule(rule, f"{path}.rules[{index}]")
+    return found
+
+
+def _scheme(url: str) -> str:
+    return url.split("://")[0] if "://" in url else ""
+
+
+def _webhook_rule(rule: Json, path: str) -> Errors:
+    found: Errors = []
+    for key in ("apiGroups", "apiVersions", "resources"):
+        if not rule.get(key):
+            found.append(required(f"{path}.{key}"))
+    if not rule.get("operations"):
+        found.append(required(f"{path}.operations"))
+    for index, operation in enumerate(rule.get("operations") or ()):
+        if operation not in _OPERATIONS:
+            found.append(not_supported(f"{path}.operations[{index}]", operation, _OPERATIONS))
+    if rule.get("scope") not in ("*", "Cluster", "Namespaced"):
+        found.append(not_supported(f"{path}.scope", rule.get("scope"), ("*", "Cluster", "Namespaced")))
+    return found

@@ -1,0 +1,94 @@
+"""What is asked of amounts of resources."""
+
+from fairlead.local.objects.rules import names
+from fairlead.local.objects.rules.errors import Errors, Json, forbidden, invalid, required
+from fairlead.model.quantity import NANO, nanos
+
+_CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
+_STANDARD = _CONTAINER | {
+    "requests.cpu", "requests.memory", "requests.ephemeral-storage", "requests.storage", "limits.cpu",
+    "limits.memory", "limits.ephemeral-storage", "pods", "resourcequotas", "services", "replicationcontrollers",
+    "secrets", "configmaps", "persistentvolumeclaims", "services.nodeports", "services.loadbalancers", "storage",
+}  # fmt: skip
+_WHOLE = frozenset({"pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps",
+                    "persistentvolumeclaims", "services.nodeports", "services.loadbalancers"})  # fmt: skip
+
+
+def is_native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_huge(name: str) -> bool:
+    return name.startswith("hugepages-")
+
+
+def is_overcommitted(name: str) -> bool:
+    return is_native(name) and not is_huge(name)
+
+
+def is_extended(name: str) -> bool:
+    return not is_native(name) and not name.startswith("requests.") and not names.qualified(f"requests.{name}")
+
+
+def is_whole(name: str) -> bool:
+    return name in _WHOLE or is_extended(name)
+
+
+def resource_name(name: str, path: str) -> Errors:
+    found: Errors = [invalid(path, name, text) for text in names.qualified(name)]
+    if not found and "/" not in name and name not in _STANDARD and not is_huge(name):
+        return [invalid(path, name, "must be a standard resource type or fully qualified")]
+    return found
+
+
+def container_resource_name(name: str, path: str) -> Errors:
+    if name in _CONTAINER:
+        return []
+    found = resource_name(name, path)
+    if "/" not in name:
+        if not is_huge(name):
+            found.append(invalid(path, name, "must be a standard resource for containers"))
+    elif not is_native(name) and not is_extended(name):
+        found.append(invalid(path, name, "doesn't follow extended resource name standard"))
+    return found
+
+
+def amount(name: str, quantity: str, path: str) -> Errors:
+    value = nanos(quantity)
+    if value < 0:
+        return [invalid(path, quantity, "must be greater than or equal to 0")]
+    if value % NANO and is_whole(name):
+        return [invalid(path, quantity, "must be an integer")]
+    return []
+
+
+def requirements(resources: Json, path: str) -> Errors:
+    """A container's requests and limits."""
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    if not limits and not requests:
+        return []
+    found: Errors = []
+    for name, quantity in limits.items():
+        here = f"{path}.limits[{name}]"
+        if name not in _CONTAINER:
+            found += container_resource_name(name, here)
+        found += amount(name, quantity, here)
+    for name, quantity in requests.items():
+        here = f"{path}.requests[{name}]"
+        if name not in _CONTAINER:
+            found += container_resource_name(name, here)
+        found += amount(name, quantity, here)
+        limit = limits.get(name)
+        if limit is not None:
+            if nanos(quantity) != nanos(limit) and not is_overcommitted(name):
+                found.append(invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}"))
+            elif nanos(quantity) > nanos(limit):
+                found.append(
+                    invalid(f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limit}")
+                )
+        elif not is_overcommitted(name):
+            found.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
+    asked = {*limits, *requests}
+    if any(map(is_huge, asked)) and not asked & {"cpu", "memory"}:
+        found.append(forbidden(path, "HugePages require cpu or memory"))
+    return found
