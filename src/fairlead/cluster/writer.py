@@ -138,7 +138,7 @@ class Writer:
             except Temporary as problem:
                 if isinstance(problem, Unavailable) and problem.may_have_happened:
                     in_doubt = True
-                    if isinstance(intent, Create) and "generateName" in _metadata(intent.body):
+                    if isinstance(intent, Create) and not _metadata(intent.body).get("name"):
                         # A second send would make a second object under another name.
                         return short_of(Outcome.FAILED, problem)
                 delay_s = backoff.next_s(problem.retry_after_s)
