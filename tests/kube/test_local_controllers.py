@@ -19,7 +19,7 @@ from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
 from fairlead.local.controllers import Options, Runs, build
 from fairlead.local.controllers.mirrors import Mirrors
-from fairlead.local.controllers.spec import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, Node, Pod
+from fairlead.local.controllers.spec import DEPLOYMENTS, LEASES, NODES, PODS, REPLICA_SETS, Node, Pod
 from tests.kube.clients import client
 from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig
 from tests.local.controllers.kubelet import FakeKubelet
@@ -57,8 +57,9 @@ class World:
                 await asyncio.sleep(0.03)
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def world(rig: Rig) -> AsyncIterator[World]:
+@contextlib.asynccontextmanager
+async def inhabited(rig: Rig, *, by_us: bool = True) -> AsyncIterator[World]:
+    """Three nodes and their kubelet; our controllers under their own role, or the real ones that are there."""
     clock, metrics = RealClock(), Metrics()
     nodes = ("ctl-a", "ctl-b", "ctl-c")
     manifests = (RUNTIME_RBAC, DEPLOY / "rbac" / "controllers.yaml")
@@ -86,21 +87,31 @@ async def world(rig: Rig) -> AsyncIterator[World]:
             tasks.create_task(mirrors.run()),
             tasks.create_task(kubelet.run()),
             tasks.create_task(kubelet.renew(GRACE_S / 5)),
-            *(tasks.create_task(controller.run(), name=controller.name) for controller in controllers),
+            *(tasks.create_task(controller.run(), name=controller.name) for controller in controllers if by_us),
         ]
         yield World(rig, api, mirrors, controllers, kubelet)
         for task in running:
             task.cancel()
         for node in await api.list(NODES):
             await api.delete(NODES, node.metadata.name)
-    bugs = [
+            await api.delete(LEASES, node.metadata.name, "kube-node-lease")
+    assert not bugs_of(metrics)
+
+
+def bugs_of(metrics: Metrics) -> list[Any]:
+    return [
         sample
         for family in metrics.registry.collect()
         if family.name == "fairlead_reconcile"
         for sample in family.samples
         if sample.labels.get("outcome") == "bug" and sample.value
     ]
-    assert not bugs
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def world(rig: Rig) -> AsyncIterator[World]:
+    async with inhabited(rig) as made:
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="module")

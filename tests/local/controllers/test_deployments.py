@@ -169,7 +169,8 @@ def test_a_known_template_is_rolled_back_to_under_a_new_revision() -> None:
     assert patches(intents)["web-one"]["metadata"]["annotations"][REVISION] == "3"
     assert patches(intents)["web-one"]["metadata"]["annotations"]["deployment.kubernetes.io/revision-history"] == "1"
     assert sizes(intents) == {"web-one": 3}
-    assert patches(intents)["web"] == {"metadata": {"annotations": {REVISION: "3"}}}
+    assert patches(intents)["web"]["metadata"] == {"annotations": {REVISION: "3"}}
+    assert patches(intents)["web"]["status"]["replicas"] == 3, "in one write: beside a status it is no new generation"
 
 
 def test_annotations_are_handed_down_but_not_those_of_tools() -> None:

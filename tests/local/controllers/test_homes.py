@@ -7,7 +7,15 @@ import pytest
 from fairlead.local.controllers.accounts import ROOT_CA, SeenHome, plan_home
 from fairlead.local.controllers.budgets import SeenBudget, plan_budget
 from fairlead.local.controllers.namespaces import SeenNamespace, plan_namespace
-from fairlead.local.controllers.spec import PODS, REPLICA_SETS, DisruptionBudget, Namespace
+from fairlead.local.controllers.protection import (
+    CLAIM_FINALIZER,
+    VOLUME_FINALIZER,
+    SeenClaim,
+    claims_of,
+    plan_claim,
+    plan_volume,
+)
+from fairlead.local.controllers.spec import PODS, REPLICA_SETS, DisruptionBudget, Namespace, Thing, Workload
 from fairlead.model.kinds import ConfigMap
 from fairlead.model.meta import ObjectMeta
 from tests.local.controllers.builders import NOW, ago, decoded, metadata, patches, pod, said, status_of, workload
@@ -85,6 +93,43 @@ def test_what_a_namespace_is_given(seen: tuple[bool, ConfigMap | None, str], wan
     if ROOT_CA in patches(intents):
         assert patches(intents)[ROOT_CA] == {"data": {"ca.crt": "CA", "stray": None}}
     assert plan_home(SeenHome(namespace(), *seen), NOW) == []
+
+
+# --- storage in use ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("going", "volumes", "phase", "wanted"),
+    [
+        pytest.param(False, [], "Running", [], id="it stays"),
+        pytest.param(True, [], "Running", ["patch data"], id="nobody uses it"),
+        pytest.param(
+            True, [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}], "Running", [], id="a pod uses it"
+        ),
+        pytest.param(
+            True,
+            [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+            "Succeeded",
+            ["patch data"],
+            id="the pod has ended",
+        ),
+    ],
+)
+def test_a_claim_waits_for_its_last_pod(going: bool, volumes: list[Any], phase: str, wanted: list[str]) -> None:
+    more = {"deletionTimestamp": ago(1)} if going else {}
+    claim = decoded(Thing, {"metadata": metadata("data", finalizers=[CLAIM_FINALIZER], **more)})
+    user = pod("p", phase=phase, spec={"volumes": volumes})
+    assert said(plan_claim(SeenClaim(claim, (user,)), NOW)) == wanted
+
+
+def test_a_claim_made_for_one_pod_is_that_pods() -> None:
+    assert claims_of(pod("p", spec={"volumes": [{"name": "v", "ephemeral": {}}]})) == {"p-v"}
+
+
+@pytest.mark.parametrize(("phase", "wanted"), [("Bound", []), ("Released", ["patch pv"])])
+def test_a_volume_waits_for_its_claim(phase: str, wanted: list[str]) -> None:
+    meta = metadata("pv", finalizers=[VOLUME_FINALIZER], deletionTimestamp=ago(1))
+    assert said(plan_volume(decoded(Workload, {"metadata": meta, "status": {"phase": phase}}), NOW)) == wanted
 
 
 # --- budgets ----------------------------------------------------------------------------------------------

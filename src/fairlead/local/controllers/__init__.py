@@ -28,6 +28,7 @@ from fairlead.local.controllers.lostpods import lost_pod_controller
 from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.local.controllers.namespaces import namespace_controller
 from fairlead.local.controllers.nodes import node_controller
+from fairlead.local.controllers.protection import claim_controller, volume_controller
 from fairlead.local.controllers.replicasets import replica_set_controller, replication_controller_controller
 from fairlead.local.controllers.shell import Workshop
 from fairlead.local.controllers.statefulsets import stateful_set_controller
@@ -40,6 +41,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     spec.SERVICES,
     spec.SERVICE_ACCOUNTS,
     spec.CLAIMS,
+    spec.VOLUMES,
     spec.REPLICATION_CONTROLLERS,
     spec.REPLICA_SETS,
     spec.DEPLOYMENTS,
@@ -92,6 +94,8 @@ CONTROLLERS: Final[Mapping[str, Callable[[Workshop, Options], Runs]]] = {
     "evictions": lambda workshop, _: eviction_controller(workshop),
     "lostpods": lambda workshop, options: lost_pod_controller(workshop, options.node_grace_s),
     "poddisruptionbudgets": lambda workshop, _: budget_controller(workshop),
+    "claims": lambda workshop, _: claim_controller(workshop),
+    "volumes": lambda workshop, _: volume_controller(workshop),
     "homes": lambda workshop, options: home_controller(
         workshop,
         options.root_ca,

@@ -27,7 +27,7 @@ from fairlead.local.controllers.spec import (
 )
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition, without_condition
 from fairlead.local.controllers.templates import HASH_LABEL, is_same_template, template_hash
-from fairlead.model.intents import Create, Delete, Intent, Patch, WakeAfter
+from fairlead.model.intents import Create, Delete, Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.selectors import Selector
 
 Json = dict[str, Any]
@@ -70,10 +70,8 @@ def plan_deployment(seen: SeenDeployment, now: datetime) -> list[Intent]:
     if not deployment.is_terminating:
         rollout.plan()
         intents += rollout.intents()
-        if (stamped := _stamp_revision(deployment, rollout)) is not None:
-            return [*intents, stamped]  # the status follows when this is seen
     status = _status(seen, rollout, now)
-    intents += plan_status(DEPLOYMENTS, deployment, status)
+    intents += _stamped(deployment, rollout, plan_status(DEPLOYMENTS, deployment, status))
     wake_s = _next_check_s(deployment, status, now)
     return [*intents, WakeAfter(seconds=wake_s)] if wake_s is not None else intents
 
@@ -362,21 +360,28 @@ class Rollout:
         return event(DEPLOYMENTS, self.deployment.metadata, "ScalingReplicaSet", note)
 
 
-def _stamp_revision(deployment: Deployment, rollout: Rollout) -> Patch | None:
-    """The Deployment bears the revision of its new ReplicaSet."""
-    if rollout.new is None:
-        return None
-    revision = str(max(rollout.new.revision, rollout.revision))
+def _stamped(deployment: Deployment, rollout: Rollout, status: list[Intent]) -> list[Intent]:
+    """With the revision of the new ReplicaSet, in the same write: beside a status it makes no new generation."""
     metadata = deployment.metadata
+    if rollout.new is None or deployment.is_terminating:
+        return status
+    revision = str(max(rollout.new.revision, rollout.revision))
     if metadata.annotations.get(REVISION) == revision:
-        return None
-    return Patch(
-        kind=DEPLOYMENTS,
-        namespace=metadata.namespace,
-        name=metadata.name,
-        patch={"metadata": {"annotations": {REVISION: revision}}},
-        resource_version=metadata.resource_version,
-    )
+        return status
+    patch: Json = {"metadata": {"annotations": {REVISION: revision}}}
+    for intent in status:
+        assert isinstance(intent, PatchStatus)
+        patch["status"] = intent.status
+    return [
+        Patch(
+            kind=DEPLOYMENTS,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            subresource="status",
+            patch=patch,
+            resource_version=metadata.resource_version,
+        )
+    ]
 
 
 def is_complete(deployment: Deployment, status: Json) -> bool:

@@ -149,6 +149,7 @@ def _slice(service: Service, family: str, ports: Ports, endpoints: list[Json], t
         "kind": ENDPOINT_SLICES.kind,
         "metadata": {
             "name": next(name for name in names if name not in taken),
+            "generateName": prefix,
             "namespace": metadata.namespace,
             "labels": _labels(service),
             "ownerReferences": [controller_reference(SERVICES, metadata)],

@@ -42,6 +42,7 @@ def plan_revision(
     template: Json,
     held: Sequence[ControllerRevision],
     *,
+    label: str = HASH,
     collisions: int = 0,
     taken: Collection[str] = (),
 ) -> Revision:
@@ -61,7 +62,7 @@ def plan_revision(
                 resource_version=metadata.resource_version,
             )
             intents = (forward,)
-        return Revision(metadata.name, metadata.labels.get(HASH, ""), intents)
+        return Revision(metadata.name, metadata.labels.get(label, ""), intents)
     hashed = short_hash(data, collisions)
     name = f"{owner.name[:223]}-{hashed}"
     if name in taken:
@@ -72,7 +73,8 @@ def plan_revision(
         "metadata": {
             "name": name,
             "namespace": owner.namespace,
-            "labels": {**((template.get("metadata") or {}).get("labels") or {}), HASH: hashed},
+            "labels": {**((template.get("metadata") or {}).get("labels") or {}), label: hashed},
+            "annotations": dict(owner.annotations),  # why it was changed is told there
             "ownerReferences": [controller_reference(kind, owner)],
         },
         "data": data,

@@ -340,6 +340,7 @@ NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", Namespace, namespa
 SERVICES: Final = Kind("", "v1", "services", "Service", Service)
 SERVICE_ACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount", Thing)
 CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Thing)
+VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", Workload, namespaced=False)
 REPLICATION_CONTROLLERS: Final = Kind(
     "", "v1", "replicationcontrollers", "ReplicationController", ReplicationController
 )

@@ -34,6 +34,7 @@ from fairlead.model.selectors import Selector
 
 Json = dict[str, Any]
 
+REVISION_HASH: Final = "controller.kubernetes.io/hash"
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 
@@ -59,6 +60,7 @@ def plan_stateful_set(seen: SeenStatefulSet, now: datetime) -> list[Intent]:
         metadata,
         owner.spec.template,
         history,
+        label=REVISION_HASH,
         collisions=owner.count("collisionCount"),
         taken=seen.names_taken,
     )

@@ -57,7 +57,7 @@ def fresh_name(owner: ObjectMeta, now: datetime, number: int) -> str:
 
 
 def pod_body(kind: Kind[Any], owner: ObjectMeta, template: Json, name: str) -> Json:
-    """A pod as the template says, controlled by its owner."""
+    """A pod as the template says, controlled by its owner; the prefix of its name is told as well."""
     metadata = template.get("metadata") or {}
     return {
         "apiVersion": "v1",
@@ -66,6 +66,7 @@ def pod_body(kind: Kind[Any], owner: ObjectMeta, template: Json, name: str) -> J
             **{field: dict(metadata.get(field) or {}) for field in ("labels", "annotations")},
             "finalizers": list(metadata.get("finalizers") or ()),
             "name": name,
+            "generateName": f"{name.rpartition('-')[0]}-",
             "namespace": owner.namespace,
             "ownerReferences": [controller_reference(kind, owner)],
         },

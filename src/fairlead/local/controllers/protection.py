@@ -1,0 +1,87 @@
+"""Storage in use is not taken away: a claim that is to go waits for its last pod, a volume for its claim.
+
+API servers put the finalizers there; here they are dropped, for a claim only after the server itself was asked who
+uses it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from fairlead.cluster.controller import Controller
+from fairlead.cluster.mirror import Delta
+from fairlead.local.controllers.owners import drop_finalizer
+from fairlead.local.controllers.shell import SETTLE_S, Workshop
+from fairlead.local.controllers.spec import CLAIMS, PODS, VOLUMES, Pod, Thing, Workload
+from fairlead.model.intents import Intent, WakeAfter
+
+CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
+VOLUME_FINALIZER: Final = "kubernetes.io/pv-protection"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenClaim:
+    claim: Thing
+    pods: tuple[Pod, ...]  # of its namespace
+
+
+def plan_claim(seen: SeenClaim, now: datetime) -> list[Intent]:
+    metadata = seen.claim.metadata
+    if metadata.deletion_timestamp is None or CLAIM_FINALIZER not in metadata.finalizers:
+        return []
+    if any(metadata.name in claims_of(pod) and not pod.is_finished for pod in seen.pods):
+        return []
+    return [drop_finalizer(CLAIMS, metadata, CLAIM_FINALIZER)]
+
+
+def plan_volume(volume: Workload, now: datetime) -> list[Intent]:
+    metadata = volume.metadata
+    if metadata.deletion_timestamp is None or VOLUME_FINALIZER not in metadata.finalizers:
+        return []
+    return [] if volume.status.get("phase") == "Bound" else [drop_finalizer(VOLUMES, metadata, VOLUME_FINALIZER)]
+
+
+def claims_of(pod: Pod) -> set[str]:
+    """The claims a pod names, and those that are made for it alone."""
+    named = {volume["persistentVolumeClaim"]["claimName"] for volume in _volumes(pod, "persistentVolumeClaim")}
+    return named | {f"{pod.metadata.name}-{volume['name']}" for volume in _volumes(pod, "ephemeral")}
+
+
+def _volumes(pod: Pod, kind: str) -> Iterable[dict[str, dict[str, str]]]:
+    return (volume for volume in pod.spec.volumes or () if kind in volume)
+
+
+def claim_controller(workshop: Workshop) -> Controller:
+    claims, pods = workshop.mirrors.of(CLAIMS), workshop.mirrors.of(PODS)
+    shell = workshop.shell("claims", CLAIMS)
+
+    async def reconcile(key: str) -> WakeAfter | None:
+        if not await shell.ledger.is_settled(key):
+            return WakeAfter(seconds=SETTLE_S)
+        claim, now = claims.get(key), workshop.clock.now()
+        if claim is None:
+            return None
+        namespace = claim.metadata.namespace
+        if not plan_claim(SeenClaim(claim, tuple(pods.by("namespace", namespace))), now):
+            return None
+        living = await workshop.reader.list(PODS, namespace)
+        return await shell.hand_over(key, plan_claim(SeenClaim(claim, tuple(living)), now))
+
+    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+        """The claims of a pod that has gone or ended."""
+        if delta.old is None or (delta.new is not None and not delta.new.is_finished):
+            return ()
+        return [f"{delta.old.metadata.namespace}/{name}" for name in sorted(claims_of(delta.old))]
+
+    made = workshop.plain_controller("claims", reconcile)
+    made.watches(claims)
+    made.watches(pods, of_pod)
+    return made
+
+
+def volume_controller(workshop: Workshop) -> Controller:
+    volumes = workshop.mirrors.of(VOLUMES)
+    made = workshop.controller(VOLUMES, volumes.get, plan_volume)
+    made.watches(volumes)
+    return made
