@@ -13,7 +13,7 @@ from fairlead.cluster.clock import RealClock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
 from fairlead.local.proxy.plan import Names
-from fairlead.local.proxy.server import ServiceProxy
+from fairlead.local.proxy.server import OnNames, ServiceProxy
 from fairlead.local.proxy.spec import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service
 from fairlead.model.intents import RecordEvent
 from tests.local.proxy.test_plan import endpoints, service
@@ -40,8 +40,9 @@ class Heard:
 class Bench:
     """A proxy at work whose Services are set by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, also: OnNames | None = None) -> None:
         metrics = Metrics()
+        self._also = also
         still: Any = Still()
         heard: Any = Heard()
         self.heard: Heard = heard
@@ -53,6 +54,8 @@ class Bench:
 
     async def on_names(self, names: Names) -> None:
         self.names.append(names)
+        if self._also is not None:
+            await self._also(names)
 
     def set(self, backends: list[tuple[str, int]], port: int = 18080) -> None:
         """One Service on the port; each backend in a slice of its own, so that ports may differ."""
