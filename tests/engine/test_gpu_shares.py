@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.profile import kube_profile
+from fairlead.engine.profile import job_profile, kube_profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Outcome, Placed, Refused
@@ -111,3 +111,15 @@ def test_wishes_that_make_no_sense_are_told(annotations: dict[str, str], said: s
     outcome = cycle().decide(a_pod(annotations=annotations))
     assert isinstance(outcome, Refused)
     assert outcome.diagnosis.message() == f"0/2 nodes are available: {said}."
+
+
+def test_min_fragment_keeps_devices_whole_for_those_who_want_whole_ones() -> None:
+    gpu = cycle("T4", "T4")
+    gpu.decide(share("first", 500))
+    fragment = Cycle(gpu.table, job_profile("MinFragment", kube_profile()))
+    for i in range(3):
+        gpu.table.add_pod(a_pod(f"busy{i}", node="elsewhere", requests={"nvidia.com/gpu": "1"}))
+    # Spreading would take the idle node; the share goes beside the other one instead.
+    assert told(fragment.decide(share("second", 500))) == ("n0", (0,))
+    # And a pod without a GPU prefers a node it does not unbalance.
+    assert told(fragment.decide(a_pod("cpu")))[0] in ("n0", "n1", "plain")

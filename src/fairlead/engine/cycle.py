@@ -12,6 +12,7 @@ import numpy as np
 from fairlead.engine.axes import Bools
 from fairlead.engine.diagnosis import Explanation, diagnose, explain
 from fairlead.engine.evaluation import Evaluation
+from fairlead.engine.gpus import GpuHold
 from fairlead.engine.ladder import INFEASIBLE
 from fairlead.engine.pick import FirstByName, Pick
 from fairlead.engine.predicates.volume_binding import choose_volumes
@@ -50,6 +51,9 @@ class Cycle:
             return Refused(pod.key, diagnose(evaluation))
         row, score = chosen
         occupant = occupant_of(pod, request, self.table.name(row))
+        if request.gpu.is_shared:
+            chosen_device = max(rule.device_for(self.table, request, row) for rule, _ in self.profile.priorities)
+            occupant.gpus = GpuHold((chosen_device,)) if chosen_device >= 0 else None
         if request.volumes:
             occupant.volumes = choose_volumes(self.table, request, row)
         if statement is None:

@@ -42,7 +42,7 @@ from fairlead.model.selectors import SelectorError
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 DEFAULT_NAME: Final = "default-scheduler"
 SEED_PRIORITIES: Final = ("SeedFreeRatio", "SeedEvenness", "SeedServiceSpread", "SeedWishes", "SeedForecast")
-JOB_POLICIES: Final = ("BinPack", "LeaderFirst", "JobAffinity", "JobAntiAffinity")
+JOB_POLICIES: Final = ("BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
 
 
 class ProfileError(ValueError):

@@ -29,6 +29,7 @@ from fairlead.engine.priorities.balanced_allocation import NodeResourcesBalanced
 from fairlead.engine.priorities.image_locality import ImageLocality
 from fairlead.engine.priorities.inter_pod_affinity import InterPodAffinity
 from fairlead.engine.priorities.jobs.company import JobAffinity, JobAntiAffinity
+from fairlead.engine.priorities.jobs.fragment import MinFragmentPolicy
 from fairlead.engine.priorities.jobs.packing import BinPack, LeaderFirst
 from fairlead.engine.priorities.node_affinity import NodeAffinity
 from fairlead.engine.priorities.node_load_forecast import NodeLoadForecast
@@ -143,6 +144,7 @@ PRIORITIES: Final[dict[str, Callable[[PluginArgs], Priority]]] = {
     # Job-level.
     "BinPack": lambda args: BinPack(),
     "LeaderFirst": lambda args: LeaderFirst(leader=args.is_leader),
+    "MinFragment": lambda args: MinFragmentPolicy(),
     "JobAffinity": lambda args: JobAffinity(args.job_label),
     "JobAntiAffinity": lambda args: JobAntiAffinity(args.job_label),
 }

@@ -92,6 +92,10 @@ class Priority:
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
         return raw_V
 
+    def device_for(self, table: "NodeTable", request: Request, row: int) -> int:
+        """The GPU that a share should go on; -1 for no opinion, which takes the tightest."""
+        return -1
+
     def forget(self, request: Request) -> None:
         """Let go of what is kept for a class that is no longer looked at."""
         request.memo.pop(self, None)

@@ -8,6 +8,7 @@ The form of the vectors is told in tests/parity/vectors/README.md: single decisi
 
 import gzip
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -267,12 +268,20 @@ def read(path: Path) -> Iterator[Vector]:
             yield msgspec.json.decode(line)
 
 
+def _differences_or_error(vector: Vector) -> list[str]:
+    """An engine that breaks on a vector fails that vector, not the whole run."""
+    try:
+        return list(differences(vector))
+    except Exception:
+        return traceback.format_exc().splitlines()
+
+
 def replay(folder: Path, *, shown: int = SHOWN) -> tuple[int, int]:
     """How many vectors of the folder pass and fail; the first failures are printed."""
     passed = failed = 0
     for path in sorted(folder.glob("*.jsonl.gz")):
         for vector in read(path):
-            found = list(differences(vector))
+            found = _differences_or_error(vector)
             if not found:
                 passed += 1
                 continue

@@ -41,8 +41,8 @@ def packed(view: View, request: Request, weights: Mapping[str, int], *, asked_on
     return np.clip(100 * share_V, 0.0, 100.0)
 
 
-def ranked(score_V: Floats, view: View) -> Ints:
-    """The score with its tie-breaks below it."""
+def idle(view: View) -> Ints:
+    """The tie-breaks as one number below GPU_STEPS · CPU_STEPS: larger for fewer idle GPUs, then for less idle cpu."""
     idle_gpus_V = np.zeros(view.size, dtype=np.int64)
     for name in GPU_NAMES:
         row = view.table.axis.known(name)
@@ -51,8 +51,14 @@ def ranked(score_V: Floats, view: View) -> Ints:
     idle_cpu_V = (view.alloc_RV[axes.CPU] - view.used_RV[axes.CPU]) // 100
     gpu_V = GPU_STEPS - 1 - np.clip(idle_gpus_V, 0, GPU_STEPS - 1)
     cpu_V = CPU_STEPS - 1 - np.clip(idle_cpu_V, 0, CPU_STEPS - 1)
+    found_V: Ints = gpu_V * CPU_STEPS + cpu_V
+    return found_V
+
+
+def ranked(score_V: Floats, view: View) -> Ints:
+    """The score with its tie-breaks below it."""
     fine_V = np.rint(score_V * FINE).astype(np.int64)
-    key_V: Ints = (fine_V * GPU_STEPS + gpu_V) * CPU_STEPS + cpu_V
+    key_V: Ints = fine_V * (GPU_STEPS * CPU_STEPS) + idle(view)
     return key_V
 
 
