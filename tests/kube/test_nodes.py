@@ -374,6 +374,7 @@ async def test_a_fleet_of_both_kinds(rig: Rig, namespace: str, tmp_path: Path) -
             api=("127.0.0.1", port_of(rig)),
         )
         async with fleet.serving():
+            await fleet.kubelet.wait_registered()
             assert fleet.kubelet.nodes == sorted(
                 [f"real-{mark}-{n}" for n in (1, 2)] + [f"sim-{mark}-{n}" for n in (1, 2, 3)]
             )

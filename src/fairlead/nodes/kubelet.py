@@ -138,10 +138,10 @@ class VirtualKubelet:
         """Name → address of every node served now."""
         return {name: profile.ip for name, (profile, _) in self._nodes.items()}
 
-    async def wait_registered(self) -> None:
-        """Until every node added so far is known to the server."""
-        for event in list(self._registered.values()):
-            await event.wait()
+    async def wait_registered(self, names: Iterable[str] | None = None) -> None:
+        """Until these nodes, or every node added so far, are known to the server."""
+        for name in list(self._registered if names is None else names):
+            await self._registered[name].wait()
 
     async def run(self) -> None:
         """Serve until stopped (what is in hand is finished) or cancelled; providers end what they run either way."""
@@ -194,23 +194,26 @@ class VirtualKubelet:
                 self._uids[name] = result.answer.metadata.uid
         self._told.add(name)
         if not self._registered[name].is_set():
-            await self._renew(name)
+            await (self._begin_lease(name) if seen is None else self._renew(name))
             self._wheel.add(name)
             self._registered[name].set()
             log.debug("node registered", node=name)
         return WakeAfter(seconds=HEARTBEAT_S)
 
     async def _renew(self, name: str) -> None:
-        entry = self._nodes.get(name)
-        if entry is None:
+        if name not in self._nodes:
             return
-        now = self._clock.now()
-        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": stamp_micro(now)}
+        now = stamp_micro(self._clock.now())
+        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": now}
         try:
             await self._liveness.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
         except NotFound:
-            try:
-                body = lease_body(entry[0], self._uids.get(name, ""), now)
-                await self._liveness.create(LEASES, body, LEASE_NAMESPACE)
-            except AlreadyExists:
-                await self._liveness.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
+            await self._begin_lease(name)
+
+    async def _begin_lease(self, name: str) -> None:
+        profile, _ = self._nodes[name]
+        try:
+            body = lease_body(profile, self._uids.get(name, ""), self._clock.now())
+            await self._liveness.create(LEASES, body, LEASE_NAMESPACE)
+        except AlreadyExists:
+            await self._renew(name)

@@ -32,6 +32,7 @@ from fairlead.nodes.server import Access, KubeletServer
 log = structlog.get_logger("fairlead.nodes")
 
 PODS_PER_NODE = 110
+MANY_NODES = 100
 NOT_ENFORCED = {
     "type": "LimitsEnforced",
     "status": "False",
@@ -61,7 +62,8 @@ class FleetPlan:
     proxy: bool = True
     zones: int = 3
     """Simulated nodes are spread over this many values of topology.kubernetes.io/zone."""
-    lease_period_s: float = 10.0
+    lease_period_s: float | None = None
+    """Left out, ten seconds, and twenty where there are many nodes: a node is given up only after forty."""
 
 
 class Fleet:
@@ -103,16 +105,20 @@ class Fleet:
             metrics=metrics,
             liveness=liveness,
             service_env=self.proxy.service_env,
-            lease_period_s=plan.lease_period_s,
+            lease_period_s=plan.lease_period_s or (10.0 if plan.processes + plan.simulated <= MANY_NODES else 20.0),
         )
         self._server = KubeletServer(self.kubelet, access, clock=clock) if access is not None else None
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["Fleet"]:
-        """Everything at work for as long as the block runs; entered once every node is registered."""
+        """Everything at work for as long as the block runs.
+
+        Entered once the process nodes are registered; simulated ones, which may be thousands, follow.
+        """
         async with AsyncExitStack() as stack:
             port = await stack.enter_async_context(self._server.served()) if self._server is not None else 0
-            for profile in process_profiles(self._plan, port):
+            real = process_profiles(self._plan, port)
+            for profile in real:
                 self.kubelet.add(profile, self.processes)
             for profile in simulated_profiles(self._plan, port):
                 self.kubelet.add(profile, self.simulated)
@@ -121,7 +127,7 @@ class Fleet:
                 if self._plan.proxy:
                     working.append(tasks.create_task(self.proxy.run(), name="service proxy"))
                 try:
-                    await self.kubelet.wait_registered()
+                    await self.kubelet.wait_registered(profile.name for profile in real)
                     if self._plan.processes:
                         log.info("process nodes", count=self._plan.processes, mode=await self.processes.mode())
                     yield self
