@@ -93,6 +93,23 @@ class Probe(Noun):
     termination_grace_period_seconds: int | None = None
 
 
+class Sleep(Noun):
+    seconds: int = 0
+
+
+class Hook(Noun):
+    """What is done right after a container has started, or before it is asked to end."""
+
+    exec: ExecAction | None = None
+    http_get: HttpGet | None = None
+    sleep: Sleep | None = None
+
+
+class Lifecycle(Noun):
+    post_start: Hook | None = None
+    pre_stop: Hook | None = None
+
+
 # --- containers and volumes -------------------------------------------------------------------------------
 
 
@@ -131,7 +148,7 @@ class Container(Noun):
     liveness_probe: Probe | None = None
     readiness_probe: Probe | None = None
     restart_policy: str | None = None
-    lifecycle: dict[str, Any] | None = None
+    lifecycle: Lifecycle | None = None
 
     @property
     def is_sidecar(self) -> bool:

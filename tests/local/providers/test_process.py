@@ -124,6 +124,12 @@ async def test_volumes_are_at_their_mount_paths(machine: Machine) -> None:
     assert machine.report(pod("p")).exit_code == 0
 
 
+async def test_a_volume_may_lie_over_what_we_use_ourselves(machine: Machine, tmp_path: Path) -> None:
+    mounts = [{"name": "empty", "mountPath": f"/{tmp_path.parts[1]}"}]
+    said = await machine.run(pod("p", "sh", "-c", f"ls -A /{tmp_path.parts[1]}; pwd", volumeMounts=mounts), CONFIG)
+    assert said == "/\n"
+
+
 async def test_without_namespaces_mount_paths_are_translated_and_told_in_variables(plain: Machine) -> None:
     assert "FAIRLEAD_VOLUME_" in await plain.provider.mode()
     command = (
@@ -305,6 +311,36 @@ async def test_what_ignores_its_grace_is_killed(machine: Machine) -> None:
     assert (report.exit_code, report.signal) == (137, 9)
     assert report.finished_at is not None
     assert report.finished_at >= kill_at
+
+
+TRAP = "trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        pytest.param({"exec": {"command": ["sh", "-c", "sleep 0.3; touch $TMPDIR/hooked"]}}, id="exec"),
+        pytest.param({"sleep": {"seconds": 1}}, id="sleep"),
+    ],
+)
+async def test_a_pre_stop_hook_comes_before_the_signal(machine: Machine, hook: dict[str, Any]) -> None:
+    started = pod("p", "sh", "-c", TRAP, lifecycle={"preStop": hook})
+    await machine.start(started)
+    await until(partial(has_said, machine, started, "up\n"))
+    began = RealClock().now()
+    ending = replace(Run(started.spec.containers[0], 0), kill_at=began + timedelta(seconds=10))
+    await machine.provider.update(started.uid, (ending,))
+    report = await machine.ended(started)
+    assert report.exit_code == 0
+    assert report.finished_at is not None
+    assert report.finished_at - began >= timedelta(seconds=0.3)
+
+
+async def test_a_container_whose_post_start_hook_fails_is_ended(machine: Machine) -> None:
+    hook = {"exec": {"command": ["sh", "-c", "echo broken; exit 1"]}}
+    started = pod("p", "sh", "-c", TRAP, lifecycle={"postStart": hook})
+    await machine.start(started)
+    assert "postStart hook failed: broken" in (await machine.ended(started)).message
 
 
 def left(folder: Path) -> list[int]:

@@ -48,7 +48,7 @@ from fairlead.nodes.provider import (
     Unsupported,
     Usage,
 )
-from fairlead.nodes.spec import Container, Pod, Probe
+from fairlead.nodes.spec import Container, Hook, Pod, Probe
 
 log = structlog.get_logger("fairlead.process")
 
@@ -121,6 +121,7 @@ class ProcessProvider:
         self._kills: Moments[str] = Moments(clock)
         self._keeper: Keeper | None = None
         self._starting = asyncio.Lock()
+        self._tasks: asyncio.TaskGroup | None = None
         self._names: NamesWithin = lambda namespace: {}
         self._execs = 0
         self._found = frozenset(_folders(self._folder / "pods"))
@@ -138,8 +139,10 @@ class ProcessProvider:
         """Kills what has had its grace, until cancelled; then asks everything to end and lets the keeper finish it."""
         try:
             await self._kept()
-            await self._kills.run(self._kill)
+            async with asyncio.TaskGroup() as self._tasks:
+                await self._kills.run(self._kill)
         finally:
+            self._tasks = None
             await self._end()
 
     async def mode(self) -> str:
@@ -391,7 +394,8 @@ class ProcessProvider:
             argv = [translated(word, mounts) for word in argv]
             env = {name: translated(value, mounts) for name, value in env.items()}
             cwd = translated(cwd, mounts)
-        return {**order, "argv": argv, "env": {**env, MARK: mark}, "cwd": cwd}
+        is_free = not run.container.working_dir
+        return {**order, "argv": argv, "env": {**env, MARK: mark}, "cwd": cwd, "any_cwd": is_free}
 
     def _env(self, box: Box) -> dict[str, str]:
         """What every container finds besides its own variables, which go before these."""
@@ -447,9 +451,41 @@ class ProcessProvider:
         if kill_at <= self._clock.now():
             self._keeper.signal(job.id, signal.SIGKILL)
             return
-        if is_first:
-            self._keeper.signal(job.id, signal.SIGTERM)
         self._kills.add(kill_at, job.id)
+        if not is_first:
+            return
+        hook = job.run.container.lifecycle.pre_stop if job.run.container.lifecycle else None
+        if hook is not None and self._tasks is not None and job.report.phase is RunPhase.RUNNING:
+            self._tasks.create_task(self._before_stop(box, job, hook, kill_at), name=f"preStop {job.id}")
+        else:
+            self._keeper.signal(job.id, signal.SIGTERM)
+
+    async def _before_stop(self, box: Box, job: Job, hook: Hook, kill_at: datetime) -> None:
+        """The hook first, within the grace; then the container is asked to end."""
+        left_s = max(0.0, (kill_at - self._clock.now()).total_seconds())
+        await self._hooked(box, job, hook, left_s)
+        if job.id in self._jobs and self._keeper is not None:
+            self._keeper.signal(job.id, signal.SIGTERM)
+
+    async def _after_start(self, box: Box, job: Job, hook: Hook) -> None:
+        """A container whose hook fails is ended."""
+        result = await self._hooked(box, job, hook, float(box.pod.grace_s) or 30.0)
+        if not result.ok:
+            job.report = replace(job.report, message=f"postStart hook failed: {result.output}")
+            self._stop(box, job, self._clock.now() + timedelta(seconds=box.pod.grace_s))
+
+    async def _hooked(self, box: Box, job: Job, hook: Hook, within_s: float) -> ProbeResult:
+        if hook.exec is not None and hook.exec.command:
+            try:
+                return await self._exec(box, job, hook.exec.command, within_s)
+            except ProviderError as problem:
+                return ProbeResult(False, str(problem))
+        if hook.http_get is not None:
+            asked = Probe(http_get=hook.http_get, timeout_seconds=max(1, int(within_s)))
+            return await probe_address(box.ip, job.run.container, asked) or ProbeResult(True)
+        if hook.sleep is not None:
+            await self._clock.sleep(min(within_s, hook.sleep.seconds))
+        return ProbeResult(True)
 
     async def _kill(self, at: datetime, identity: str) -> None:
         found = self._jobs.get(identity)
@@ -469,6 +505,9 @@ class ProcessProvider:
                 if job.kill_at is not None and self._keeper is not None:
                     # It was to end while it was being started.
                     self._keeper.signal(job.id, signal.SIGTERM)
+                hook = job.run.container.lifecycle.post_start if job.run.container.lifecycle else None
+                if hook is not None and self._tasks is not None:
+                    self._tasks.create_task(self._after_start(box, job, hook), name=f"postStart {job.id}")
                 self._notify(box.pod.uid)
             case "failed":
                 self._jobs.pop(job.id)
@@ -498,7 +537,7 @@ class ProcessProvider:
         self._notify(box.pod.uid)
 
     async def _exec(self, box: Box, job: Job, command: tuple[str, ...], timeout_s: float) -> ProbeResult:
-        """A command beside the container, with its environment and its view of the files."""
+        """A command beside the container, with its environment and its view of the files; its words as they are."""
         keeper = await self._kept()
         self._execs += 1
         identity = f"exec-{self._execs}"
