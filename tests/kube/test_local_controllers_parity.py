@@ -4,6 +4,7 @@ Compared whole: metadata, spec and status of everything that was made, minus wha
 """
 
 import asyncio
+import difflib
 import json
 import re
 from typing import Any
@@ -49,7 +50,7 @@ VOLATILE = frozenset(
 # Known and accepted: a time stamp that only proxies' latency metrics read.
 ACCEPTED = frozenset({"endpoints.kubernetes.io/last-change-trigger-time"})
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
+SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b")
 
 
 async def live_through(world: World, namespace: str) -> dict[str, list[str]]:
@@ -72,6 +73,8 @@ async def live_through(world: World, namespace: str) -> dict[str, list[str]]:
         "metadata": {"name": "old"},
         "spec": {"replicas": 1, "selector": {"app": "old"}, "template": template("old")},
     }
+    on_42 = {"operator": "In", "values": [42]}
+    first = {"succeededIndexes": "0"}
     manifests = [
         deployment("web"),
         deployment("hold", 2, template=template("hold", annotations={"test/act": "wait"})),
@@ -81,6 +84,9 @@ async def live_through(world: World, namespace: str) -> dict[str, list[str]]:
         job("plain", "succeed"),
         job("bad", "fail", backoffLimit=0),
         job("off", "wait", suspend=True),
+        job("code", "fail", podFailurePolicy={"rules": [{"action": "FailJob", "onExitCodes": on_42}]}),
+        job("each", "fail", completions=2, parallelism=2, completionMode="Indexed", backoffLimitPerIndex=0),
+        job("some", "succeed", completions=3, completionMode="Indexed", successPolicy={"rules": [first]}),
         old,
     ]
     await asyncio.gather(*(make(world, namespace, manifest) for manifest in manifests))
@@ -90,7 +96,8 @@ async def live_through(world: World, namespace: str) -> dict[str, list[str]]:
         await kubectl("rollout", "status", workload, "--timeout=30s")
     await kubectl("expose", "deployment/web", "--port=80")
     await kubectl("create", "pdb", "web", "--selector=app=web", "--max-unavailable=1")
-    for name, condition in (("sum", "complete"), ("plain", "complete"), ("bad", "failed"), ("off", "suspended")):
+    ends = {"complete": ("sum", "plain", "some"), "failed": ("bad", "code", "each"), "suspended": ("off",)}
+    for name, condition in ((name, condition) for condition, names in ends.items() for name in names):
         await kubectl("wait", f"job/{name}", f"--for=condition={condition}", "--timeout=30s")
     seen = {kind: await held(world, namespace, kind) for kind in KINDS}
 
@@ -163,5 +170,10 @@ async def test_our_controllers_leave_what_the_real_ones_leave(rig: Rig, rig_with
             left.append(await live_through(world, NAMESPACE))
             await world.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s")
     real, ours = left
-    for kind in KINDS:
-        assert ours[kind] == real[kind], kind
+    differences = [line for kind in KINDS for line in differing(kind, real[kind], ours[kind])]
+    assert not differences, "\n".join(differences)
+
+
+def differing(kind: str, real: list[str], ours: list[str]) -> list[str]:
+    one, other = ("\n".join(found).splitlines() for found in (real, ours))
+    return list(difflib.unified_diff(one, other, f"{kind}: real", f"{kind}: ours", lineterm="", n=8))

@@ -1,7 +1,7 @@
 """A node agent for journeys on a server without kubelets: it says what pods would say, and lets them go.
 
 Pods are bound, turn Running and Ready, and end when they are deleted. The annotation `test/act` asks for another
-part: `wait` never gets ready, `succeed` and `fail` end at once.
+part: `wait` never gets ready, `succeed` ends well at once, `fail` with code 42.
 """
 
 import asyncio
@@ -103,6 +103,10 @@ class FakeKubelet:
                 {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now},
             ],
         }
+        if phase == "Failed" and not pod.is_terminating:
+            ended = {"terminated": {"exitCode": 42, "startedAt": now, "finishedAt": now}}
+            container = {"name": "c", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": ended}
+            status["containerStatuses"] = [container]
         if not pod.status.pod_ip:
             status |= {"podIP": address, "podIPs": [{"ip": address}]}
         await self._client.patch(

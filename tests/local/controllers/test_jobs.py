@@ -174,7 +174,7 @@ def test_of_two_at_one_index_one_is_let_off() -> None:
     assert said(plan(owner, worker("a", owner, index=0), worker("b", owner, index=0)))[0] == "patch b"
 
 
-@pytest.mark.parametrize("text", ["", "0", "0-2", "1,3-5,7"])
+@pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "1,3-5,7,8"])
 def test_indexes_read_as_they_are_written(text: str) -> None:
     assert written_indexes(parse_indexes(text)) == text
 
@@ -190,3 +190,91 @@ def test_a_finished_job_is_cleared_away_in_time(ttl: int | None, wanted: list[st
 
 def test_a_job_managed_elsewhere_is_left_alone() -> None:
     assert plan(job(managedBy="example.com/kueue")) == []
+
+
+# --- rules ------------------------------------------------------------------------------------------------
+
+
+def ended_with(code: int) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": code}}}]}
+
+
+def rule(action: str, **on: Any) -> dict[str, Any]:
+    return {"rules": [{"action": action, **on}]}
+
+
+CODE_42 = {"onExitCodes": {"operator": "In", "values": [42]}}
+DISRUPTED = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "wanted"),
+    [
+        pytest.param(rule("FailJob", **CODE_42), 42, ["status sum"], id="the Job fails at once"),
+        pytest.param(rule("FailJob", **CODE_42), 1, ["status sum", "wake 10"], id="another code: counted"),
+        pytest.param(rule("Ignore", **CODE_42), 42, ["patch a", "wake 10"], id="not counted: let go at once"),
+        pytest.param(rule("Count", **CODE_42), 42, ["status sum", "wake 10"], id="counted"),
+        pytest.param(
+            rule("FailJob", onExitCodes={"operator": "NotIn", "values": [0, 1]}), 42, ["status sum"], id="by exclusion"
+        ),
+    ],
+)
+def test_a_policy_about_failures(policy: dict[str, Any], code: int, wanted: list[str]) -> None:
+    owner = job(podFailurePolicy=policy)
+    intents = plan(owner, worker("a", owner, phase="Failed", ready_s=0, status=ended_with(code)))
+    assert said(intents) == wanted
+    if policy["rules"][0]["action"] == "FailJob" and code == 42:
+        (told,) = status_of(intents)["conditions"]
+        assert told["message"] == "Container c for pod ns/a failed with exit code 42 matching FailJob rule at index 0"
+
+
+def test_a_pod_that_was_disturbed_is_told_by_its_condition() -> None:
+    owner = job(podFailurePolicy=rule("Ignore", **DISRUPTED))
+    disturbed = {"conditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    assert said(plan(owner, worker("a", owner, phase="Failed", status=disturbed))) == ["patch a", "create Pod"]
+
+
+def indexed(status: dict[str, Any] | None = None, **spec: Any) -> Job:
+    return job(status, completionMode="Indexed", backoffLimit=1000, **{"completions": 2, "parallelism": 2, **spec})
+
+
+def test_each_index_may_fail_so_often() -> None:
+    owner = indexed(backoffLimitPerIndex=1)
+    failed = worker("a", owner, index=0, phase="Failed")
+    (again,) = bodies(plan(owner, failed, worker("b", owner, index=1)))
+    assert again["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] == "1"
+    failed = pod(
+        "a",
+        owner,
+        phase="Failed",
+        finalizers=[TRACKING],
+        annotations={INDEX: "0", "batch.kubernetes.io/job-index-failure-count": "1"},
+    )
+    intents = plan(owner, failed, worker("b", owner, index=1))
+    assert bodies(intents) == []
+    assert status_of(intents)["failedIndexes"] == "0"
+    (told,) = status_of(plan(owner, failed, worker("b", owner, index=1, phase="Succeeded")))["conditions"]
+    assert (told["type"], told["reason"]) == ("FailureTarget", "FailedIndexes")
+
+
+def test_too_many_failed_indexes_end_a_job() -> None:
+    owner = indexed({"failedIndexes": "0,3"}, backoffLimitPerIndex=0, maxFailedIndexes=1, completions=9)
+    (told,) = status_of(plan(owner, worker("b", owner, index=1)))["conditions"]
+    assert told["reason"] == "MaxFailedIndexesExceeded"
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_enough"),
+    [
+        ({"succeededIndexes": "0-1"}, True),
+        ({"succeededIndexes": "0-2"}, False),
+        ({"succeededIndexes": "0-3", "succeededCount": 2}, True),
+        ({"succeededCount": 3}, False),
+    ],
+)
+def test_what_is_enough_may_be_less_than_all(rule: dict[str, Any], is_enough: bool) -> None:
+    owner = indexed({"completedIndexes": "0-1", "succeeded": 2}, completions=5, successPolicy={"rules": [rule]})
+    intents = plan(owner, worker("c", owner, index=2), worker("d", owner, index=3))
+    assert ("delete c" in said(intents)) is is_enough
+    if is_enough:
+        assert status_of(intents)["conditions"][0]["reason"] == "SuccessPolicy"

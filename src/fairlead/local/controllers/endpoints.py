@@ -82,7 +82,7 @@ def _plan_family(seen: SeenService, family: str) -> Iterable[Intent]:
 
 def _named(ports: Ports) -> str:
     """The set of ports as a name, whatever order a server writes the fields in."""
-    return short_hash([sorted(port.items()) for port in ports])
+    return repr([sorted(port.items()) for port in ports])
 
 
 def _plan_slices(

@@ -12,6 +12,7 @@ A Job first says that it will end (SuccessCriteriaMet, FailureTarget) and ends w
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
@@ -29,10 +30,14 @@ Json = dict[str, Any]
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
+INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
 CONTROLLER: Final = "kubernetes.io/job-controller"
 # After a failure the next pod waits, twice as long each time.
 BACKOFF_S: Final = 10.0
 LONGEST_BACKOFF_S: Final = 600.0
+
+
+Ending = tuple[str, str, str]  # condition, reason, message
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +106,21 @@ class Count:
         self.uncounted = {name: [uid for uid in uids if uid in tracked] for name, uids in self._listed.items()}
         settled = {name: len(uids) - len(self.uncounted[name]) for name, uids in self._listed.items()}
         self._completed = parse_indexes(job.status.get("completedIndexes") or "")
+        self.ignored: list[Pod] = []  # failures that the policy does not count
         room = BURST - len(known)
         for pod in pods:
             uid = pod.metadata.uid
             if uid in known or uid not in tracked or room <= 0:
                 continue
             how = self._how_ended(pod)
-            if how:
+            if how == "failed" and (rule := matching_rule(job, pod)) and rule.action == "Ignore":
+                self.ignored.append(pod)
+            elif how:
                 self.uncounted[how].append(uid)
                 room -= 1
                 if how == "succeeded" and self.is_indexed:
                     self._completed |= {index_of(pod)} - {-1}
+        self.failed_indexes = self._failed_indexes()
         self.counted = {name: job.count(name) + settled[name] for name in settled}
 
     def _how_ended(self, pod: Pod) -> str:
@@ -121,6 +130,21 @@ class Count:
             return "failed"
         is_replaced_late = self.job.spec.pod_replacement_policy == "Failed" or bool(self.job.spec.pod_failure_policy)
         return "failed" if pod.is_terminating and not is_replaced_late else ""
+
+    def _failed_indexes(self) -> set[int]:
+        """Places that are given up: failed too often, or by a rule."""
+        limit = self.job.spec.backoff_limit_per_index
+        if limit is None:
+            return set()
+        found = parse_indexes(self.job.status.get("failedIndexes") or "")
+        for pod in self.pods:
+            if pod.status.phase == "Failed" and index_of(pod) >= 0:
+                rule = matching_rule(self.job, pod)
+                is_by_rule = rule is not None and rule.action == "FailIndex"
+                is_ignored = rule is not None and rule.action == "Ignore"
+                if is_by_rule or (failures_of(pod) >= limit and not is_ignored):
+                    found.add(index_of(pod))
+        return found - self._completed
 
     @property
     def completed(self) -> set[int]:
@@ -138,11 +162,12 @@ class Count:
     @property
     def is_settled(self) -> bool:
         """Nothing runs, nothing is about to end, and every end is counted."""
-        return not self.active and not self.terminating and not any(self.uncounted.values())
+        return not (self.active or self.terminating or self.ignored or any(self.uncounted.values()))
 
     def finalizer_drops(self) -> Iterable[Intent]:
-        """Of pods that the status already lists."""
+        """Of pods that the status already lists, and of those that need not be listed."""
         listed = {uid for uids in self._listed.values() for uid in uids}
+        listed |= {pod.metadata.uid for pod in self.ignored}
         for pod in self.pods:
             if pod.metadata.uid in listed and TRACKING in pod.metadata.finalizers:
                 yield drop_finalizer(PODS, pod.metadata, TRACKING)
@@ -151,6 +176,12 @@ class Count:
 def index_of(pod: Pod) -> int:
     text = pod.metadata.annotations.get(INDEX, "")
     return int(text) if text.isdecimal() else -1
+
+
+def failures_of(pod: Pod) -> int:
+    """How often the pod's index had failed before it."""
+    text = pod.metadata.annotations.get(INDEX_FAILURES, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def parse_indexes(text: str) -> set[int]:
@@ -163,18 +194,66 @@ def parse_indexes(text: str) -> set[int]:
 
 
 def written_indexes(indexes: Iterable[int]) -> str:
+    """As Kubernetes writes them: a dash stands for three or more."""
     runs: list[list[int]] = []
     for index in sorted(indexes):
         if runs and index == runs[-1][1] + 1:
             runs[-1][1] = index
         else:
             runs.append([index, index])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return ",".join(
+        f"{first}-{last}" if last > first + 1 else ",".join(map(str, sorted({first, last}))) for first, last in runs
+    )
+
+
+# --- rules about failures ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    action: str
+    because: str
+
+
+def matching_rule(job: Job, pod: Pod) -> Rule | None:
+    """The first rule of the Job's policy that speaks of how this pod failed."""
+    for number, rule in enumerate((job.spec.pod_failure_policy or {}).get("rules") or ()):
+        because = _because(rule, pod)
+        if because:
+            return Rule(rule["action"], f"{because} matching {rule['action']} rule at index {number}")
+    return None
+
+
+def _because(rule: Json, pod: Pod) -> str:
+    codes = rule.get("onExitCodes")
+    if codes:
+        for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())):
+            code = status.state.terminated.exit_code if status.state.terminated else 0
+            if not code or codes.get("containerName") not in (None, status.name):
+                continue
+            if (code in codes["values"]) == (codes["operator"] == "In"):
+                return f"Container {status.name} for pod {pod.metadata.key} failed with exit code {code}"
+    for wanted in rule.get("onPodConditions") or ():
+        held = pod.condition(wanted["type"])
+        if held is not None and held.status == wanted.get("status", "True"):
+            return f"Pod {pod.metadata.key} has condition {held.type}"
+    return ""
+
+
+def _fulfilled(job: Job, count: Count) -> Ending | None:
+    """Whether a rule of the success policy calls what is done enough."""
+    if not count.is_indexed:
+        return None
+    for number, rule in enumerate((job.spec.success_policy or {}).get("rules") or ()):
+        asked = parse_indexes(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
+        done = count.completed & asked if asked is not None else count.completed
+        enough = rule.get("succeededCount", len(asked) if asked is not None else 0)
+        if len(done) >= enough > 0:
+            return "SuccessCriteriaMet", "SuccessPolicy", f"Matched rules at index {number}"
+    return None
 
 
 # --- ending -----------------------------------------------------------------------------------------------
-
-Ending = tuple[str, str, str]  # condition, reason, message
 
 
 def _ending(job: Job, count: Count, now: datetime) -> Ending | None:
@@ -183,13 +262,23 @@ def _ending(job: Job, count: Count, now: datetime) -> Ending | None:
         said = condition_of(job.conditions, kind)
         if said is not None and said["status"] == "True":
             return kind, said.get("reason", ""), said.get("message", "")
+    for pod in count.pods:
+        rule = matching_rule(job, pod) if pod.status.phase == "Failed" else None
+        if rule is not None and rule.action == "FailJob":
+            return "FailureTarget", "PodFailurePolicy", rule.because
     if count.failed > job.spec.backoff_limit or _has_restarted_too_often(job, count):
         return "FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
     deadline = job.spec.active_deadline_seconds
     started = job.status.get("startTime")
     if deadline is not None and started and not job.spec.suspend and seconds_since(started, now) >= deadline:
         return "FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline"
-    return None
+    failed, most = len(count.failed_indexes), job.spec.max_failed_indexes
+    if most is not None and failed > most:
+        said_so = "Job has exceeded the specified maximal number of failed indexes"
+        return "FailureTarget", "MaxFailedIndexesExceeded", said_so
+    if failed and failed + len(count.completed) >= (job.spec.completions or 0):
+        return "FailureTarget", "FailedIndexes", "Job has failed indexes"
+    return _fulfilled(job, count)
 
 
 def _has_restarted_too_often(job: Job, count: Count) -> bool:
@@ -245,6 +334,8 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
     }
     if count.is_indexed:
         wanted["completedIndexes"] = written_indexes(count.completed) or None
+        if job.spec.backoff_limit_per_index is not None:
+            wanted["failedIndexes"] = written_indexes(count.failed_indexes)
     if any(found["type"] == "Complete" for found in conditions):
         wanted["completionTime"] = written(now)
     listed = {name: uids for name, uids in count.uncounted.items() if uids}
@@ -287,7 +378,7 @@ class Crew:
         if spec.completions is None:
             wanted = len(count.active) if count.succeeded else spec.parallelism
         else:
-            wanted = min(spec.parallelism, max(0, spec.completions - count.succeeded))
+            wanted = min(spec.parallelism, max(0, spec.completions - count.succeeded - len(count.failed_indexes)))
         surplus = [pod for pod in count.active if count.is_indexed and not self._is_index_needed(pod)]
         surplus += self._twins(surplus)
         if len(count.active) - len(surplus) > wanted:
@@ -316,12 +407,8 @@ class Crew:
         return twins
 
     def _take_on(self, missing: int, working: list[Pod]) -> None:
-        wait_s = self._backoff_s()
-        if wait_s > 0:
-            self.waits.append(wait_s)
-            return
         metadata = self._job.metadata
-        for number, index in zip(range(min(missing, BURST)), self._free_indexes(working), strict=False):
+        for number, index in enumerate(islice(self._places(working), min(missing, BURST))):
             place = f"-{index}" if self._count.is_indexed else ""
             suffix = short_hash(metadata.uid, self._now.isoformat(), number, length=5)
             name = f"{metadata.name}{place}-"[:58] + suffix
@@ -330,11 +417,29 @@ class Crew:
                 event(JOBS, metadata, "SuccessfulCreate", f"Created pod: {name}"),
             ]
 
-    def _free_indexes(self, working: list[Pod]) -> Iterable[int]:
-        taken = self._count.completed | {index_of(pod) for pod in working}
+    def _places(self, working: list[Pod]) -> Iterable[int]:
+        """What the next pods are to do, those that must wait after a failure left out."""
+        if self._job.spec.backoff_limit_per_index is None and self._must_wait(self._count.pods):
+            return
         if not self._count.is_indexed:
-            return range(BURST)
-        return (index for index in range(self._job.spec.completions or 0) if index not in taken)
+            yield from range(BURST)
+            return
+        taken = self._count.completed | self._count.failed_indexes | {index_of(pod) for pod in working}
+        for index in range(self._job.spec.completions or 0):
+            if index not in taken and not self._must_wait(self._failed_at(index)):
+                yield index
+
+    def _failed_at(self, index: int) -> list[Pod]:
+        """Pods that failed at the index, where each index has a limit of its own."""
+        if self._job.spec.backoff_limit_per_index is None:
+            return []
+        return [pod for pod in self._count.pods if index_of(pod) == index and pod.status.phase == "Failed"]
+
+    def _must_wait(self, pods: Iterable[Pod]) -> bool:
+        wait_s = self._backoff_s(pods)
+        if wait_s > 0:
+            self.waits.append(wait_s)
+        return wait_s > 0
 
     def _body(self, name: str, index: int) -> Json:
         metadata = self._job.metadata
@@ -344,6 +449,9 @@ class Crew:
             return body
         body["metadata"]["annotations"][INDEX] = str(index)
         body["metadata"]["labels"][INDEX] = str(index)
+        if self._job.spec.backoff_limit_per_index is not None:
+            failures = [failures_of(pod) + self._counts(pod) for pod in self._failed_at(index)]
+            body["metadata"]["annotations"][INDEX_FAILURES] = str(max(failures, default=0))
         spec = body["spec"]
         spec["hostname"] = f"{metadata.name}-{index}"[:63]
         told = {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}}
@@ -357,9 +465,13 @@ class Crew:
                 ]
         return body
 
-    def _backoff_s(self) -> float:
+    def _counts(self, pod: Pod) -> bool:
+        rule = matching_rule(self._job, pod)
+        return rule is None or rule.action != "Ignore"
+
+    def _backoff_s(self, pods: Iterable[Pod]) -> float:
         """How long to wait yet: ends in a row without a success, the wait doubling with each."""
-        ends = sorted((_ended_at(pod), pod.status.phase) for pod in self._count.pods if pod.is_finished)
+        ends = sorted((_ended_at(pod), pod.status.phase) for pod in pods if pod.is_finished)
         failures = 0
         for _, phase in reversed(ends):
             if phase == "Succeeded":
