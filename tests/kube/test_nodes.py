@@ -28,7 +28,7 @@ from fairlead.model.kinds import Kind
 from fairlead.model.meta import Thing
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, Profile
-from fairlead.nodes.provider import LogOptions, Provider
+from fairlead.nodes.provider import LogOptions, Provider, RunPhase
 from fairlead.nodes.server import Access, KubeletServer, open_log, reviewed
 from fairlead.nodes.spec import CONFIG_MAPS, PODS, SECRETS
 from tests.kube.clients import client, port_of
@@ -444,3 +444,35 @@ async def test_a_real_scheduler_and_real_controllers_take_our_nodes_for_nodes(
         await api.patch(DEPLOYMENTS, "shop", {"spec": {"replicas": 0}}, "shop")
         await until(rig, "/api/v1/namespaces/shop/pods", lambda seen: seen["items"] == [], timeout_s=30)
         assert marked(f"{tmp_path}/") == []
+
+
+async def test_containers_come_back_while_the_api_server_is_away(new_rig: Callable[[], Rig], tmp_path: Path) -> None:
+    rig = await asyncio.to_thread(new_rig().start)
+    await asyncio.to_thread(rig.create_namespace, "ns")
+    provider = ProcessProvider(tmp_path, clock=RealClock())
+    async with kubelet_on(rig, {"real-1": provider}, provider="process") as (_, api):
+        main = {"name": "main", "image": "busybox", "command": ["sleep", "60"]}
+        await placed(api, "ns", "real-1", pod("p", containers=[main]))
+        path = "/api/v1/namespaces/ns/pods/p"
+        seen = await until(rig, path, is_phase("Running"))
+        uid, pid = seen["metadata"]["uid"], seen["status"]["containerStatuses"][0]["containerID"][len("process://") :]
+        await asyncio.to_thread(rig.stop_apiserver, signal.SIGKILL)
+        os.kill(int(pid), signal.SIGKILL)
+
+        def is_back() -> bool:
+            report = provider.status(uid)
+            run = report.runs["main"] if report is not None else None
+            return run is not None and (run.attempt, run.phase) == (1, RunPhase.RUNNING)
+
+        await waited(is_back)
+        await asyncio.to_thread(rig.start_apiserver)
+        again = await until(rig, path, lambda seen: seen["status"]["containerStatuses"][0]["restartCount"] == 1)
+        assert condition(again, "Ready") == "True"
+
+
+async def waited(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while True:
+            if true():
+                return
+            await asyncio.sleep(0.05)

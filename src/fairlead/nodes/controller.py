@@ -5,6 +5,7 @@ process recalls it from the pod's status.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,7 +16,7 @@ import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.controller import Controller, TemporaryError
-from fairlead.cluster.errors import NotFound
+from fairlead.cluster.errors import ClusterError, NotFound
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Writer
@@ -35,6 +36,8 @@ log = structlog.get_logger("fairlead.nodes")
 # Contents of volumes follow their objects within this, and tokens are renewed in time.
 REFRESH_S = 60.0
 MOST_PROBES_AT_ONCE = 64
+# How long telling that a container is down may hold up its restart.
+DOWN_TOLD_S = 2.0
 
 
 @dataclass(slots=True)
@@ -213,8 +216,11 @@ class PodController:
                     held.memory = with_problems(held.memory, problems, self._clock.now())
                     continue
                 if any(order.attempt > 0 and _is_new(order, held.orders) for order in plan.orders):
-                    # First that it is down, so that nobody is sent there meanwhile; then up again.
-                    await self._patch(pod, seen, held, plan.status)
+                    # First that it is down, so that nobody is sent there meanwhile; then up again. An API server
+                    # that does not answer must not keep containers from coming back.
+                    with contextlib.suppress(ClusterError, TemporaryError, TimeoutError):
+                        async with asyncio.timeout(DOWN_TOLD_S):
+                            await self._patch(pod, seen, held, plan.status)
                 await held.provider.update(pod.uid, runs)
                 held.runs = {(run.container.name, run.attempt): run for run in runs}
             is_settled, held.orders = plan.orders == held.orders, plan.orders
