@@ -154,18 +154,20 @@ class Evaluation:
         return self.request.is_plain and self.rejection is None
 
     def _repair(self, rows: Ints) -> None:
-        """Work out the given rows again."""
+        """Work out the given rows again, except those that are out of the question anyway."""
+        rows = rows[self.static_N[rows]]
+        if not len(rows):
+            return
         row_V, local_V = self._row_state(self.table.view(rows))
         self.row_N[rows] = row_V
         local_V += self._node_part_N[rows]
         self.local_N[rows] = local_V
-        feasible_V = self.static_N[rows] & row_V
         ranks = self._rank_N[rows]
         if self._varying:
-            if ((self.key_P[ranks] != INFEASIBLE) != feasible_V).any():
+            if ((self.key_P[ranks] != INFEASIBLE) != row_V).any():
                 self._rescale()
             local_V = local_V + self.scaled_N[rows]
-        self.key_P[ranks] = np.where(feasible_V, local_V, INFEASIBLE)
+        self.key_P[ranks] = np.where(row_V, local_V, INFEASIBLE)
 
     def _step(self, row: int, local: int) -> None:
         """Write one row by the ladder's word on it."""

@@ -18,7 +18,7 @@ from fairlead.engine.view import View
 INFEASIBLE: Final = -1
 # Steps worked out at once for a single row, and for all rows.
 ROW_STEPS: Final = 48
-ALL_STEPS: Final = 4
+ALL_STEPS: Final = 8
 # So many rows worked out singly, and working out all of them is worth it.
 SINGLES_BEFORE_ALL: Final = 48
 
