@@ -15,8 +15,9 @@ from urllib.parse import urlparse
 import pytest
 
 from fairlead.local.objects import defaults, facts, managed, patches, schema, validate
-from tests.kube.rig.servers import Rig
-from tests.local.objects import manifests, mistakes, stories
+from fairlead.local.objects.crd import CustomKind
+from tests.kube.rig.servers import Rig, until
+from tests.local.objects import customs, manifests, mistakes, stories
 
 Json = dict[str, Any]
 NAMESPACE = "objects-parity"
@@ -36,7 +37,10 @@ class Real:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content}
         self._connection.request(method, path, None if body is None else json.dumps(body), headers)
         response = self._connection.getresponse()
-        return response.status, json.loads(response.read())
+        text = response.read()
+        # A path that is not served (yet) is answered in plain text.
+        is_json = response.headers["Content-Type"].startswith("application/json")
+        return response.status, json.loads(text) if is_json else {"message": text.decode()}
 
     def close(self) -> None:
         self._connection.close()
@@ -441,3 +445,68 @@ def test_a_change_gets_the_real_servers_causes(real: Real, name: str) -> None:
     found = validate.validate_update(resource.group, resource.version, resource.kind, after, before)
     assert {(each.type, each.field, first_line(each.message)) for each in found} == causes(answer)
     assert status == (422 if found else 200), answer.get("message")
+
+
+@pytest.fixture(scope="module")
+def probes(real: Real) -> Iterator[str]:
+    """The path of the table's custom kind, served by the real server."""
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    status, answer = real.ask("POST", definitions, customs.DEFINITION)
+    assert status == 201, answer["message"]
+    path = f"/apis/example.com/v1/namespaces/{NAMESPACE}/probes"
+    until(
+        lambda: real.ask("GET", path)[0] == 200 and real.ask("POST", f"{path}?dryRun=All", customs.probe())[0] == 201,
+        30,
+    )
+    yield path
+    real.ask("DELETE", f"{definitions}/{customs.DEFINITION['metadata']['name']}")
+
+
+KIND = CustomKind(customs.DEFINITION)
+
+
+def read_probe(manifest: Json) -> tuple[Json, list[str]]:
+    found = schema.decode(KIND.schema("v1"), manifest, schema.kind_label("Probe", "v1"))
+    value: Json = found.value
+    KIND.default("v1", value)
+    value["metadata"]["namespace"] = NAMESPACE
+    return value, found.unknown
+
+
+@pytest.mark.parametrize("spec", customs.SPECS, ids=json.dumps)
+def test_a_custom_object_is_judged_as_the_real_server_does(real: Real, probes: str, spec: Json) -> None:
+    manifest = customs.probe(**spec)
+    status, answer = real.ask("POST", f"{probes}?dryRun=All", manifest)
+    ours, _ = read_probe(manifest)
+    found = KIND.validate("v1", ours)
+    assert {tuple(each) for each in found} == causes(answer)
+    assert status == (422 if found else 201)
+    if status == 201:
+        assert ours["spec"] == answer["spec"]
+        fields = managed.record_update(
+            KIND.schema("v1"), None, ours, manager="me", api_version="example.com/v1", time="x"
+        )
+        created = real.ask("POST", f"{probes}?dryRun=All&fieldManager=me", manifest)[1]
+        assert managers({"metadata": {"managedFields": fields}}) == managers(created)
+
+
+def test_unknown_fields_of_a_custom_object_are_told_in_the_same_words(real: Real, probes: str) -> None:
+    manifest = customs.probe(unknown=1, kv={"a": 1}, map=[{"name": "a", "zz": 1}])
+    status, answer = real.ask("POST", f"{probes}?dryRun=All&fieldValidation=Strict", manifest)
+    assert status == 400
+    unknown = read_probe(manifest)[1]
+    assert schema.strict_error(schema.kind_label("Probe", "v1"), [], unknown) == answer["message"]
+
+
+@pytest.mark.parametrize("patch", customs.CHANGES, ids=json.dumps)
+def test_a_changed_custom_object_is_judged_as_the_real_server_does(real: Real, probes: str, patch: Json) -> None:
+    status, live = real.ask("POST", probes, customs.STORED)
+    assert status == 201, live["message"]
+    try:
+        status, answer = real.ask("PATCH", f"{probes}/a?dryRun=All", patch, "application/merge-patch+json")
+    finally:
+        real.ask("DELETE", f"{probes}/a")
+    ours, _ = read_probe(patches.merge_patch(live, patch))
+    found = KIND.validate("v1", ours, live)
+    assert {tuple(each) for each in found} == causes(answer)
+    assert status == (422 if found else 200)

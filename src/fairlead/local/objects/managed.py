@@ -135,7 +135,7 @@ def apply(
     owned = _stripped(_without_reset(schema, _fields_of(paths), subresource))
     managers[self] = _Entry(owned, api_version, managers[self].time if self in managers else None)
     merged = _merged(schema, copied(current), applied)
-    result = _pruned(schema, merged, last, managers) if last else merged
+    result = _pruned(schema, merged, last, managers, paths) if last else merged
     changed, removed = _changes(schema, current, result, subresource)
     conflicts = _conflicts(managers, self, changed)
     if conflicts and not force and not _all_allowed(schema, current, manager, conflicts):
@@ -510,10 +510,10 @@ def _merged_list(schema: Schema, live: list[Any], applied: list[Any]) -> list[An
 # --- removing what is no longer applied -------------------------------------------------------------------------
 
 
-def _pruned(schema: Schema, merged: Json, last: Paths, managers: _Managers) -> Json:
+def _pruned(schema: Schema, merged: Json, last: Paths, managers: _Managers, applied: Paths) -> Json:
     """Without what this manager applied before and nobody applies or set now."""
     last = _with_named(schema, last)
-    everybody: Paths = set()
+    everybody: Paths = set(applied)  # with the name and the like, which nobody is recorded to own
     for entry in managers.values():
         everybody |= _paths_of(entry.fields)
     everybody = _with_named(schema, everybody)

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Final
 
 from fairlead.local.objects import facts
+from fairlead.local.objects.plain import copied
 from fairlead.local.objects.scalars import (
     ScalarError,
     canonical_micro_time,
@@ -56,7 +57,7 @@ class Struct:
         return self._fields
 
     def _compile(self, value: Any, unknown: list[str]) -> Any:
-        self.read = _struct_reader(self)
+        self.read = _custom_reader(self) if self.custom else _struct_reader(self)
         return self.read(value, unknown)
 
 
@@ -212,7 +213,8 @@ def decode(schema: Schema, value: Any, label: str) -> Decoded:
         raise DecodeError(f"{label}: {mismatch}") from None
     except ScalarError as problem:
         raise DecodeError(f"{label}: {problem}") from None
-    return Decoded(read, list(_unknown_paths(schema, value, "")) if unknown else unknown)
+    paths = list(_unknown_paths(schema, value, "")) if unknown else unknown
+    return Decoded(read, sorted(paths) if schema.struct.custom else paths)
 
 
 def strict_error(label: str, parsed_duplicates: list[str], unknown: list[str]) -> str:
@@ -227,10 +229,10 @@ def _unknown_paths(schema: Schema, value: Any, path: str) -> Iterator[str]:
         for key, inner in value.items():
             here = f"{path}.{key}" if path else key
             child = schema.fields.get(key)
-            if child is None:
-                yield here
-            else:
+            if child is not None:
                 yield from _unknown_paths(child, inner, here)
+            elif schema.struct is None or not schema.struct.open:
+                yield here
     elif schema.form == "map" and isinstance(value, dict):
         assert schema.items is not None
         for key, inner in value.items():
@@ -283,6 +285,38 @@ def _struct_reader(struct: Struct) -> Read:
         return out
 
     return read
+
+
+def _custom_reader(struct: Struct) -> Read:
+    """Of a custom kind only metadata has a Go struct; elsewhere what is not declared goes and no type is judged."""
+
+    def read(value: Any, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            return value
+        out = {}
+        for key, inner in value.items():
+            schema = struct.fields.get(key)
+            if schema is not None:
+                out[key] = _custom_value(schema, inner, unknown)
+            elif struct.open:
+                out[key] = copied(inner)
+            else:
+                unknown.append(key)
+        return out
+
+    return read
+
+
+def _custom_value(schema: Schema, value: Any, unknown: list[str]) -> Any:
+    if schema.form == "object" and schema.struct is not None:
+        if value is None and not schema.struct.custom:
+            return {}
+        return schema.struct.read(value, unknown)
+    if schema.form == "map" and type(value) is dict and schema.items is not None:
+        return {key: _custom_value(schema.items, inner, unknown) for key, inner in value.items()}
+    if schema.form == "list" and type(value) is list and schema.items is not None:
+        return [_custom_value(schema.items, inner, unknown) for inner in value]
+    return copied(value)
 
 
 def _zero(schema: Schema) -> Callable[[], Any] | None:

@@ -1,0 +1,275 @@
+"""Values judged by an OpenAPI v3 schema, in the words of the real server: what custom resources are validated with."""
+
+import ipaddress
+import re
+from functools import lru_cache
+from typing import Any
+
+from fairlead.local.objects.plain import same
+from fairlead.local.objects.rules.errors import (
+    Errors,
+    FieldError,
+    Json,
+    duplicate,
+    invalid,
+    required,
+    too_long,
+    too_many,
+)
+from fairlead.local.objects.rules.names import subdomain
+from fairlead.local.objects.scalars import ScalarError, canonical_time, check_base64
+
+_NOWHERE = "<nil>"
+_UUID = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
+_DURATION = re.compile(r"-?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h|d|w))+|0")
+_BOUNDS = {"int32": 2**31, "int64": 2**63}
+# Errors after which the server does not trust the object enough to evaluate rules on it.
+BLOCKING = frozenset(
+    {"FieldValueRequired", "FieldValueTypeInvalid", "FieldValueTooLong", "FieldValueTooMany", "FieldValueNotSupported"}
+)
+
+
+def check(schema: Json, value: Any, path: str) -> Errors:
+    """What is wrong with a value; `path` is empty at the root."""
+    if value is None:
+        if schema.get("nullable"):
+            return []
+        return [_wrong_type(path, "null", _types(schema))] if _types(schema) else []
+    found = _check_type(schema, value, path)
+    if found:
+        return found
+    found = _check_enum(schema, value, path)
+    if isinstance(value, dict):
+        found += _check_object(schema, value, path)
+    elif isinstance(value, list):
+        found += _check_list(schema, value, path)
+    elif isinstance(value, str):
+        found += _check_text(schema, value, path)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        found += _check_number(schema, value, path)
+    return [*found, *_check_combined(schema, value, path)]
+
+
+def _types(schema: Json) -> list[str]:
+    if schema.get("x-kubernetes-int-or-string"):
+        return ["integer", "string"]
+    return [schema["type"]] if schema.get("type") else []
+
+
+def _type_of(value: Any) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case str():
+            return "string"
+        case int():
+            return "integer"
+        case float():
+            return "integer" if value.is_integer() else "number"
+        case dict():
+            return "object"
+        case list():
+            return "array"
+    return "null"
+
+
+def _wrong_type(path: str, seen: str, wanted: list[str]) -> FieldError:
+    text = f'Invalid value: "{seen}": {path} in body must be of type {",".join(wanted)}: "{seen}"'
+    return FieldError("FieldValueTypeInvalid", path, text)
+
+
+def _check_type(schema: Json, value: Any, path: str) -> Errors:
+    wanted = _types(schema)
+    seen = _type_of(value)
+    if wanted and seen not in wanted and not (seen == "integer" and "number" in wanted):
+        found: Errors = [_wrong_type(path, seen, wanted)]
+        if seen == "number" and "integer" in wanted:
+            text = f"Checked value must be of type integer (default format) in {path}"
+            found.append(FieldError("FieldValueInvalid", _NOWHERE, f'Invalid value: "": {text}'))
+        return found
+    return []
+
+
+def _check_enum(schema: Json, value: Any, path: str) -> Errors:
+    allowed = schema.get("enum")
+    if not allowed or any(same(value, each) for each in allowed):
+        return []
+    supported = ", ".join(f'"{each}"' if isinstance(each, str) else str(each) for each in allowed)
+    shown = f'"{value}"' if isinstance(value, str) else str(value)
+    return [FieldError("FieldValueNotSupported", path, f"Unsupported value: {shown}: supported values: {supported}")]
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _check_object(schema: Json, value: Json, path: str) -> Errors:
+    found: Errors = []
+    for name in schema.get("required") or ():
+        if name not in value:
+            found.append(required(_below(path, name)))
+    if schema.get("x-kubernetes-embedded-resource"):
+        found += [required(_below(path, name)) for name in ("apiVersion", "kind") if not value.get(name)]
+    properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
+    for name, inner in value.items():
+        if name in properties:
+            found += check(properties[name], inner, _below(path, name))
+        elif isinstance(rest, dict):
+            found += check(rest, inner, _below(path, name))
+    least, most = schema.get("minProperties"), schema.get("maxProperties")
+    if least is not None and len(value) < least:
+        found.append(invalid(path, len(value), f"{path} in body should have at least {least} properties"))
+    if most is not None and len(value) > most:
+        found.append(too_many(path, len(value), most))
+    return found
+
+
+def _check_list(schema: Json, value: list[Any], path: str) -> Errors:
+    found: Errors = []
+    items = schema.get("items")
+    if isinstance(items, dict):
+        for index, inner in enumerate(value):
+            found += check(items, inner, f"{path}[{index}]")
+    least, most = schema.get("minItems"), schema.get("maxItems")
+    if least is not None and len(value) < least:
+        found.append(invalid(path, len(value), f"{path} in body should have at least {least} items"))
+    if most is not None and len(value) > most:
+        found.append(too_many(path, len(value), most))
+    return [*found, *_check_unique(schema, value, path)]
+
+
+def _check_unique(schema: Json, value: list[Any], path: str) -> Errors:
+    kind = schema.get("x-kubernetes-list-type")
+    if kind not in ("set", "map"):
+        return []
+    keys = schema.get("x-kubernetes-list-map-keys") or ()
+    found: Errors = []
+    seen: list[Any] = []
+    for index, item in enumerate(value):
+        if kind == "map":
+            if not isinstance(item, dict):
+                continue
+            identity: Any = {key: item[key] for key in keys if key in item}
+        else:
+            identity = item
+        if any(same(identity, each) for each in seen):
+            found.append(duplicate(f"{path}[{index}]", identity))
+        else:
+            seen.append(identity)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text.replace(r"\z", r"\Z"))
+    except re.error:
+        return None
+
+
+def _check_text(schema: Json, value: str, path: str) -> Errors:
+    found: Errors = []
+    most, least = schema.get("maxLength"), schema.get("minLength")
+    if most is not None and len(value) > most:
+        found.append(too_long(path, most))
+    if least is not None and len(value) < least:
+        found.append(invalid(path, value, f"{path} in body should be at least {least} chars long"))
+    if schema.get("pattern"):
+        pattern = _pattern(schema["pattern"])
+        if pattern is not None and not pattern.search(value):
+            found.append(invalid(path, value, f"{path} in body should match '{schema['pattern']}'"))
+    form = schema.get("format")
+    if form and not _has_format(form, value):
+        text = f'Invalid value: "{value}": {path} in body must be of type {form}: "{value}"'
+        found.append(FieldError("FieldValueTypeInvalid", path, text))
+    return found
+
+
+def _has_format(form: str, value: str) -> bool:
+    try:
+        match form:
+            case "date-time" | "datetime":
+                canonical_time(value)
+            case "byte":
+                check_base64(value)
+            case "ipv4" | "ipv6":
+                return ipaddress.ip_address(value).version == (4 if form == "ipv4" else 6)
+            case "cidr":
+                ipaddress.ip_network(value, strict=False)
+            case "date":
+                return _DATE.fullmatch(value) is not None
+            case "uuid" | "uuid3" | "uuid4" | "uuid5":
+                return _UUID.fullmatch(value) is not None
+            case "email":
+                return _EMAIL.fullmatch(value) is not None
+            case "duration":
+                return _DURATION.fullmatch(value.replace(" ", "")) is not None
+            case "hostname":
+                return not subdomain(value.lower())
+    except (ValueError, ScalarError):
+        return False
+    return True
+
+
+def _check_number(schema: Json, value: int | float, path: str) -> Errors:
+    found: Errors = []
+    step = schema.get("multipleOf")
+    if step:
+        if isinstance(value, int) and int(step) <= 0:
+            # To the server a whole number is divided by a whole factor.
+            factor = int(step)
+            found.append(invalid(path, factor, f"factor MultipleOf declared for {path} must be positive: {factor}"))
+        elif abs(value / step - round(value / step)) > 1e-9:
+            found.append(invalid(path, value, f"{path} in body should be a multiple of {step}"))
+    most, least = schema.get("maximum"), schema.get("minimum")
+    if most is not None:
+        if schema.get("exclusiveMaximum") and value >= most:
+            found.append(invalid(path, value, f"{path} in body should be less than {most}"))
+        elif value > most:
+            found.append(invalid(path, value, f"{path} in body should be less than or equal to {most}"))
+    if least is not None:
+        if schema.get("exclusiveMinimum") and value <= least:
+            found.append(invalid(path, value, f"{path} in body should be greater than {least}"))
+        elif value < least:
+            found.append(invalid(path, value, f"{path} in body should be greater than or equal to {least}"))
+    bound = _BOUNDS.get(schema.get("format", ""))
+    if bound is not None and schema.get("type") == "integer" and not -bound <= value < bound:
+        text = f"Checked value must be of type integer with format {schema['format']} in {path}"
+        found.append(FieldError("FieldValueInvalid", _NOWHERE, f'Invalid value: "": {text}'))
+    return found
+
+
+def _check_combined(schema: Json, value: Any, path: str) -> Errors:
+    found: Errors = []
+
+    def say(text: str) -> None:
+        found.append(FieldError("FieldValueInvalid", _NOWHERE, f'Invalid value: "": "{path}" {text}'))
+
+    if "not" in schema and not check(schema["not"], value, path):
+        say("must not validate the schema (not)")
+    for each in schema.get("allOf") or ():
+        problems = check(each, value, path)
+        if problems:
+            say("must validate all the schemas (allOf)")
+            found += problems
+    if schema.get("anyOf"):
+        attempts = [check(each, value, path) for each in schema["anyOf"]]
+        if all(attempts):
+            say("must validate at least one schema (anyOf)")
+            found += _least(attempts)
+    if schema.get("oneOf"):
+        attempts = [check(each, value, path) for each in schema["oneOf"]]
+        good = sum(not problems for problems in attempts)
+        if good == 0:
+            say("must validate one and only one schema (oneOf). Found none valid")
+            found += _least(attempts)
+        elif good > 1:
+            say(f"must validate one and only one schema (oneOf). Found {good} valid alternatives")
+    return found
+
+
+def _least(attempts: list[Errors]) -> Errors:
+    """The complaints of the alternative that was nearest."""
+    return min(attempts, key=lambda problems: len(problems))
