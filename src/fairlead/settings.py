@@ -93,6 +93,12 @@ def kubeconfig_paths(settings: Settings, environment: Mapping[str, str] | None =
     return listed or [Path.home() / ".kube" / "config"]
 
 
+def default_data_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Where `fairlead up` keeps its cluster when nobody says otherwise."""
+    environment = environment if environment is not None else os.environ
+    return Path(environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "fairlead"
+
+
 def in_cluster_address(environment: Mapping[str, str] | None = None) -> tuple[str, str] | None:
     """Host and port of the API server for a process that runs in a pod."""
     environment = environment if environment is not None else os.environ

@@ -75,7 +75,6 @@ def test_the_version_is_told() -> None:
     [
         pytest.param(["--listen", "here"], "fairlead: --listen: listen: expected `str` matching", id="flag"),
         pytest.param(["--listen", ":99999"], "fairlead: listen: wanted host:port with a port up to", id="port"),
-        pytest.param(["--capabilities", "magic"], "fairlead: --capabilities: capabilities[0]: invalid", id="word"),
         pytest.param(["--config", "/nowhere.yaml"], "fairlead: /nowhere.yaml cannot be read: No such file", id="file"),
     ],
 )
@@ -85,6 +84,19 @@ def test_a_wrong_setting_is_one_sentence(command: str, arguments: list[str], sai
     assert told.exit_code == 2
     assert told.stderr.startswith(said)
     assert told.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serve", "--capabilities", "magic"], "fairlead: --capabilities: capabilities[0]: invalid"),
+        (["up", "--without", "magic"], "fairlead: --without: magic is no part of it; there are controllers, "),
+    ],
+)
+def test_a_word_that_means_nothing_is_one_sentence(arguments: list[str], said: str) -> None:
+    told = CliRunner().invoke(cli, arguments)
+    assert told.exit_code == 2
+    assert told.stderr.startswith(said)
 
 
 def test_a_wrong_variable_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

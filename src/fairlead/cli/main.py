@@ -1,15 +1,17 @@
 """The `fairlead` command. Heavy rooms are imported inside the commands that need them, so that help is quick."""
 
 import asyncio
+import importlib
 import random
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import click
 
 from fairlead import __version__
-from fairlead.settings import BadSettings, Settings, load
+from fairlead.settings import BadSettings, Settings, default_data_folder, load
 
 EXIT_MISTAKE = 2
 """Something the user can mend: a flag, a file, a kubeconfig."""
@@ -17,42 +19,103 @@ EXIT_UNFINISHED = 1
 """Told to stop a second time."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Commands whose modules are imported when they are called, or when help wants their first line."""
+
+    LATE: ClassVar = {"place": "fairlead.cli.place"}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *self.LATE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.LATE:
+            found = getattr(importlib.import_module(self.LATE[cmd_name]), cmd_name)
+            assert isinstance(found, click.Command)
+            return found
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fairlead")
 def cli() -> None:
     """Fairlead: a scheduling control plane for Kubernetes."""
 
 
 LOG_LEVELS = ["debug", "info", "warning", "error"]
-RUNTIME_OPTIONS = [
+COMMON_OPTIONS = [
     click.option("--config", type=click.Path(path_type=Path), help="A configuration file (kind: Configuration)."),
+    click.option("--listen", metavar="HOST:PORT", help="Health and metrics.  [default: 127.0.0.1:8470]"),
+    click.option("--log-level", type=click.Choice(LOG_LEVELS), help="[default: info; of `up`: warning]"),
+]
+SERVE_OPTIONS = [
     click.option("--kubeconfig", metavar="FILE", help="The cluster to run against.  [default: as kubectl]"),
     click.option("--context", help="The kubeconfig's context to use.  [default: its current one]"),
     click.option("--namespace", help="Where leases live.  [default: fairlead-system]"),
     click.option("--capabilities", metavar="A,B", help="Some of placement, jobs, tasks, data, modules."),
-    click.option("--listen", metavar="HOST:PORT", help="Health and metrics.  [default: 127.0.0.1:8470]"),
-    click.option("--log-level", type=click.Choice(LOG_LEVELS), help="[default: info]"),
+]
+UP_OPTIONS = [
+    click.option(
+        "--data", type=click.Path(path_type=Path), help="The cluster's folder.  [default: a fixed one of yours]"
+    ),
+    click.option(
+        "--port", type=click.IntRange(0, 65535), default=0, help="The API server's port.  [default: any free one]"
+    ),
+    click.option(
+        "--nodes", type=click.IntRange(0, 100), default=1, show_default=True, help="Nodes that run pods as processes."
+    ),
+    click.option("--simulate", type=click.IntRange(0, 20_000), default=0, metavar="N", help="Nodes that only act."),
+    click.option("--empty", is_flag=True, help="No nodes at all; join your own."),
+    click.option("--without", default="", metavar="A,B", help="Leave out some of controllers, placement, nodes."),
 ]
 
 
-def runtime_options(command: Any) -> Any:
-    for option in reversed(RUNTIME_OPTIONS):
-        command = option(command)
-    return command
+def with_options(*options: Any) -> Callable[[Any], Any]:
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @cli.command()
-@runtime_options
+@with_options(*SERVE_OPTIONS, *COMMON_OPTIONS)
 def serve(config: Path | None, **flags: Any) -> None:
     """Run beside the control plane of a Kubernetes cluster (1.30 or newer)."""
     _serve(_settings(config, flags))
 
 
 @cli.command()
-@runtime_options
-def up(config: Path | None, **flags: Any) -> None:
-    """Start Fairlead. It has no cluster of its own yet: it runs against the one a kubeconfig names."""
-    _serve(_settings(config, flags))
+@with_options(*UP_OPTIONS, *COMMON_OPTIONS)
+def up(
+    config: Path | None,
+    data: Path | None,
+    port: int,
+    nodes: int,
+    simulate: int,
+    empty: bool,
+    without: str,
+    **flags: Any,
+) -> None:
+    """Start a small cluster of its own: API server, controllers, nodes that run pods, and placement."""
+    from fairlead import up as upstairs
+
+    parts = tuple(part.strip() for part in without.split(",") if part.strip())
+    if unknown := [part for part in parts if part not in upstairs.PARTS]:
+        _mistake(f"--without: {', '.join(unknown)} is no part of it; there are {', '.join(upstairs.PARTS)}")
+    flags["log_level"] = flags["log_level"] or "warning"
+    # Here Fairlead is the scheduler, for pods that name none as well.
+    flags["schedulers"] = "default-scheduler,fairlead"
+    settings = _settings(config, flags)
+    folder = (data or default_data_folder()).expanduser().absolute()
+    options = upstairs.UpOptions(folder, 0 if empty else nodes, 0 if empty else simulate, port, parts)
+
+    async def run(stop: asyncio.Event) -> None:
+        from fairlead.cluster.clock import RealClock
+
+        await upstairs.up(settings, options, clock=RealClock(), rng=random.random, stop=stop, say=click.echo)
+
+    _run(settings, run)
 
 
 def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
@@ -66,20 +129,31 @@ def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
 def _serve(settings: Settings) -> None:
     from fairlead import app
     from fairlead.cluster.clock import RealClock
+
+    async def run(stop: asyncio.Event) -> None:
+        await app.serve(settings, clock=RealClock(), rng=random.random, stop=stop)
+
+    _run(settings, run)
+
+
+def _run(settings: Settings, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Work until a signal says stop; what the user can mend ends in one sentence."""
+    from fairlead import app
     from fairlead.cluster.errors import ClusterError
+    from fairlead.local.store import Locked, WrongSchema
     from fairlead.logs import start_logs
     from fairlead.tracing import start_tracing
 
     async def run() -> None:
         stop = asyncio.Event()
         with app.stopped_by_signals(stop):
-            await app.serve(settings, clock=RealClock(), rng=random.random, stop=stop)
+            await work(stop)
 
     start_logs(settings.logs)
     try:
         with start_tracing(settings.traces_to):
             asyncio.run(run())
-    except (BadSettings, ClusterError) as problem:
+    except (BadSettings, ClusterError, Locked, WrongSchema) as problem:
         _mistake(str(problem))
     except asyncio.CancelledError:
         click.echo("fairlead: ended at once, before everything in hand was finished", err=True)

@@ -44,9 +44,9 @@ def parse_path(method: str, path: str, query: Mapping[str, str]) -> Asking | Non
         return None
     group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
     rest = parts[start:]
-    watching = is_true(query, "watch")
+    watching, old_way = is_true(query, "watch"), False
     if rest[0] == "watch" and len(rest) > 1:  # the old way of asking for a watch
-        watching, rest = True, rest[1:]
+        watching, old_way, rest = True, True, rest[1:]
     namespace = ""
     # /namespaces/x/pods is about pods; /namespaces/x, and its status, about the namespace.
     if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _NAMESPACE_PARTS):
@@ -55,7 +55,7 @@ def parse_path(method: str, path: str, query: Mapping[str, str]) -> Asking | Non
     if plural == "namespaces" and name and not group:
         namespace = name
     subresource = rest[2] if len(rest) > 2 else ""
-    verb = _verb(method, name, watching)
+    verb = _verb(method, name, watching and (old_way or not name))
     return Asking(verb, group, version, plural, namespace, name, subresource, tuple(rest[3:]))
 
 
@@ -73,7 +73,8 @@ def _verb(method: str, name: str, watching: bool) -> str:
 
 
 def is_true(query: Mapping[str, str], name: str) -> bool:
-    return query.get(name, "").lower() in ("1", "true", "t", "y", "yes")
+    """Whatever is neither `false` nor `0` is true, as Kubernetes reads it; `?watch` alone too."""
+    return name in query and query[name].lower() not in ("false", "0")
 
 
 def whole_number(query: Mapping[str, str], name: str) -> int | None:

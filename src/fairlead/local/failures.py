@@ -22,6 +22,7 @@ class Failure(Exception):
         self.reason = reason
         self.message = message
         self.details = dict(details or {})
+        self._has_details = details is not None
         self.retry_after_s = retry_after_s
         if retry_after_s is not None:
             self.details["retryAfterSeconds"] = retry_after_s
@@ -35,7 +36,7 @@ class Failure(Exception):
             "message": self.message,
             "reason": self.reason,
         }
-        if self.details:
+        if self.details or self._has_details:
             body["details"] = self.details
         body["code"] = self.code
         if not self.reason:
@@ -67,7 +68,7 @@ def not_found(group: str, plural: str, name: str) -> Failure:
 
 
 def no_such_path() -> Failure:
-    return Failure(404, "NotFound", "the server could not find the requested resource")
+    return Failure(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def already_exists(group: str, plural: str, name: str) -> Failure:
@@ -90,13 +91,19 @@ def precondition(group: str, plural: str, name: str, what: str, wanted: str, fou
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[tuple[str, str, str]]) -> Failure:
     """Causes are (reason, message, field)."""
-    texts = [f"{field}: {message}" for _, message, field in causes]
+    # Told once each, though every cause is listed.
+    texts = list(dict.fromkeys(f"{field}: {message}" for _, message, field in causes))
     # Kubernetes brackets several errors and not one.
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind
     details = _about(group, kind, name)
     details["causes"] = [{"reason": reason, "message": message, "field": field} for reason, message, field in causes]
     return Failure(422, "Invalid", f'{qualified} "{name}" is invalid: {joined}', details)
+
+
+def options_invalid(kind: str, causes: Sequence[tuple[str, str, str]]) -> Failure:
+    """A mistake in how something was asked for: `kind` is CreateOptions, ListOptions and so on."""
+    return invalid("meta.k8s.io", kind, "", causes)
 
 
 def gone(message: str) -> Failure:
@@ -115,7 +122,7 @@ def unauthorized() -> Failure:
 
 
 def method_not_allowed() -> Failure:
-    return Failure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    return Failure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> Failure:
@@ -125,6 +132,10 @@ def unsupported_media_type(accepted: Sequence[str]) -> Failure:
         "UnsupportedMediaType",
         f"the body of the request was in an unknown format - accepted media types include: {listed}",
     )
+
+
+def unknown_patch_type() -> Failure:
+    return Failure(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def too_large(limit_bytes: int) -> Failure:

@@ -1,14 +1,15 @@
 """Label and field selectors as they stand in a query: parsed once, asked of entries many times."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fairlead.local.failures import Failure, bad_request
+from fairlead.local.objects.rules import names
 
 Matches = Callable[[Mapping[str, str]], bool]
 
-_TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z0-9_./\-]+)|(?P<sign>==|!=|=|!|,|\(|\)|>|<))")
+_SPECIAL = "=!(),<>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,103 +40,174 @@ class Requirement:
 def label_selector(text: str) -> tuple[Requirement, ...]:
     """`a=b, c!=d, e in (f,g), h, !i` → requirements, all of which must hold."""
     try:
-        return tuple(_requirements(text))
+        return tuple(_Parser(text).requirements())
     except _Unparsable as problem:
-        raise bad_request(f"unable to parse requirement: {problem}") from None
+        raise bad_request(str(problem)) from None
 
 
 class _Unparsable(Exception):
     pass
 
 
-def _requirements(text: str) -> list[Requirement]:
-    tokens, position = [], 0
-    while position < len(text.rstrip()):
-        found = _TOKEN.match(text, position)
-        if found is None:
-            raise _Unparsable(f"found '{text[position:].strip()}', expected: identifier, '!', or ','")
-        tokens.append((found["word"], found["sign"]))
-        position = found.end()
-    tokens.append((None, None))
-    requirements, at = [], 0
+class _Parser:
+    """As Kubernetes reads label selectors, down to what it complains of."""
 
-    def word(what: str) -> str:
-        nonlocal at
-        found, sign = tokens[at]
-        if found is None:
-            raise _Unparsable(f"found '{sign or ''}', expected: {what}")
-        at += 1
+    def __init__(self, text: str) -> None:
+        self._tokens = [*_tokens(text), ("end", "")]
+        self._at = 0
+
+    def requirements(self) -> list[Requirement]:
+        found: list[Requirement] = []
+        while True:
+            kind, literal = self._peek()
+            if kind == "end":
+                return found
+            if kind not in ("word", "!"):
+                raise _Unparsable(f"found '{literal}', expected: !, identifier, or 'end of string'")
+            try:
+                found.append(self._requirement())
+            except _Unparsable as problem:
+                raise _Unparsable(f"unable to parse requirement: {problem}") from None
+            kind, literal = self._next()
+            if kind == "end":
+                return found
+            if kind != ",":
+                raise _Unparsable(f"found '{literal}', expected: ',' or 'end of string'")
+            kind, literal = self._peek()
+            if kind not in ("word", "!"):
+                raise _Unparsable(f"found '{literal}', expected: identifier after ','")
+
+    def _peek(self) -> tuple[str, str]:
+        kind, literal = self._tokens[self._at]
+        return ("word" if kind in ("in", "notin") else kind), literal
+
+    def _next(self) -> tuple[str, str]:
+        found = self._peek()
+        self._at += 1
         return found
 
-    while tokens[at] != (None, None):
-        if tokens[at][1] == "!":
-            at += 1
-            requirements.append(Requirement(word("identifier"), "missing"))
-        else:
-            key = word("identifier")
-            sign = tokens[at][1] or (tokens[at][0] if tokens[at][0] in ("in", "notin") else None)
-            if sign in ("in", "notin"):
-                at += 1
-                requirements.append(Requirement(key, str(sign), _values(tokens, at)))
-                while tokens[at][1] != ")":
-                    at += 1
-                at += 1
-            elif sign in ("=", "==", "!=", ">", "<"):
-                at += 1
-                value = tokens[at][0] or ""
-                if tokens[at][0] is not None:
-                    at += 1
-                if sign in (">", "<") and not re.fullmatch(r"-?\d+", value):
-                    raise _Unparsable(f"for 'Gt', 'Lt' operators, the value must be an integer, found '{value}'")
-                operator = {"!=": "notin", ">": "gt", "<": "lt"}.get(str(sign), "in")
-                requirements.append(Requirement(key, operator, (value,)))
+    def _requirement(self) -> Requirement:
+        kind, key = self._next()
+        negated = kind == "!"
+        if negated:
+            kind, key = self._next()
+        if kind != "word":
+            raise _Unparsable(f"found '{key}', expected: identifier")
+        if problems := names.qualified(key):
+            raise _Unparsable(f'<nil>: Invalid value: "{key}": {"; ".join(problems)}')
+        if negated or self._peek()[0] in ("end", ","):
+            return Requirement(key, "missing" if negated else "exists")
+        operator, literal = self._tokens[self._at]
+        self._at += 1
+        if operator not in ("in", "notin", "=", "==", "!=", ">", "<"):
+            raise _Unparsable(f"found '{literal}', expected: in, notin, =, ==, !=, gt, lt")
+        values = self._values() if operator in ("in", "notin") else [self._value()]
+        for number, value in enumerate(values):
+            where = f"values[{number}]"
+            if operator in (">", "<") and not re.fullmatch(r"[+-]?\d+", value):
+                why = "for 'Gt', 'Lt' operators, the value must be an integer"
+                raise _Unparsable(f'{where}: Invalid value: "{value}": {why}')
+            if problems := names.label_value(value):
+                raise _Unparsable(f'{where}[{key}]: Invalid value: "{value}": {"; ".join(problems)}')
+        told = {"!=": "notin", "notin": "notin", ">": "gt", "<": "lt"}.get(operator, "in")
+        return Requirement(key, told, tuple(values))
+
+    def _value(self) -> str:
+        if self._peek()[0] in ("end", ","):
+            return ""
+        kind, literal = self._next()
+        if kind != "word":
+            raise _Unparsable(f"found '{literal}', expected: identifier")
+        return literal
+
+    def _values(self) -> list[str]:
+        kind, literal = self._next()
+        if kind != "(":
+            raise _Unparsable(f"found '{literal}' expected: '('")
+        kind, opening = self._peek()
+        if kind == ")":
+            self._next()
+            return [""]
+        if kind not in ("word", ","):
+            raise _Unparsable(f"found '{opening}', expected: ',', ')' or identifier")
+        values: set[str] = set()
+        while True:
+            kind, literal = self._next()
+            after, following = self._peek()
+            if kind == "word":
+                values.add(literal)
+                if after == ")":
+                    break
+                if after != ",":
+                    raise _Unparsable(f"found '{following}', expected: ',' or ')'")
+            elif kind == ",":
+                if not values or after in (")", ","):
+                    values.add("")
+                if after == ")":
+                    break
             else:
-                requirements.append(Requirement(key, "exists"))
-        if tokens[at][1] == ",":
+                raise _Unparsable(f"found '{literal}', expected: ',', or identifier")
+        self._next()
+        return sorted(values)
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    at = 0
+    while at < len(text):
+        character = text[at]
+        if character in " \t\r\n":
             at += 1
-            if tokens[at] == (None, None):
-                raise _Unparsable("found '', expected: identifier after ','")
-        elif tokens[at] != (None, None):
-            raise _Unparsable(f"found '{tokens[at][0] or tokens[at][1]}', expected: ',' or 'end of string'")
-    return requirements
-
-
-def _values(tokens: list[tuple[str | None, str | None]], at: int) -> tuple[str, ...]:
-    if tokens[at][1] != "(":
-        raise _Unparsable(f"found '{tokens[at][0] or tokens[at][1] or ''}' expected: '('")
-    values: list[str] = []
-    at += 1
-    while tokens[at][1] != ")":
-        if tokens[at] == (None, None):
-            raise _Unparsable("found '', expected: ',', or ')'")
-        if tokens[at][0] is not None:
-            values.append(str(tokens[at][0]))
-        elif tokens[at][1] == "," and (at == 0 or tokens[at - 1][1] in (",", "(")):
-            values.append("")
-        at += 1
-    return tuple(values)
+        elif character in _SPECIAL:
+            length = 2 if text[at : at + 2] in ("==", "!=") else 1
+            literal = text[at : at + length]
+            at += length
+            yield literal, literal
+        else:
+            begin = at
+            while at < len(text) and text[at] not in _SPECIAL and text[at] not in " \t\r\n":
+                at += 1
+            word = text[begin:at]
+            yield (word if word in ("in", "notin") else "word"), word
 
 
 def field_selector(text: str, known: frozenset[str], kind: str) -> tuple[Requirement, ...]:
     """`metadata.name=x,status.phase!=Running`; a field the kind does not offer is the asker's mistake."""
     requirements = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        found = re.fullmatch(r"([^=!]+?)(==|!=|=)(.*)", part)
+    for part in sorted(filter(None, re.split(r"(?<!\\),", text))):
+        found = re.fullmatch(r"(.*?)(!=|==|=)(.*)", part, re.DOTALL)
         if found is None:
-            raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
-        key, sign, value = found[1].strip(), found[2], found[3].replace("\\", "")
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
+        key, sign, value = found[1], found[2], _unescaped(found[3])
         if key not in known:
-            raise unknown_field(key, kind)
+            raise unknown_field(key, kind, known)
         requirements.append(Requirement(key, "notin" if sign == "!=" else "in", (value,)))
     return tuple(requirements)
 
 
-def unknown_field(key: str, kind: str) -> Failure:
-    return (
-        bad_request(f"field label not supported: {key}")
-        if kind
-        else bad_request(f'"{key}" is not a known field selector')
-    )
+def _unescaped(value: str) -> str:
+    made, at = [], 0
+    while at < len(value):
+        character = value[at]
+        if character == "\\":
+            at += 1
+            escaped = value[at : at + 1]
+            if escaped not in ("\\", ",", "=") or not escaped:
+                raise bad_request(f"invalid field selector: invalid escape sequence: \\{escaped}")
+            made.append(escaped)
+        elif character in ",=":
+            raise bad_request(f"invalid field selector: unescaped character in value: {ord(character)}")
+        else:
+            made.append(character)
+        at += 1
+    return "".join(made)
+
+
+def unknown_field(key: str, kind: str, known: frozenset[str] = frozenset()) -> Failure:
+    if known <= {"metadata.name", "metadata.namespace"}:
+        return bad_request(f'"{key}" is not a known field selector: only "metadata.name", "metadata.namespace"')
+    if kind == "Job":
+        return bad_request(f'field label "{key}" not supported for Job')
+    return bad_request(f"field label not supported: {key}")
 
 
 def matcher(

@@ -20,6 +20,12 @@ class Strategy:
     has_generation = False
     keeps_status_on_create = False
     graceful = False
+    answers_deleted = False
+    """Whether a delete answers with the object that is gone, not with a Status."""
+    usual_propagation = ""
+
+    def convert(self, thing: Thing) -> None:
+        """Bring another way of saying the same into the one that is kept, before defaults are set."""
 
     def prepare_create(self, thing: Thing) -> None: ...
 
@@ -38,9 +44,27 @@ class Counted(Strategy):
     has_generation = True
 
 
+class Answering(Strategy):
+    answers_deleted = True
+
+
+class AnsweringCounted(Counted):
+    answers_deleted = True
+
+
+class DaemonSets(Counted):
+    _TEMPLATE = "deprecated.daemonset.template.generation"
+
+    def prepare_update(self, new: Thing, old: Thing) -> None:
+        before = (old["metadata"].get("annotations") or {}).get(self._TEMPLATE, "1")
+        number = int(before) + (new["spec"]["template"] != old["spec"]["template"])
+        new["metadata"].setdefault("annotations", {})[self._TEMPLATE] = str(number)
+
+
 class Pods(Strategy):
     has_generation = True
     graceful = True
+    answers_deleted = True
     field_names = frozenset(
         {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
          "status.phase", "status.podIP", "status.nominatedNodeName"}
@@ -57,7 +81,6 @@ class Pods(Strategy):
                     "lastTransitionTime": thing["metadata"].get("creationTimestamp"),
                     "reason": "SchedulingGated",
                     "message": "Scheduling is blocked due to non-empty scheduling gates",
-                    "observedGeneration": 1,
                 }
             ]
         thing["status"] = status
@@ -86,6 +109,11 @@ class Nodes(Strategy):
     keeps_status_on_create = True
     field_names = frozenset({"spec.unschedulable"})
 
+    def convert(self, thing: Thing) -> None:
+        spec = thing.get("spec") or {}
+        if spec.get("podCIDR") and not spec.get("podCIDRs"):
+            spec["podCIDRs"] = [spec["podCIDR"]]
+
     def prepare_create(self, thing: Thing) -> None:
         status = thing.setdefault("status", {})
         if status.get("capacity") and not status.get("allocatable"):
@@ -101,7 +129,7 @@ class Nodes(Strategy):
 
 
 class Namespaces(Strategy):
-    keeps_status_on_create = False
+    answers_deleted = True
     field_names = frozenset({"status.phase"})
 
     def prepare_create(self, thing: Thing) -> None:
@@ -120,13 +148,20 @@ class Namespaces(Strategy):
 
 
 class Claims(Strategy):
+    answers_deleted = True
+
     def prepare_create(self, thing: Thing) -> None:
         thing["status"] = {"phase": "Pending"}
 
 
 class Volumes(Strategy):
+    answers_deleted = True
+
     def prepare_create(self, thing: Thing) -> None:
-        thing["status"] = {"phase": "Pending"}
+        thing["status"] = {
+            "phase": "Pending",
+            "lastPhaseTransitionTime": thing["metadata"]["creationTimestamp"],
+        }
 
 
 class Events(Strategy):
@@ -153,38 +188,48 @@ class Events(Strategy):
 class Secrets(Strategy):
     field_names = frozenset({"type"})
 
-    def prepare_create(self, thing: Thing) -> None:
+    def convert(self, thing: Thing) -> None:
         _take_string_data(thing)
-
-    def prepare_update(self, new: Thing, old: Thing) -> None:
-        _take_string_data(new)
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         return {"type": thing.get("type", "")}
 
 
-class ReplicaSets(Counted):
+class ReplicationControllers(Counted):
+    usual_propagation = "Orphan"
     field_names = frozenset({"status.replicas"})
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         return {"status.replicas": str((thing.get("status") or {}).get("replicas", 0))}
 
 
+class Services(Strategy):
+    answers_deleted = True
+    field_names = frozenset({"spec.clusterIP", "spec.type"})
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        spec = thing.get("spec") or {}
+        return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
+
+
 class Jobs(Counted):
     field_names = frozenset({"status.successful"})
+    usual_propagation = "Orphan"
 
     def prepare_create(self, thing: Thing) -> None:
         """A job that names no selector gets one of its own, by its UID."""
         spec, metadata = thing["spec"], thing["metadata"]
-        thing["status"] = {}
         if spec.get("manualSelector"):
             return
-        if not spec.get("selector"):
-            labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
-            for prefix in ("batch.kubernetes.io/", ""):
-                labels[f"{prefix}controller-uid"] = metadata["uid"]
-                labels[f"{prefix}job-name"] = metadata["name"]
-            spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": metadata["uid"]}}
+        labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
+        shared = (metadata.get("labels") or {}) in (labels, {})
+        for prefix in ("batch.kubernetes.io/", ""):
+            labels.setdefault(f"{prefix}controller-uid", metadata["uid"])
+            labels.setdefault(f"{prefix}job-name", metadata["name"])
+        wanted = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+        wanted.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
+        if shared:
+            metadata["labels"] = dict(labels)
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         return {"status.successful": str((thing.get("status") or {}).get("succeeded", 0))}
@@ -223,8 +268,11 @@ class Addresses:
             if port.get("nodePort"):
                 self._ports_taken[port.get("protocol", "TCP"), port["nodePort"]] = key
 
-    def give(self, key: str, service: Thing) -> None:
-        """Complete a Service's spec with the addresses and ports it needs and does not name."""
+    def give(self, key: str, service: Thing, *, is_new: bool = True) -> None:
+        """Complete a Service's spec with the addresses and ports it needs and does not name.
+
+        A Service that had an address keeps it: whether it may name another is for validation to say.
+        """
         spec = service["spec"]
         kind = spec.get("type", "ClusterIP")
         if kind == "ExternalName":
@@ -235,14 +283,11 @@ class Addresses:
         else:
             if not wanted:
                 spec["clusterIP"] = wanted = self._free_address()
-            elif self._taken.get(wanted, key) != key:
+            elif is_new and self._taken.get(wanted, key) != key:
                 why = f"failed to allocate IP {wanted}: provided IP is already allocated"
                 raise _service_invalid(service, "spec.clusterIPs", [wanted], why)
-            elif ipaddress.ip_address(wanted) not in self._network:
-                why = (
-                    f"failed to allocate IP {wanted}: the provided IP ({wanted}) is not in the valid range. "
-                    f"The range of valid IPs is {self._network}"
-                )
+            elif is_new and not self._is_ours(wanted):
+                why = f"failed to allocate IP {wanted}: the provided network does not match the current range"
                 raise _service_invalid(service, "spec.clusterIPs", [wanted], why)
             spec["clusterIPs"] = [wanted]
         spec.setdefault("ipFamilies", ["IPv4"])
@@ -256,6 +301,12 @@ class Addresses:
                     where, why = f"spec.ports[{number}].nodePort", "provided port is already allocated"
                     raise _service_invalid(service, where, port["nodePort"], why)
         self.learn(key, service)
+
+    def _is_ours(self, address: str) -> bool:
+        try:
+            return ipaddress.ip_address(address) in self._network
+        except ValueError:
+            return True  # no address at all: validation says so better
 
     def _free_address(self) -> str:
         for _ in range(self._network.num_addresses):
@@ -272,6 +323,54 @@ class Addresses:
             if (protocol, port) not in self._ports_taken:
                 return port
         raise Failure(500, "InternalError", "Internal error occurred: the range of node ports is full")
+
+
+def drop_what_the_type_has_not(new: Thing, old: Thing) -> None:
+    """What a Service was given for a type it no longer is, and its writer left as it was, goes."""
+    spec, before = new["spec"], old["spec"]
+    kinds = {"NodePort", "LoadBalancer"}
+
+    def same(name: str) -> bool:
+        return bool(spec.get(name) == before.get(name))
+
+    if spec.get("type") == "ExternalName" != before.get("type"):
+        if same("clusterIP") and same("clusterIPs"):
+            spec.pop("clusterIP", None)
+            spec.pop("clusterIPs", None)
+        for name in ("ipFamilies", "ipFamilyPolicy"):
+            if same(name):
+                spec.pop(name, None)
+    if before.get("type") in kinds and spec.get("type") not in kinds:
+        if [each.get("nodePort") for each in spec.get("ports") or ()] == [
+            each.get("nodePort") for each in before.get("ports") or ()
+        ]:
+            for port in spec.get("ports") or ():
+                port.pop("nodePort", None)
+        if same("externalTrafficPolicy"):
+            spec.pop("externalTrafficPolicy", None)
+    if before.get("type") == "LoadBalancer" != spec.get("type"):
+        for name in ("allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort"):
+            if same(name):
+                spec.pop(name, None)
+    if spec.get("type") != "LoadBalancer" and "status" in new:
+        new["status"]["loadBalancer"] = {}
+
+
+def keep_what_was_given(new: Thing, old: Thing) -> None:
+    """Addresses and node ports a writer left out stay as they were."""
+    spec, before = new["spec"], old["spec"]
+    if "ExternalName" not in (spec.get("type"), before.get("type")):
+        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            if not spec.get(name) and before.get(name):
+                spec[name] = copy.deepcopy(before[name])
+    kinds = {"NodePort", "LoadBalancer"}
+    if spec.get("type") in kinds and before.get("type") in kinds:
+        given = {each.get("name", ""): each.get("nodePort") for each in before.get("ports") or ()}
+        used = {each.get("nodePort") for each in spec.get("ports") or ()}
+        for port in spec.get("ports") or ():
+            known = given.get(port.get("name", ""))
+            if not port.get("nodePort") and known and known not in used:
+                port["nodePort"] = known
 
 
 def _service_invalid(service: Thing, field: str, value: Any, why: str) -> Failure:
@@ -355,11 +454,15 @@ BY_KIND: dict[str, Strategy] = {
     "/persistentvolumeclaims": Claims(),
     "/persistentvolumes": Volumes(),
     "/secrets": Secrets(),
-    "/replicationcontrollers": COUNTED,
+    "/replicationcontrollers": ReplicationControllers(),
+    "/services": Services(),
+    "/serviceaccounts": Answering(),
+    "/resourcequotas": Answering(),
+    "/podtemplates": Answering(),
     "events.k8s.io/events": Events(),
     "apps/deployments": COUNTED,
-    "apps/replicasets": ReplicaSets(),
-    "apps/daemonsets": COUNTED,
+    "apps/replicasets": COUNTED,
+    "apps/daemonsets": DaemonSets(),
     "apps/statefulsets": COUNTED,
     "batch/jobs": Jobs(),
     "batch/cronjobs": COUNTED,
@@ -372,8 +475,13 @@ BY_KIND: dict[str, Strategy] = {
     "admissionregistration.k8s.io/mutatingwebhookconfigurations": COUNTED,
     "admissionregistration.k8s.io/validatingwebhookconfigurations": COUNTED,
     "scheduling.k8s.io/priorityclasses": COUNTED,
-    "resource.k8s.io/resourceslices": COUNTED,
-    "resource.k8s.io/deviceclasses": COUNTED,
+    "resource.k8s.io/resourceslices": AnsweringCounted(),
+    "resource.k8s.io/deviceclasses": AnsweringCounted(),
+    "resource.k8s.io/resourceclaims": Answering(),
+    "storage.k8s.io/csidrivers": Answering(),
+    "storage.k8s.io/csinodes": Answering(),
+    "storage.k8s.io/storageclasses": Answering(),
+    "storage.k8s.io/volumeattachments": Answering(),
 }
 
 

@@ -6,6 +6,7 @@ Service-account tokens are JWTs signed with a key of the data folder, as Kuberne
 import base64
 import hmac
 import secrets
+import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -47,8 +48,11 @@ class Tokens:
             if hmac.compare_digest(known.encode(), token.encode()):
                 return user
         claims = self._claims(token)
-        if claims.get("iss") != ISSUER or audience not in claims.get("aud", ()):
-            raise BadToken("the token is for another audience")
+        if claims.get("iss") != ISSUER:
+            raise BadToken
+        if audience not in claims.get("aud", ()):
+            listed = ",".join(f'"{each}"' for each in claims.get("aud", ()))
+            raise BadToken(f'token audiences [{listed}] is invalid for the target audiences ["{audience}"]')
         if not (claims.get("nbf", 0) <= now.timestamp() < claims.get("exp", 0)):
             raise BadToken("the token has expired")
         about = claims["kubernetes.io"]
@@ -84,7 +88,7 @@ class Tokens:
             "iat": begins,
             "nbf": begins,
             "exp": begins + int(life.total_seconds()),
-            "jti": secrets.token_hex(16),
+            "jti": str(uuid.uuid4()),
             "kubernetes.io": about,
         }
         signed = f"{_packed({'alg': 'ES256', 'typ': 'JWT'})}.{_packed(claims)}"
@@ -100,9 +104,9 @@ class Tokens:
             self._key.public_key().verify(proof, signed.encode(), ec.ECDSA(hashes.SHA256()))
             claims = msgspec.json.decode(_unbase64(payload))
         except (ValueError, InvalidSignature, msgspec.DecodeError):
-            raise BadToken("not one of ours") from None
+            raise BadToken from None
         if not isinstance(claims, dict):
-            raise BadToken("not one of ours")
+            raise BadToken
         return claims
 
 

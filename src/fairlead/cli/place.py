@@ -1,0 +1,111 @@
+"""`fairlead place`: where pods would go on a cluster that was written to a file, and why. Needs no cluster."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from fairlead.cli.snapshot import BadInput, pods_wanted, table_from
+from fairlead.engine.cycle import Cycle
+from fairlead.engine.diagnosis import Explanation
+from fairlead.engine.profile import Profile, ProfileError, kube_profile, parse_configuration, seed_profile
+from fairlead.engine.table import NodeTable
+from fairlead.model.outcome import Placed, Refused
+from fairlead.model.pod import Pod
+
+
+class Mistake(click.ClickException):
+    """Something in the user's files; one sentence and the exit code of mistakes."""
+
+    exit_code = 2
+
+
+@click.command()
+@click.option("-f", "--filename", "manifest", type=click.Path(path_type=Path), required=True, help="Pods or workloads.")
+@click.option(
+    "--snapshot",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The cluster: kubectl get nodes,pods -A -o json (more kinds are welcome).",
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--scores", type=click.Choice(["kube", "seed"]), default="kube", show_default=True, help="The score set.")
+@click.option("--scheduler-config", type=click.Path(path_type=Path), help="A KubeSchedulerConfiguration file.")
+def place(manifest: Path, snapshot: Path, output: str, scores: str, scheduler_config: Path | None) -> None:
+    """Say where each pod would go on a snapshot of a cluster, one after another, and why."""
+    try:
+        table = table_from(snapshot)
+        pods = pods_wanted(manifest)
+        profiles = _profiles(scheduler_config, scores)
+    except BadInput as problem:
+        raise Mistake(str(problem)) from None
+    decisions = list(decide(table, pods, profiles))
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(decisions), indent=2).decode())
+    else:
+        _print(decisions)
+    if any(each["node"] is None for each in decisions):
+        raise SystemExit(1)
+
+
+def decide(table: NodeTable, pods: Iterable[Pod], profiles: dict[str, Profile]) -> Iterable[dict[str, Any]]:
+    cycles = {name: Cycle(table, profile) for name, profile in profiles.items()}
+    default = next(iter(cycles.values()))
+    for pod in pods:
+        cycle = cycles.get(pod.spec.scheduler_name, default)
+        explanation = cycle.explain(pod)
+        outcome = cycle.decide(pod)
+        yield _told(pod, outcome, explanation)
+
+
+def _told(pod: Pod, outcome: Placed | Refused, explanation: Explanation) -> dict[str, Any]:
+    if isinstance(outcome, Refused):
+        diagnosis = outcome.diagnosis
+        return {
+            "pod": pod.key,
+            "node": None,
+            "message": diagnosis.message(),
+            "refusals": diagnosis.refusals,
+            "nearestMisses": diagnosis.misses,
+        }
+    others = sorted(((total, name) for name, total in explanation.totals.items() if name != outcome.node), reverse=True)
+    return {
+        "pod": pod.key,
+        "node": outcome.node,
+        "score": explanation.totals.get(outcome.node),
+        "feasible": len(explanation.totals),
+        "runnerUp": {"node": others[0][1], "score": others[0][0]} if others else None,
+        "scores": {rule: found[outcome.node] for rule, found in explanation.scores.items() if outcome.node in found},
+    }
+
+
+def _profiles(path: Path | None, scores: str) -> dict[str, Profile]:
+    if path is None:
+        return {"default-scheduler": kube_profile() if scores == "kube" else seed_profile()}
+    try:
+        return parse_configuration(yaml.safe_load(path.read_text()) or {})
+    except ProfileError as problem:
+        raise BadInput(f"{path}: {problem}") from None
+    except (OSError, yaml.YAMLError) as problem:
+        raise BadInput(f"{path}: {problem}") from None
+
+
+def _print(decisions: list[dict[str, Any]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("POD", "NODE", "SCORE", "FEASIBLE", "WHY"):
+        table.add_column(column, overflow="fold")
+    for each in decisions:
+        if each["node"] is None:
+            table.add_row(each["pod"], "<none>", "", "0", each["message"])
+            continue
+        parts = sorted(each["scores"].items(), key=lambda item: -item[1].weighted)
+        why = ", ".join(f"{rule} {score.weighted}" for rule, score in parts if score.weighted)
+        if each["runnerUp"]:
+            why += f"; next {each['runnerUp']['node']} with {each['runnerUp']['score']}"
+        table.add_row(each["pod"], each["node"], str(each["score"]), str(each["feasible"]), why)
+    Console(soft_wrap=True).print(table)

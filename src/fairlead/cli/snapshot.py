@@ -1,0 +1,183 @@
+"""Manifests and snapshots from files: read, checked as the API server would, and turned into the engine's nouns.
+
+A mistake names the file, the document in it and the field.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from fairlead.engine.table import NodeTable
+from fairlead.local.objects.defaults import apply_defaults
+from fairlead.local.objects.schema import DecodeError, Schema, decode, for_kind, kind_label
+from fairlead.local.objects.validate import validate_create
+from fairlead.model.node import Node
+from fairlead.model.pod import Pod
+from fairlead.placement.spec import SURROUNDINGS
+
+_TEMPLATED = {"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController"}
+
+
+class BadInput(Exception):
+    """A file that cannot be used; the message says where and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    where: str
+    thing: dict[str, Any]
+
+
+def documents(path: Path) -> Iterator[Document]:
+    """Every object of a YAML or JSON file; lists are opened."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{path}: cannot be read: {problem}") from None
+    try:
+        parts = [msgspec.json.decode(text)] if path.suffix == ".json" else list(yaml.safe_load_all(text))
+    except (msgspec.DecodeError, yaml.YAMLError) as problem:
+        raise BadInput(f"{path}: neither YAML nor JSON: {problem}") from None
+    for number, part in enumerate(parts, 1):
+        where = f"{path}, document {number}" if len(parts) > 1 else str(path)
+        if part is None:
+            continue
+        if not isinstance(part, dict):
+            raise BadInput(f"{where}: wanted an object with apiVersion and kind, found {type(part).__name__}")
+        if part.get("kind", "").endswith("List") and isinstance(part.get("items"), list):
+            for at, item in enumerate(part["items"]):
+                if not isinstance(item, dict):
+                    raise BadInput(f"{where}, item {at + 1}: wanted an object, found {type(item).__name__}")
+                yield Document(f"{where}, item {at + 1}", item)
+        else:
+            yield Document(where, part)
+
+
+def checked(document: Document, *, is_new: bool) -> dict[str, Any]:
+    """The object as the API server would store it; with what it would say where it would not."""
+    thing = document.thing
+    kind, api_version = thing.get("kind"), thing.get("apiVersion")
+    if not isinstance(kind, str) or not isinstance(api_version, str):
+        raise BadInput(f"{document.where}: apiVersion and kind are needed to know what it is")
+    group, _, version = api_version.rpartition("/")
+    schema = for_kind(group, version, kind)
+    if schema is None:
+        raise BadInput(f"{document.where}: {api_version} {kind} is not a kind known here")
+    try:
+        found = decode(schema, thing, kind_label(kind, version))
+    except DecodeError as problem:
+        field = _culprit(schema, thing)
+        raise BadInput(f"{document.where}: {field + ': ' if field else ''}{problem}") from None
+    if is_new and found.unknown:
+        raise BadInput(f"{document.where}: unknown field {', '.join(found.unknown)}")
+    value: dict[str, Any] = found.value
+    value["apiVersion"], value["kind"] = api_version, kind
+    metadata = value.setdefault("metadata", {})
+    if is_new:
+        metadata.setdefault("namespace", "default")
+        apply_defaults(group, version, kind, value)
+        wrong = validate_create(group, version, kind, value)
+        if wrong:
+            told = "; ".join(f"{each.field}: {each.message}" for each in wrong[:5])
+            raise BadInput(f"{document.where}: {told}")
+    return value
+
+
+def _culprit(schema: Schema, thing: dict[str, Any]) -> str:
+    """The field without which the object would decode: the server's own text does not always name it."""
+    for path in _leaves(thing):
+        without = copy.deepcopy(thing)
+        holder: Any = without
+        for step in path[:-1]:
+            holder = holder[step]
+        del holder[path[-1]]
+        try:
+            decode(schema, without, "")
+        except DecodeError:
+            continue
+        return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
+    return ""
+
+
+def _leaves(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Paths of everything below a value, the deepest first."""
+    steps: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(value, dict):
+        steps = value.items()
+    elif isinstance(value, list):
+        steps = enumerate(value)
+    for step, inner in steps:
+        yield from _leaves(inner, (*at, step))
+        yield (*at, step)
+
+
+def pods_wanted(path: Path) -> list[Pod]:
+    """The pods a manifest asks for: as they are, or as many as a workload's replicas, in order."""
+    pods: list[Pod] = []
+    for document in documents(path):
+        thing = checked(document, is_new=True)
+        kind, name = thing["kind"], thing["metadata"].get("name", "")
+        if kind == "Pod":
+            pods.append(_pod(document, thing, name))
+        elif kind in _TEMPLATED:
+            pods += _from_template(document, thing)
+        else:
+            wanted = ", ".join(sorted({"Pod", *_TEMPLATED}))
+            raise BadInput(f"{document.where}: kind {kind} has no pods to place; wanted one of {wanted}")
+    if not pods:
+        raise BadInput(f"{path}: holds no pods")
+    return pods
+
+
+def _from_template(document: Document, thing: dict[str, Any]) -> Iterator[Pod]:
+    spec, name, kind = thing["spec"], thing["metadata"]["name"], thing["kind"]
+    count = spec.get("parallelism", 1) if kind == "Job" else spec.get("replicas", 1)
+    owner = {"apiVersion": thing["apiVersion"], "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+    for number in range(count):
+        template = copy.deepcopy(spec["template"])
+        metadata = {
+            **(template.get("metadata") or {}),
+            "name": f"{name}-{number}",
+            "namespace": thing["metadata"]["namespace"],
+            "ownerReferences": [owner],
+        }
+        yield _pod(document, {"metadata": metadata, "spec": template["spec"]}, f"{name}-{number}")
+
+
+def _pod(document: Document, thing: dict[str, Any], name: str) -> Pod:
+    thing["metadata"] = {**thing["metadata"], "uid": f"{document.where}/{name}"}
+    try:
+        return msgspec.convert(thing, Pod)
+    except msgspec.ValidationError as problem:
+        raise BadInput(f"{document.where}: {problem}") from None
+
+
+def table_from(path: Path) -> NodeTable:
+    """The cluster in a `kubectl get nodes,pods -A -o json` dump; whatever else decisions depend on is taken along."""
+    table = NodeTable()
+    structs: dict[str, type[Any]] = {kind.kind: kind.struct for kind in SURROUNDINGS}
+    structs |= {"Node": Node, "Pod": Pod}
+    found: dict[str, list[Any]] = {}
+    for document in documents(path):
+        struct = structs.get(document.thing.get("kind", ""))
+        if struct is None:
+            continue  # a dump may hold more than placement asks about
+        try:
+            found.setdefault(document.thing["kind"], []).append(msgspec.convert(document.thing, struct))
+        except msgspec.ValidationError as problem:
+            raise BadInput(f"{document.where}: {problem}") from None
+    if not found.get("Node"):
+        raise BadInput(f"{path}: holds no nodes; make one with: kubectl get nodes,pods -A -o json > {path.name}")
+    nodes, pods = found.pop("Node"), found.pop("Pod", [])
+    for things in found.values():
+        table.catalog.set_all(things)
+    for node in nodes:
+        table.add_node(node)
+    for pod in pods:
+        table.add_pod(pod)
+    return table

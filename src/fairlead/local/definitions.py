@@ -1,0 +1,71 @@
+"""Custom resource definitions at work: a definition that is written is served from the same moment on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fairlead.local.objects.crd import CustomKind
+from fairlead.local.resources import Resource
+from fairlead.local.rest import Attempt, DeleteOptions, Rest, Thing
+
+PLACE = "apiextensions.k8s.io/customresourcedefinitions"
+
+
+class Definitions:
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+        self._served: dict[str, CustomKind] = {}
+
+    def load(self) -> None:
+        """Serve what was defined before we were started, and index its objects."""
+        store = self._rest.store
+        for _, entry in store.items(PLACE):
+            self._serve(msgspec.json.decode(entry.body))
+
+    def selectable(self, kind: str, thing: Mapping[str, Any]) -> dict[str, str]:
+        served = self._served.get(kind)
+        if served is None:
+            return {}
+        version = str(thing.get("apiVersion", "")).rpartition("/")[2]
+        values = {path: served.at(thing, path) for path in served.selectable(version)}
+        return {path.lstrip("."): _text(value) for path, value in values.items()}
+
+    def learn(self, resource: Resource, thing: Thing, exists: bool) -> None:
+        if resource.stored_as != PLACE:
+            return
+        if exists and not thing["metadata"].get("deletionTimestamp"):
+            self._serve(thing)
+        elif not exists:
+            self._forget(thing)
+
+    async def empty(self, attempt: Attempt) -> Thing | None:
+        """Admission: with its definition, every object of a custom kind goes."""
+        if attempt.operation == "DELETE" and attempt.resource.stored_as == PLACE and attempt.old is not None:
+            names = attempt.old["spec"]["names"]
+            rest = self._rest
+            for resource in [each for each in rest.resources if each.custom and each.plural == names["plural"]]:
+                for _, entry in list(rest.store.items(resource.stored_as)):
+                    metadata = msgspec.json.decode(entry.body)["metadata"]
+                    await rest.delete(
+                        resource, metadata.get("namespace", ""), metadata["name"], DeleteOptions(), attempt.options
+                    )
+        return attempt.thing
+
+    def _serve(self, thing: Thing) -> None:
+        spec = thing["spec"]
+        kind = CustomKind(thing)
+        self._served[f"{spec['group']}/{spec['names']['plural']}"] = kind
+        self._rest.resources.define(kind, spec["group"], spec["names"]["plural"])
+
+    def _forget(self, thing: Thing) -> None:
+        spec = thing["spec"]
+        place = f"{spec['group']}/{spec['names']['plural']}"
+        self._served.pop(place, None)
+        self._rest.resources.define(None, spec["group"], spec["names"]["plural"])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)

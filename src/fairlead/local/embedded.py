@@ -1,0 +1,175 @@
+"""The embedded cluster put together: store, rules, server, its certificates and the kubeconfig for its user."""
+
+import base64
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+import yaml
+from aiohttp import web
+
+from fairlead.cluster.clock import Clock
+from fairlead.local.admission import BuiltIn
+from fairlead.local.asking import User
+from fairlead.local.certificates import Certificates
+from fairlead.local.definitions import Definitions
+from fairlead.local.failures import Failure
+from fairlead.local.rbac import DEFAULTS, Rbac
+from fairlead.local.resources import Resource, Resources
+from fairlead.local.rest import Options, Rest, Thing
+from fairlead.local.server import Logs, Server
+from fairlead.local.store import Store
+from fairlead.local.strategies import Addresses, strategy_of
+from fairlead.local.tokens import Tokens, write_secret
+from fairlead.local.webhooks import Webhooks
+
+log = structlog.get_logger("fairlead.local")
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+# Service addresses are loopback ones, so that the proxy can really listen on them; pods take theirs elsewhere.
+SERVICE_NETWORK = "127.96.0.0/16"
+NODE_PORTS = (30_000, 32_767)
+OURSELVES = User("system:fairlead", groups=("system:masters",))
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A running embedded API server."""
+
+    url: str
+    kubeconfig: Path
+    admin_token: str
+    server: Server
+    rest: Rest
+    certificates: Certificates
+    tokens: Tokens
+
+
+def selectable(kind: str, thing: Mapping[str, Any]) -> dict[str, str]:
+    """What field selectors may ask of an object, for the store."""
+    metadata = thing["metadata"]
+    found = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
+    found |= strategy_of(kind).fields(thing)
+    return found
+
+
+@asynccontextmanager
+async def embedded(
+    folder: Path, clock: Clock, *, host: str = "127.0.0.1", port: int = 0, logs: Logs | None = None
+) -> AsyncIterator[Embedded]:
+    """An API server on a data folder, for as long as the block runs."""
+    definitions: Definitions | None = None
+
+    def fields(kind: str, thing: Mapping[str, Any]) -> Mapping[str, str]:
+        found = selectable(kind, thing)
+        return found if definitions is None else found | definitions.selectable(kind, thing)
+
+    store = Store(folder, fields)
+    try:
+        resources = Resources()
+        addresses = Addresses(SERVICE_NETWORK, *NODE_PORTS)
+        rest = Rest(store, resources, clock, addresses)
+        definitions = Definitions(rest)
+        definitions.load()
+        tokens = Tokens(folder, lambda namespace, name: _uid(rest, f"{namespace}/{name}"))
+        rbac = Rbac(store)
+        certificates = Certificates(folder / "pki", clock.now())
+        webhooks = Webhooks(rest)
+        rest.mutating += [BuiltIn(rest).admit, webhooks.mutate, definitions.empty]
+        rest.validating += [webhooks.validate]
+        rest.after_write += [
+            definitions.learn,
+            lambda resource, thing, exists: _learn_addresses(rest, resource, thing, exists),
+        ]
+        for key, entry in store.items("/services"):
+            addresses.learn(key, msgspec.json.decode(entry.body))
+        server = Server(rest, tokens, rbac, logs)
+        names = (
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        )
+        tls = certificates.server_context(clock.now(), names, ("127.0.0.1", "127.96.0.1"))
+        runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0, handle_signals=False)
+        await runner.setup()
+        try:
+            async with webhooks:
+                await web.TCPSite(runner, host, port, ssl_context=tls).start()
+                bound = runner.addresses[0]
+                server.address = f"{bound[0]}:{bound[1]}"
+                url = f"https://{server.address}"
+                await furnish(rest, certificates)
+                kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificates.authority, tokens.admin)
+                server.ready = True
+                log.info(
+                    "API server ready", url=url, objects=sum(len(store.shelf(kind).entries) for kind in store.kinds())
+                )
+                yield Embedded(url, kubeconfig, tokens.admin, server, rest, certificates, tokens)
+        finally:
+            server.ready = False
+            await server.end_watches()
+            await runner.cleanup()
+    finally:
+        store.close()
+
+
+def _uid(rest: Rest, key: str) -> str | None:
+    found = rest.find("/serviceaccounts", key)
+    return None if found is None else str(found["metadata"]["uid"])
+
+
+def _learn_addresses(rest: Rest, resource: Resource, thing: Thing, exists: bool) -> None:
+    if resource.stored_as == "/services":
+        key = f"{thing['metadata']['namespace']}/{thing['metadata']['name']}"
+        rest.addresses.learn(key, thing if exists else {})
+
+
+async def furnish(rest: Rest, certificates: Certificates) -> None:
+    """What every cluster has from its first moment; what is there already stays as it is."""
+    options = Options(OURSELVES, manager="fairlead")
+    namespaces = rest.resources.find("", "v1", "namespaces")
+    assert namespaces is not None
+    for name in NAMESPACES:
+        await _ensure(rest, namespaces, "", {"metadata": {"name": name}}, options)
+    for thing in DEFAULTS:
+        found = rest.resources.by_api_version(thing["apiVersion"], thing["kind"])
+        assert found is not None
+        await _ensure(rest, found, "", thing, options)
+    for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)):
+        classes = rest.resources.find("scheduling.k8s.io", "v1", "priorityclasses")
+        assert classes is not None
+        await _ensure(rest, classes, "", {"metadata": {"name": name}, "value": value}, options)
+
+
+async def _ensure(rest: Rest, resource: Resource, namespace: str, thing: Thing, options: Options) -> None:
+    key = rest.key(resource, namespace, thing["metadata"]["name"])
+    if rest.store.get(resource.stored_as, key) is not None:
+        return
+    try:
+        await rest.create(resource, namespace, msgspec.json.decode(msgspec.json.encode(thing)), options)
+    except Failure as failure:
+        raise RuntimeError(f"{resource.kind} {key}: {failure.message}") from failure
+
+
+def write_kubeconfig(path: Path, url: str, authority: str, token: str) -> Path:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "fairlead",
+                "cluster": {"server": url, "certificate-authority-data": base64.b64encode(authority.encode()).decode()},
+            }
+        ],
+        "users": [{"name": "admin", "user": {"token": token}}],
+        "contexts": [{"name": "fairlead", "context": {"cluster": "fairlead", "user": "admin"}}],
+        "current-context": "fairlead",
+    }
+    write_secret(path, yaml.safe_dump(config, sort_keys=False).encode())
+    return path

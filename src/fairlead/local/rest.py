@@ -1,0 +1,826 @@
+"""Objects created, read, changed and deleted by the rules of a Kubernetes API server.
+
+Between the server, which knows HTTP, and the store, which knows bytes. Every write goes the same way: decode,
+default, admit, prepare, validate, record who manages which field, put.
+"""
+
+import copy
+import secrets
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from fairlead.cluster.clock import Clock, rfc3339
+from fairlead.local import applying
+from fairlead.local.asking import User, is_true, whole_number
+from fairlead.local.events import as_core, as_new
+from fairlead.local.failures import (
+    Failure,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    options_invalid,
+)
+from fairlead.local.objects import defaults, managed, validate
+from fairlead.local.objects.schema import DecodeError, decode, for_type, kind_label, strict_error
+from fairlead.local.resources import Resource, Resources
+from fairlead.local.store import Entry, StaleWrite, Store
+from fairlead.local.strategies import Addresses, drop_what_the_type_has_not, keep_what_was_given
+
+Thing = dict[str, Any]
+Validation = Literal["Ignore", "Warn", "Strict"]
+
+# Letters and digits that make no words, as Kubernetes draws its suffixes.
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
+_IMMUTABLE_META = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+
+
+@dataclass(slots=True)
+class Options:
+    """How a write was asked for, and what there is to warn of."""
+
+    user: User
+    manager: str = "unknown"
+    dry_run: bool = False
+    validation: Validation = "Warn"
+    force: bool = False
+    warnings: list[str] = field(default_factory=list)
+    duplicates: list[str] = field(default_factory=list)
+    """Fields the body has more than once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    uid: str = ""
+    resource_version: str = ""
+    grace_s: int | None = None
+    propagation: str = ""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A write on its way, as admission sees it."""
+
+    operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+    resource: Resource
+    namespace: str
+    name: str
+    thing: Thing | None
+    old: Thing | None
+    subresource: str
+    options: Options
+
+
+Admit = Callable[[Attempt], Awaitable[Thing | None]]
+"""May change what is being written, or raise a Failure."""
+
+
+class Rest:
+    def __init__(self, store: Store, resources: Resources, clock: Clock, addresses: Addresses) -> None:
+        self.store = store
+        self.resources = resources
+        self.clock = clock
+        self.addresses = addresses
+        self.mutating: list[Admit] = []
+        self.validating: list[Admit] = []
+        self.after_write: list[Callable[[Resource, Thing, bool], None]] = []
+        """Told of every committed write: the resource, the object as stored, whether it still exists."""
+
+    # -- reading --------------------------------------------------------------------------------------------
+
+    def key(self, resource: Resource, namespace: str, name: str) -> str:
+        return f"{namespace}/{name}" if resource.namespaced else name
+
+    def entry(self, resource: Resource, namespace: str, name: str) -> Entry:
+        found = self.store.get(resource.stored_as, self.key(resource, namespace, name))
+        if found is None:
+            raise not_found(resource.group, resource.plural, name)
+        return found
+
+    def thing(self, resource: Resource, entry: Entry) -> Thing:
+        """The object in the version the resource speaks."""
+        stored: Thing = msgspec.json.decode(entry.body)
+        return self.spoken(resource, stored)
+
+    def spoken(self, resource: Resource, stored: Thing) -> Thing:
+        if resource.stored_as == "events.k8s.io/events" and resource.group:
+            return as_new(stored)
+        if stored.get("apiVersion") != resource.api_version:
+            stored["apiVersion"] = resource.api_version
+        return stored
+
+    def body(self, resource: Resource, entry: Entry) -> bytes:
+        """The bytes to answer with; those of the store where the versions agree."""
+        if self.is_stored_form(resource):
+            return entry.body
+        return msgspec.json.encode(self.thing(resource, entry))
+
+    def is_stored_form(self, resource: Resource) -> bool:
+        if resource.custom is not None:
+            return resource.version == resource.custom.storage_version
+        return not (resource.stored_as == "events.k8s.io/events" and resource.group)
+
+    def find(self, stored_as: str, key: str) -> Thing | None:
+        entry = self.store.get(stored_as, key)
+        return None if entry is None else msgspec.json.decode(entry.body)
+
+    # -- creating -------------------------------------------------------------------------------------------
+
+    async def create(self, resource: Resource, namespace: str, sent: Any, options: Options) -> bytes:
+        thing = self._decoded(resource, sent, options)
+        metadata = self._metadata(resource, namespace, thing)
+        if metadata.get("resourceVersion"):
+            raise Failure(500, "", "resourceVersion should not be set on objects to be created")
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = self._generated(resource, namespace, metadata["generateName"])
+        name = metadata.get("name", "")
+        # Whose the fields are is settled before admission adds its own.
+        self._record(resource, None, thing, options, "", self.clock.now())
+        return await self._create(resource, namespace, name, thing, options)
+
+    async def _create(self, resource: Resource, namespace: str, name: str, thing: Thing, options: Options) -> bytes:
+        self._check_namespace(resource, namespace, name)
+        attempt = Attempt("CREATE", resource, namespace, name, thing, None, "", options)
+        thing = await self._admitted(self.mutating, attempt)
+        key = self.key(resource, namespace, name)
+        is_service = resource.stored_as == "/services"
+        if is_service and self.store.get(resource.stored_as, key) is not None:
+            raise already_exists(resource.group, resource.plural, name)
+        try:
+            self._begin_life(resource, thing, self.clock.now())
+            self._check(resource, thing, None)
+            await self._admitted(
+                self.validating, Attempt("CREATE", resource, namespace, name, thing, None, "", options)
+            )
+            if name and self.store.get(resource.stored_as, key) is not None:
+                raise already_exists(resource.group, resource.plural, name)
+            if options.dry_run:
+                thing["metadata"].pop("resourceVersion", None)
+                return msgspec.json.encode(thing)
+            return await self._put(resource, namespace, name, thing, None)
+        finally:
+            if is_service:
+                # What a refused or tried Service was given is free again.
+                self.addresses.learn(key, self.find("/services", key) or {})
+
+    def _begin_life(self, resource: Resource, thing: Thing, now: datetime) -> None:
+        metadata = thing["metadata"]
+        for unset in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
+            metadata.pop(unset, None)
+        metadata["uid"] = str(uuid.uuid4())
+        metadata["creationTimestamp"] = rfc3339(now)
+        if resource.strategy.has_generation:
+            metadata["generation"] = 1
+        if resource.has_status and not resource.strategy.keeps_status_on_create:
+            thing.pop("status", None)
+            if resource.custom is None:
+                thing["status"] = _empty_status(resource)
+        resource.strategy.prepare_create(thing)
+        if resource.stored_as == "/services":
+            self.addresses.give(self.key(resource, metadata["namespace"], metadata["name"]), thing)
+            thing.setdefault("status", {}).setdefault("loadBalancer", {})
+
+    def _generated(self, resource: Resource, namespace: str, prefix: str) -> str:
+        for _ in range(8):
+            name = prefix[:58] + "".join(secrets.choice(_SUFFIX) for _ in range(5))
+            if self.store.get(resource.stored_as, self.key(resource, namespace, name)) is None:
+                return name
+        raise already_exists(resource.group, resource.plural, prefix)
+
+    def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+        if not resource.namespaced:
+            return
+        found = self.find("/namespaces", namespace)
+        if found is None:
+            raise not_found("", "namespaces", namespace)
+        if found["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            refused = forbidden(resource.group, resource.plural, name, why)
+            refused.details["causes"] = [
+                {
+                    "reason": "NamespaceTerminating",
+                    "message": f"namespace {namespace} is being terminated",
+                    "field": "metadata.namespace",
+                }
+            ]
+            raise refused
+
+    # -- changing -------------------------------------------------------------------------------------------
+
+    async def update(
+        self, resource: Resource, namespace: str, name: str, sent: Any, options: Options, subresource: str = ""
+    ) -> bytes:
+        current = self.entry(resource, namespace, name)
+        thing = self._decoded(resource, sent, options)
+        metadata = self._metadata(resource, namespace, thing)
+        self._check_name(metadata, name)
+        self._check_version(resource, metadata, name, current)
+        return await self._replace(resource, namespace, name, current, thing, options, subresource)
+
+    @staticmethod
+    def _check_name(metadata: Thing, name: str) -> None:
+        told = metadata.get("name", "")
+        if told != name:
+            raise bad_request(
+                f"the name of the object ({told}) does not match the name on the URL ({name})"
+                if told
+                else f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )
+
+    @staticmethod
+    def _check_uid(resource: Resource, metadata: Thing, name: str, current: Entry) -> None:
+        uid = metadata.get("uid")
+        if uid and uid != current.uid:
+            cause = ("FieldValueInvalid", f'Invalid value: "{uid}": field is immutable', "metadata.uid")
+            raise invalid(resource.group, resource.kind, name, [cause, cause])
+
+    @staticmethod
+    def _check_version(resource: Resource, metadata: Thing, name: str, current: Entry) -> None:
+        version = metadata.get("resourceVersion")
+        if version and not version.isdecimal():
+            raise Failure(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        if version and version != "0" and version != str(current.revision):
+            raise conflict(resource.group, resource.plural, name)
+
+    async def change(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        changed: Callable[[Thing], Any],
+        options: Options,
+        subresource: str = "",
+    ) -> bytes:
+        """Apply a patch to whatever the object is now, again if it changes under our hands."""
+        for _ in range(5):
+            current = self.entry(resource, namespace, name)
+            old = self.thing(resource, current)
+            thing = self._decoded(resource, changed(copy.deepcopy(old)), options, patched=True)
+            metadata = self._metadata(resource, namespace, thing)
+            self._check_name(metadata, name)
+            self._check_uid(resource, metadata, name, current)
+            self._check_version(resource, metadata, name, current)
+            try:
+                return await self._replace(resource, namespace, name, current, thing, options, subresource)
+            except StaleWrite:
+                continue
+        raise conflict(resource.group, resource.plural, name)
+
+    async def apply(
+        self, resource: Resource, namespace: str, name: str, applied: Thing, options: Options, subresource: str = ""
+    ) -> tuple[bytes, bool]:
+        """Server-side apply; True when that made the object."""
+        now = self.clock.now()
+        current = self.store.get(resource.stored_as, self.key(resource, namespace, name))
+        applying.check(resource, applied)
+        metadata = applied.setdefault("metadata", {})
+        if metadata.setdefault("name", name) != name:
+            self._check_name(metadata, name)
+        if metadata.get("managedFields"):
+            raise bad_request("metadata.managedFields must be nil")
+        if current is None and subresource:
+            raise not_found(resource.group, resource.plural, name)
+        self._metadata(resource, namespace, {"metadata": dict(metadata)})
+        live = None if current is None else self.thing(resource, current)
+        if current is None:
+            metadata.pop("resourceVersion", None)
+        else:
+            self._check_version(resource, metadata, name, current)
+            self._check_uid(resource, metadata, name, current)
+        try:
+            merged = managed.apply(
+                resource.schema, live, applied,
+                manager=options.manager, api_version=resource.api_version, time=rfc3339(now),
+                subresource=subresource, force=options.force,
+            )  # fmt: skip
+        except managed.ApplyConflict as problem:
+            raise _apply_conflict(problem) from None
+        except managed.ApplyError as problem:
+            raise Failure(500, "", str(problem)) from None
+        merged = self._decoded(resource, merged, options)
+        self._metadata(resource, namespace, merged)
+        if current is not None:
+            return await self._replace(
+                resource, namespace, name, current, merged, options, subresource, recorded=True
+            ), False
+        fields = merged["metadata"].pop("managedFields", [])
+        made = await self._create_applied(resource, namespace, name, merged, fields, options)
+        return made, True
+
+    async def _create_applied(
+        self, resource: Resource, namespace: str, name: str, thing: Thing, fields: list[Thing], options: Options
+    ) -> bytes:
+        if fields:
+            thing["metadata"]["managedFields"] = fields
+        return await self._create(resource, namespace, name, thing, options)
+
+    async def _replace(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        current: Entry,
+        thing: Thing,
+        options: Options,
+        subresource: str,
+        recorded: bool = False,
+    ) -> bytes:
+        old = self.thing(resource, current)
+        self._keep_identity(resource, thing, old, name)
+        now = self.clock.now()
+        self._split_status(resource, thing, old, subresource)
+        if not recorded:
+            self._record(resource, old, thing, options, subresource, now)
+        thing = await self._admitted(
+            self.mutating, Attempt("UPDATE", resource, namespace, name, thing, old, subresource, options)
+        )
+        if not subresource:
+            resource.strategy.prepare_update(thing, old)
+            if resource.stored_as == "/services":
+                self._keep_addresses(thing, old, name, namespace)
+        if resource.strategy.has_generation and _wanted(thing) != _wanted(old):
+            thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        self._check(resource, thing, old, subresource)
+        await self._admitted(
+            self.validating, Attempt("UPDATE", resource, namespace, name, thing, old, subresource, options)
+        )
+        thing["metadata"]["resourceVersion"] = str(current.revision)
+        if options.dry_run:
+            return msgspec.json.encode(thing)
+        if _is_unchanged(thing, old):
+            await self.store.settled()
+            return self.body(resource, current)
+        if self._is_over(thing):
+            body = msgspec.json.encode(thing)
+            await self._remove(resource, namespace, name, thing, current)
+            return body
+        return await self._put(resource, namespace, name, thing, current.revision)
+
+    def _keep_identity(self, resource: Resource, thing: Thing, old: Thing, name: str) -> None:
+        metadata, before = thing["metadata"], old["metadata"]
+        if metadata.get("uid") and metadata["uid"] != before["uid"]:
+            why = storage_precondition(resource, before, "UID", metadata["uid"], before["uid"])
+            raise conflict(resource.group, resource.plural, name, why)
+        for kept in _IMMUTABLE_META:
+            metadata.pop(kept, None)
+            if kept in before:
+                metadata[kept] = before[kept]
+        if "managedFields" not in metadata and "managedFields" in before:
+            metadata["managedFields"] = copy.deepcopy(before["managedFields"])
+
+    def _split_status(self, resource: Resource, thing: Thing, old: Thing, subresource: str) -> None:
+        if subresource == "status":
+            status = thing.get("status")
+            metadata = thing["metadata"]
+            for name in [name for name in thing if name not in ("apiVersion", "kind", "metadata")]:
+                del thing[name]
+            thing.update(
+                {name: copy.deepcopy(value) for name, value in old.items() if name not in ("metadata", "status")}
+            )
+            if status is not None:
+                thing["status"] = status
+            for kept in ("labels", "finalizers", "ownerReferences"):
+                metadata.pop(kept, None)
+                if kept in old["metadata"]:
+                    metadata[kept] = copy.deepcopy(old["metadata"][kept])
+            resource.strategy.prepare_status(thing, old)
+        elif not subresource and resource.has_status:
+            thing.pop("status", None)
+            if "status" in old:
+                thing["status"] = copy.deepcopy(old["status"])
+
+    def _keep_addresses(self, thing: Thing, old: Thing, name: str, namespace: str) -> None:
+        had_address = old["spec"].get("type") != "ExternalName"
+        drop_what_the_type_has_not(thing, old)
+        keep_what_was_given(thing, old)
+        self.addresses.give(f"{namespace}/{name}", thing, is_new=not had_address)
+
+    # -- deleting -------------------------------------------------------------------------------------------
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, wanted: DeleteOptions, options: Options
+    ) -> tuple[Thing, bool]:
+        """The object as it was left, and whether it is gone for good."""
+        current = self.entry(resource, namespace, name)
+        thing = self.thing(resource, current)
+        metadata = thing["metadata"]
+        self.check_preconditions(resource, thing, wanted)
+        await self._admitted(self.mutating, Attempt("DELETE", resource, namespace, name, None, thing, "", options))
+        await self._admitted(self.validating, Attempt("DELETE", resource, namespace, name, None, thing, "", options))
+        if resource.stored_as == "/namespaces":
+            return await self._delete_namespace(resource, name, thing, current, wanted)
+        grace_s = self._grace_s(resource, thing, wanted)
+        self._set_deletion_finalizers(resource, metadata, wanted.propagation or resource.strategy.usual_propagation)
+        already = "deletionTimestamp" in metadata
+        if not resource.strategy.graceful and not already and not metadata.get("finalizers"):
+            pass  # it goes as it is, never marked
+        elif not already or grace_s < metadata.get("deletionGracePeriodSeconds", 0):
+            metadata["deletionTimestamp"] = rfc3339(self.clock.now() + timedelta(seconds=grace_s))
+            metadata["deletionGracePeriodSeconds"] = grace_s
+            if resource.strategy.has_generation and not already:
+                metadata["generation"] = metadata.get("generation", 0) + 1
+        over = self._is_over(thing) or "deletionTimestamp" not in metadata
+        if wanted.dry_run:
+            return thing, over
+        if over and resource.strategy.graceful and _marks(thing) != _marks(self.thing(resource, current)):
+            # Those who watch see it marked first, and then gone.
+            await self._put(resource, namespace, name, thing, current.revision)
+            current = self.entry(resource, namespace, name)
+        if over:
+            await self._remove(resource, namespace, name, thing, current)
+        elif msgspec.json.encode(thing) != current.body:
+            await self._put(resource, namespace, name, thing, current.revision)
+        return thing, over
+
+    @staticmethod
+    def check_preconditions(resource: Resource, thing: Thing, wanted: DeleteOptions) -> None:
+        metadata = thing["metadata"]
+        for what, asked, found in (
+            ("UID", wanted.uid, metadata["uid"]),
+            ("ResourceVersion", wanted.resource_version, metadata["resourceVersion"]),
+        ):
+            if asked and asked != found:
+                meant = "deleted and then recreated" if what == "UID" else "modified"
+                why = (
+                    f"the {what} in the precondition ({asked}) does not match the {what} in record ({found}). "
+                    f"The object might have been {meant}"
+                )
+                raise conflict(resource.group, resource.kind, metadata["name"], why)
+
+    def _grace_s(self, resource: Resource, thing: Thing, wanted: DeleteOptions) -> int:
+        if not resource.strategy.graceful:
+            return 0
+        spec, status = thing["spec"], thing.get("status") or {}
+        asked = wanted.grace_s if wanted.grace_s is not None else spec.get("terminationGracePeriodSeconds", 30)
+        # Nobody runs it, or it has run: there is nothing to wait for.
+        if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+            return 0
+        left = thing["metadata"].get("deletionGracePeriodSeconds")
+        return int(asked if left is None else min(asked, left))
+
+    def _set_deletion_finalizers(self, resource: Resource, metadata: Thing, propagation: str) -> None:
+        wanted = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
+        if not propagation:
+            return
+        kept = [each for each in metadata.get("finalizers") or [] if each not in ("foregroundDeletion", "orphan")]
+        if wanted is not None:
+            kept.append(wanted)
+        if kept:
+            metadata["finalizers"] = kept
+        else:
+            metadata.pop("finalizers", None)
+
+    async def _delete_namespace(
+        self, resource: Resource, name: str, thing: Thing, current: Entry, wanted: DeleteOptions
+    ) -> tuple[Thing, bool]:
+        metadata = thing["metadata"]
+        if name in IMMORTAL:
+            raise forbidden("", "namespaces", name, "this namespace may not be deleted")
+        if "deletionTimestamp" not in metadata:
+            metadata["deletionTimestamp"] = rfc3339(self.clock.now())
+            thing["status"] = {**(thing.get("status") or {}), "phase": "Terminating"}
+        elif thing["spec"].get("finalizers"):
+            return thing, False
+        over = not thing["spec"].get("finalizers") and not metadata.get("finalizers")
+        if wanted.dry_run:
+            return thing, over
+        if over:
+            await self._remove(resource, "", name, thing, current)
+        else:
+            await self._put(resource, "", name, thing, current.revision)
+        return thing, over
+
+    @staticmethod
+    def _is_over(thing: Thing) -> bool:
+        """Deleted, and nobody left who wants to see it first."""
+        metadata = thing["metadata"]
+        if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+            return False
+        if thing.get("kind") == "Namespace" and (thing.get("spec") or {}).get("finalizers"):
+            return False
+        return not metadata.get("deletionGracePeriodSeconds")
+
+    # -- steps ----------------------------------------------------------------------------------------------
+
+    def _decoded(self, resource: Resource, sent: Any, options: Options, *, patched: bool = False) -> Thing:
+        """What was sent, or came out of a patch, as an object of the kind with its defaults."""
+        if sent is None:
+            sent = {}
+        if not isinstance(sent, dict):
+            raise unrecognized(resource.kind, _not_an_object(sent), sent)
+        label = kind_label(resource.kind, resource.version)
+        try:
+            if problem := self._other_kind(resource, sent):
+                raise DecodeError(problem)
+            decoded = decode(resource.schema, sent, label)
+            if (decoded.unknown or options.duplicates) and options.validation == "Strict":
+                raise DecodeError(strict_error(label, options.duplicates, decoded.unknown))
+        except DecodeError as problem:
+            if patched:
+                why = str(problem).partition(" cannot be handled as a ")[2].partition(": ")[2] or str(problem)
+                raise unusable_patch(sent, why) from None
+            raise bad_request(str(problem)) from None
+        if options.validation == "Warn":
+            options.warnings += [f'duplicate field "{path}"' for path in options.duplicates]
+            options.warnings += [f'unknown field "{path}"' for path in decoded.unknown]
+        options.duplicates = []
+        thing: Thing = {"kind": resource.kind, "apiVersion": resource.api_version, **_without_type(decoded.value)}
+        if not isinstance(thing.get("metadata"), dict):
+            thing["metadata"] = {}
+        self._default(resource, thing)
+        return thing
+
+    def _other_kind(self, resource: Resource, sent: Thing) -> str:
+        """Why an object that names its kind is not of this one; "" where it is."""
+        kind, version = sent.get("kind") or resource.kind, sent.get("apiVersion") or resource.api_version
+        if resource.custom is not None:
+            if not sent.get("kind"):
+                return f"Object 'Kind' is missing in '{msgspec.json.encode(sent).decode()}'"
+            if kind != resource.kind:
+                return f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})"
+            if version != resource.api_version:
+                wanted = resource.api_version
+                return f"the API version in the data ({version}) does not match the expected API version ({wanted})"
+            return ""
+        if (kind, version) == (resource.kind, resource.api_version):
+            return ""
+        if not isinstance(kind, str) or not isinstance(version, str):
+            return ""  # decoding says it better
+        short = version.rpartition("/")[2]
+        label = kind_label(kind, short, resource.kind)
+        if self.resources.by_api_version(version, kind) is None:
+            scheme = 'in scheme "pkg/runtime/scheme.go:111"'
+            return f'{label}: no kind "{kind}" is registered for version "{version}" {scheme}'
+        package = resource.group.partition(".")[0] or "core"
+        return f"{label}: converting ({short}.{kind}) to ({package}.{resource.kind}): unknown conversion"
+
+    def _default(self, resource: Resource, thing: Thing) -> None:
+        if resource.custom is not None:
+            resource.custom.default(resource.version, thing)
+        else:
+            resource.strategy.convert(thing)
+            defaults.apply_defaults(resource.group, resource.version, resource.kind, thing)
+
+    def _metadata(self, resource: Resource, namespace: str, thing: Thing) -> Thing:
+        metadata: Thing = thing["metadata"]
+        if resource.namespaced:
+            if metadata.setdefault("namespace", namespace) != namespace:
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+        else:
+            metadata.pop("namespace", None)
+        return metadata
+
+    async def _admitted(self, chain: list[Admit], attempt: Attempt) -> Thing:
+        thing = attempt.thing
+        for admit in chain:
+            changed = await admit(_with(attempt, thing))
+            if changed is not None:
+                thing = changed
+        return thing if thing is not None else {}
+
+    def _check(self, resource: Resource, thing: Thing, old: Thing | None, subresource: str = "") -> None:
+        name = thing["metadata"].get("name", "")
+        if resource.custom is not None:
+            found = resource.custom.validate(resource.version, thing, old)
+        elif old is None:
+            found = validate.validate_create(resource.group, resource.version, resource.kind, thing)
+        elif subresource:
+            return
+        else:
+            found = validate.validate_update(resource.group, resource.version, resource.kind, thing, old)
+        if old is not None:
+            # Kubernetes looks at an object's metadata twice, and says so twice.
+            found = [*(each for each in found if each.field.startswith("metadata.")), *found]
+        if found:
+            raise invalid(
+                resource.group, resource.kind, name, [(each.type, each.message, each.field) for each in found]
+            )
+
+    def _record(
+        self, resource: Resource, old: Thing | None, thing: Thing, options: Options, subresource: str, now: datetime
+    ) -> None:
+        fields = managed.record_update(
+            resource.schema, old, thing,
+            manager=options.manager, api_version=resource.api_version, time=rfc3339(now), subresource=subresource,
+        )  # fmt: skip
+        if subresource == "scale":
+            for entry in fields:
+                if entry.get("subresource") == "scale":
+                    entry.pop("time", None)  # Kubernetes does not say when a scale was set
+        if fields:
+            thing["metadata"]["managedFields"] = fields
+        else:
+            thing["metadata"].pop("managedFields", None)
+
+    def record_review(self, resource: Resource, thing: Thing, options: Options, subresource: str = "") -> None:
+        """Even what is answered and not kept says who asked for which fields."""
+        asked = {name: value for name, value in thing.items() if name != "status"}
+        fields = managed.record_update(
+            resource.schema, None, asked,
+            manager=options.manager, api_version=thing["apiVersion"], time=rfc3339(self.clock.now()),
+            subresource=subresource,
+        )  # fmt: skip
+        if fields:
+            thing["metadata"]["managedFields"] = fields
+
+    async def _put(self, resource: Resource, namespace: str, name: str, thing: Thing, expected: int | None) -> bytes:
+        key = self.key(resource, namespace, name)
+        stored = self._stored(resource, thing)
+        try:
+            entry = self.store.put(resource.stored_as, key, stored, expected)
+        except StaleWrite:
+            if expected is None:
+                raise already_exists(resource.group, resource.plural, name) from None
+            raise conflict(resource.group, resource.plural, name) from None
+        for told in self.after_write:
+            told(resource, stored, True)
+        await self.store.settled()
+        thing["metadata"]["resourceVersion"] = str(entry.revision)
+        return self.body(resource, entry)
+
+    async def _remove(self, resource: Resource, namespace: str, name: str, thing: Thing, current: Entry) -> None:
+        stored = self._stored(resource, thing)
+        try:
+            self.store.delete(resource.stored_as, self.key(resource, namespace, name), stored, current.revision)
+        except StaleWrite:
+            raise conflict(resource.group, resource.plural, name) from None
+        for told in self.after_write:
+            told(resource, stored, False)
+        await self.store.settled()
+
+    def _stored(self, resource: Resource, thing: Thing) -> Thing:
+        """As it is kept: kind and version first, so that a list can cut them off."""
+        version = resource.api_version
+        if resource.stored_as == "events.k8s.io/events" and resource.group:
+            thing = as_core(thing)
+            version = thing["apiVersion"]
+        elif resource.custom is not None:
+            version = f"{resource.group}/{resource.custom.storage_version}"
+        return {"kind": resource.kind, "apiVersion": version, **_without_type(thing)}
+
+
+def _without_type(thing: Thing) -> Thing:
+    return {name: value for name, value in thing.items() if name not in ("kind", "apiVersion")}
+
+
+def _with(attempt: Attempt, thing: Thing | None) -> Attempt:
+    return attempt if thing is attempt.thing else Attempt(
+        attempt.operation, attempt.resource, attempt.namespace, attempt.name, thing, attempt.old,
+        attempt.subresource, attempt.options,
+    )  # fmt: skip
+
+
+def _empty_status(resource: Resource) -> Thing:
+    """What Go writes for a status nobody has set: the fields that are never left out."""
+    struct = resource.schema.fields["status"].struct
+    made: Thing = struct.read({}, []) if struct is not None else {}
+    return made
+
+
+def _marks(thing: Thing) -> tuple[Any, Any]:
+    return thing["metadata"].get("deletionTimestamp"), thing["metadata"].get("deletionGracePeriodSeconds")
+
+
+def _wanted(thing: Thing) -> Thing:
+    """What a change of generation counts: everything that is neither about the object nor reported by others."""
+    return {name: value for name, value in thing.items() if name not in ("metadata", "status", "apiVersion", "kind")}
+
+
+def _is_unchanged(new: Thing, old: Thing) -> bool:
+    """Equal but for when fields were last touched: nothing to write."""
+    if {**new, "metadata": None} != {**old, "metadata": None}:
+        return False
+    return _untimed(new["metadata"]) == _untimed(old["metadata"])
+
+
+def _untimed(metadata: Thing) -> Thing:
+    managers = [{**each, "time": None} for each in metadata.get("managedFields") or ()]
+    return {**metadata, "managedFields": managers}
+
+
+def storage_precondition(resource: Resource, metadata: Thing, what: str, asked: str, found: str) -> str:
+    """A precondition that failed, as the storage of Kubernetes words it."""
+    place = {"/services": "services/specs", "/nodes": "minions"}.get(resource.stored_as, resource.plural)
+    if resource.custom is not None:
+        place = resource.stored_as
+    key = "/".join(part for part in ("/registry", place, metadata.get("namespace", ""), metadata["name"]) if part)
+    return (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition "
+        f"failed: {what} in precondition: {asked}, {what} in object meta: {found}"
+    )
+
+
+def _apply_conflict(problem: managed.ApplyConflict) -> Failure:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": each.message, "field": each.field} for each in problem.conflicts
+    ]
+    return Failure(409, "Conflict", str(problem), {"causes": causes})
+
+
+def unrecognized(kind: str, why: str, sent: Any) -> Failure:
+    """A body that is no object at all."""
+    raw = sent if isinstance(sent, bytes) else msgspec.json.encode(sent)
+    text = f"the object provided is unrecognized (must be of type {kind}): {why} ({_summary(raw)})"
+    return bad_request(text)
+
+
+def _not_an_object(sent: Any) -> str:
+    return (
+        f"couldn't get version/kind; json parse error: json: cannot unmarshal {_json_type(sent)} into Go value "
+        'of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
+        'Kind string "json:\\"kind,omitempty\\"" }'
+    )
+
+
+def _summary(raw: bytes, most: int = 30) -> str:
+    if not raw:
+        return "<empty>"
+    more = " ..." if len(raw) > most else ""
+    return (raw[:most].decode(errors="replace") if raw[:1] == b"{" else raw[:most].hex()) + more
+
+
+def unusable_patch(patched: Any, why: str) -> Failure:
+    message = f"Invalid value: {msgspec.json.encode(msgspec.json.encode(patched).decode()).decode()}: {why}"
+    cause = {"reason": "FieldValueInvalid", "message": message, "field": "patch"}
+    return Failure(422, "Invalid", f' "" is invalid: patch: {message}', {"causes": [cause]})
+
+
+def _json_type(value: Any) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case str():
+            return "string"
+        case int() | float():
+            return "number"
+        case list():
+            return "array"
+    return "null"
+
+
+def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:
+    """From the body, or where there is none from the query."""
+    if sent is not None and not isinstance(sent, dict):
+        raise bad_request("decoded object cannot be converted to DeleteOptions")
+    found: Thing = sent if sent is not None else _delete_query(query)
+    if found.get("kind") not in (None, "", "DeleteOptions"):
+        raise bad_request("decoded object cannot be converted to DeleteOptions")
+    try:
+        read: Thing = decode(for_type("meta.v1.DeleteOptions"), found, "DeleteOptions").value
+    except DecodeError as problem:
+        raise bad_request(str(problem)) from None
+    preconditions = read.get("preconditions") or {}
+    orphan, propagation = read.get("orphanDependents"), read.get("propagationPolicy", "")
+    causes = []
+    if orphan is not None and propagation:
+        why = f'Invalid value: "{propagation}": orphanDependents and deletionPropagation cannot be both set'
+        causes.append(("FieldValueInvalid", why, "propagationPolicy"))
+    if propagation not in ("", "Background", "Foreground", "Orphan"):
+        known = '"Foreground", "Background", "Orphan", "nil"'
+        why = f'Unsupported value: "{propagation}": supported values: {known}'
+        causes.append(("FieldValueNotSupported", why, "propagationPolicy"))
+    causes += dry_run_causes(read.get("dryRun") or ())
+    if causes:
+        raise options_invalid("DeleteOptions", causes)
+    if orphan is not None:
+        propagation = "Orphan" if orphan else "Background"
+    grace = read.get("gracePeriodSeconds")
+    return DeleteOptions(
+        uid=preconditions.get("uid") or "",
+        resource_version=preconditions.get("resourceVersion") or "",
+        grace_s=grace if grace is None or grace >= 0 else 1,
+        propagation=propagation,
+        dry_run="All" in (read.get("dryRun") or ()),
+    )
+
+
+def _delete_query(query: Mapping[str, str]) -> Thing:
+    found: Thing = {}
+    if query.get("gracePeriodSeconds"):
+        found["gracePeriodSeconds"] = whole_number(query, "gracePeriodSeconds")
+    if query.get("orphanDependents"):
+        found["orphanDependents"] = is_true(query, "orphanDependents")
+    if query.get("propagationPolicy"):
+        found["propagationPolicy"] = query["propagationPolicy"]
+    if query.get("dryRun"):
+        found["dryRun"] = [query["dryRun"]]
+    return found
+
+
+def dry_run_causes(values: Iterable[str]) -> list[tuple[str, str, str]]:
+    listed = list(values)
+    if all(value == "All" for value in listed):
+        return []
+    shown = ",".join(f'"{value}"' for value in listed)
+    return [("FieldValueNotSupported", f'Unsupported value: [{shown}]: supported values: "All"', "dryRun")]

@@ -1,0 +1,792 @@
+"""The embedded API server: HTTP in, Kubernetes' answers out.
+
+Knows paths, content types and who is asking; what happens to objects is `rest`'s. Whatever goes wrong below
+becomes a Status here: a request never gets a bare error, and our own mistakes are logged and said to be ours.
+"""
+
+import asyncio
+import base64
+import contextlib
+import math
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+import yaml
+from aiohttp import web
+
+from fairlead import __version__
+from fairlead.cluster.clock import rfc3339
+from fairlead.local import discovery, lists, protobuf, subresources
+from fairlead.local.asking import Asking, User, is_true, parse_path, whole_number
+from fairlead.local.failures import (
+    Failure,
+    bad_request,
+    forbidden,
+    internal,
+    invalid,
+    method_not_allowed,
+    no_such_path,
+    not_implemented,
+    options_invalid,
+    success,
+    too_large,
+    unauthorized,
+    unknown_patch_type,
+    unsupported_media_type,
+)
+from fairlead.local.objects import patches
+from fairlead.local.objects.facts import load, openapi_v3
+from fairlead.local.objects.schema import ParseError, parse
+from fairlead.local.rbac import Action, Rbac
+from fairlead.local.resources import Resource
+from fairlead.local.rest import (
+    DeleteOptions,
+    Options,
+    Rest,
+    Thing,
+    dry_run_causes,
+    parse_delete_options,
+    unrecognized,
+)
+from fairlead.local.store import Entry
+from fairlead.local.tables import TableForm
+from fairlead.local.tokens import ANONYMOUS, BadToken, Tokens
+from fairlead.local.watching import Watching
+
+log = structlog.get_logger("fairlead.apiserver")
+
+MAX_BODY_BYTES = 3 << 20
+MAX_DEPTH = 200
+MAX_MANAGER_LENGTH = 128
+JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+PATCH_TYPES = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+)
+Logs = Callable[[Thing, Mapping[str, str]], AsyncIterator[bytes]]
+"""A pod and the query of a log request → its lines, from whoever runs the pod."""
+
+
+class Server:
+    def __init__(self, rest: Rest, tokens: Tokens, rbac: Rbac, logs: Logs | None = None) -> None:
+        self.rest = rest
+        self.tokens = tokens
+        self.rbac = rbac
+        self.logs = logs
+        self.ready = False
+        self.address = "127.0.0.1:0"
+        self._openapi: dict[tuple[str, str], bytes] = {}
+        self._watches: set[asyncio.Task[Any]] = set()
+
+    def application(self) -> web.Application:
+        application = web.Application(client_max_size=MAX_BODY_BYTES, handler_args={"max_field_size": 32768})
+        application.router.add_route("*", "/{path:.*}", self.answer)
+        return application
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        warnings: list[str] = []
+        try:
+            user = self._user(request)
+            asking = parse_path(request.method, request.raw_path.partition("?")[0], request.query)
+            if asking is None:
+                response: web.StreamResponse = self._plain(request, user)
+            else:
+                response = await self._about_objects(request, user, asking, warnings)
+        except Failure as failure:
+            response = self._failed(failure)
+        except web.HTTPRequestEntityTooLarge:
+            response = self._failed(too_large(MAX_BODY_BYTES))
+        except web.HTTPException:
+            raise
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as problem:
+            log.exception("bug in the API server", method=request.method, path=request.path)
+            response = self._failed(internal(f"{type(problem).__name__}: this is a bug in Fairlead, please report it"))
+        if not response.prepared:
+            for warning in warnings[:20]:
+                response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
+        return response
+
+    # -- who ------------------------------------------------------------------------------------------------
+
+    def _user(self, request: web.Request) -> User:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if not scheme:
+            user = ANONYMOUS
+        elif scheme.lower() != "bearer" or not token.strip():
+            raise unauthorized()
+        else:
+            try:
+                user = self.tokens.user(token.strip(), self.rest.clock.now())
+            except BadToken:
+                raise unauthorized() from None
+        return self._impersonated(request, user)
+
+    def _impersonated(self, request: web.Request, user: User) -> User:
+        wanted = request.headers.get("Impersonate-User")
+        if not wanted:
+            return user
+        groups = tuple(request.headers.getall("Impersonate-Group", ()))
+        asked = [Action("impersonate", resource="users", name=wanted)]
+        asked += [Action("impersonate", resource="groups", name=group) for group in groups]
+        for action in asked:
+            if not self.rbac.allows(user, action):
+                raise self._forbidden(user, action)
+        return User(wanted, groups=(*groups, "system:authenticated"))
+
+    def _permit(self, user: User, action: Action) -> None:
+        if not self.rbac.allows(user, action):
+            raise self._forbidden(user, action)
+
+    @staticmethod
+    def _forbidden(user: User, action: Action) -> Failure:
+        if action.path:
+            why = f'User "{user.name}" cannot {action.verb} path "{action.path}"'
+            return Failure(403, "Forbidden", f"forbidden: {why}", {})
+        why = f'User "{user.name}" cannot {action.verb} resource "{action.called}" in API group "{action.group}"'
+        why += f' in the namespace "{action.namespace}"' if action.namespace else " at the cluster scope"
+        return forbidden(action.group, action.resource, action.name, why)
+
+    # -- paths without objects --------------------------------------------------------------------------------
+
+    def _plain(self, request: web.Request, user: User) -> web.Response:
+        path = request.path.rstrip("/") or "/"
+        verb = request.method.lower()
+        self._permit(user, Action("get" if verb in ("get", "head") else verb, path=path))
+        if request.method not in ("GET", "HEAD"):
+            raise method_not_allowed()
+        match path:
+            case "/healthz" | "/livez":
+                return web.Response(text="ok")
+            case "/readyz":
+                return web.Response(text="ok") if self.ready else web.Response(status=503, text="starting")
+            case "/version":
+                return _json(version())
+            case "/api" | "/apis":
+                return self._discovery(request, core=path == "/api")
+            case "/api/v1":
+                return self._resources("", "v1")
+            case "/openapi/v3":
+                return _json(self._openapi_index())
+            case "/":
+                return _json({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version"]})
+        if found := re.fullmatch(r"/apis/([^/]+)(?:/([^/]+))?", path):
+            return self._resources(found[1], found[2]) if found[2] else self._group(found[1])
+        if found := re.fullmatch(r"/openapi/v3/(api|apis/([^/]+))/([^/]+)", path):
+            return self._openapi_document(found[2] or "", found[3])
+        if path.startswith("/openapi/v2"):
+            raise not_implemented("OpenAPI v2 is not served: ask for /openapi/v3")
+        raise no_such_path()
+
+    def _discovery(self, request: web.Request, *, core: bool) -> web.Response:
+        wanted = request.headers.get("Accept", "")
+        if "as=APIGroupDiscoveryList" in wanted and "v=v2" in wanted and "v=v2beta1;" not in wanted.split(",")[0]:
+            body = discovery.aggregated(self.rest.resources, core=core)
+            kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            return web.Response(body=msgspec.json.encode(body), headers={"Content-Type": kind})
+        return _json(discovery.api_versions(self.address) if core else discovery.group_list(self.rest.resources))
+
+    def _group(self, name: str) -> web.Response:
+        versions = discovery.groups(self.rest.resources).get(name)
+        if versions is None:
+            raise no_such_path()
+        return _json({"kind": "APIGroup", "apiVersion": "v1", **discovery.group(name, versions)})
+
+    def _resources(self, group: str, version: str) -> web.Response:
+        found = [each for each in self.rest.resources if (each.group, each.version) == (group, version)]
+        if not found:
+            raise no_such_path()
+        return _json(discovery.resource_list(found, f"{group}/{version}" if group else version))
+
+    def _openapi_index(self) -> Thing:
+        paths = {}
+        for group, version in sorted({(each.group, each.version) for each in self.rest.resources}):
+            path = f"apis/{group}/{version}" if group else f"api/{version}"
+            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={self.rest.store.revision:X}"}
+        return {"paths": paths}
+
+    def _openapi_document(self, group: str, version: str) -> web.Response:
+        if not self.rest.resources.has_version(group, version):
+            raise no_such_path()
+        custom = [
+            each for each in self.rest.resources if each.custom and (each.group, each.version) == (group, version)
+        ]
+        if custom:
+            documents = [each.custom.openapi(version) for each in custom if each.custom is not None]
+            whole: Thing = {
+                "openapi": "3.0.0",
+                "info": {"title": "Kubernetes", "version": version},
+                "paths": {},
+                "components": {"schemas": {}},
+            }
+            for document in documents:
+                whole["paths"] |= document["paths"]
+                whole["components"]["schemas"] |= document["components"]["schemas"]
+            return _json(whole)
+        if (group, version) not in self._openapi:
+            self._openapi[group, version] = msgspec.json.encode(openapi_v3(group, version))
+        return web.Response(body=self._openapi[group, version], content_type="application/json")
+
+    # -- objects ----------------------------------------------------------------------------------------------
+
+    async def _about_objects(
+        self, request: web.Request, user: User, asking: Asking, warnings: list[str]
+    ) -> web.StreamResponse:
+        action = Action(asking.verb, asking.group, asking.plural, asking.subresource, asking.name, asking.namespace)
+        self._permit(user, action)
+        resource = self.rest.resources.find(asking.group, asking.version, asking.plural)
+        if resource is None:
+            raise no_such_path()
+        if not resource.namespaced and asking.namespace and resource.stored_as != "/namespaces":
+            raise no_such_path()
+        options = self._options(request, asking, user, warnings)
+        if asking.subresource:
+            return await self._subresource(request, resource, asking, options)
+        if asking.verb not in resource.verbs or request.method == "HEAD":
+            raise method_not_allowed()
+        if asking.verb in ("update", "patch") and not asking.name:
+            raise method_not_allowed()
+        if not resource.is_stored:
+            return await self._review(request, resource, asking, options)
+        match asking.verb:
+            case "get":
+                version = request.query.get("resourceVersion", "")
+                if version and not version.isdecimal():
+                    raise Failure(500, "", lists.not_a_version(version))
+                entry = self.rest.entry(resource, asking.namespace, asking.name)
+                await self.rest.store.settled()
+                return self._object(request, resource, self.rest.body(resource, entry), entry)
+            case "list":
+                return await self._list(request, resource, asking.namespace)
+            case "watch":
+                return await self._watch(request, resource, asking)
+            case "create":
+                sent = await self._sent(request, options, resource.kind)
+                namespace = self._create_namespace(resource, asking)
+                body = await self.rest.create(resource, namespace, sent, options)
+                return self._object(request, resource, body, None, status=201)
+            case "update":
+                sent = await self._sent(request, options, resource.kind)
+                body = await self.rest.update(resource, asking.namespace, asking.name, sent, options)
+                return self._object(request, resource, body, None)
+            case "patch":
+                body, made = await self._patch(request, resource, asking, options, "")
+                return self._object(request, resource, body, None, status=201 if made else 200)
+            case "delete":
+                return await self._delete(request, resource, asking, options)
+            case "deletecollection":
+                return await self._delete_collection(request, resource, asking, options)
+        raise method_not_allowed()
+
+    @staticmethod
+    def _create_namespace(resource: Resource, asking: Asking) -> str:
+        if resource.namespaced and not asking.namespace:
+            raise Failure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        if asking.name:
+            raise method_not_allowed()
+        return asking.namespace
+
+    def _options(self, request: web.Request, asking: Asking, user: User, warnings: list[str]) -> Options:
+        query = request.query
+        dry = query.getall("dryRun", [])
+        validation = query.get("fieldValidation", "")
+        manager = query.get("fieldManager", "")
+        if asking.verb in ("create", "update", "patch"):
+            causes = _manager_causes(manager) + dry_run_causes(dry)
+            if validation not in ("Ignore", "Warn", "Strict", ""):
+                why = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
+                causes.append(("FieldValueNotSupported", why, "fieldValidation"))
+            if causes:
+                raise options_invalid(f"{asking.verb.title()}Options", causes)
+        agent = request.headers.get("User-Agent", "").partition("/")[0]
+        return Options(
+            user,
+            manager=manager or agent or "unknown",
+            dry_run="All" in dry,
+            validation=validation or "Warn",  # type: ignore[arg-type]
+            force=query.get("force", "").lower() in ("true", "1"),
+            warnings=warnings,
+        )
+
+    async def _list(self, request: web.Request, resource: Resource, namespace: str) -> web.Response:
+        found = lists.page(self.rest, resource, namespace, request.query)
+        await self.rest.store.settled()
+        form = self._form(request, resource)
+        if form is None:
+            return web.Response(body=lists.list_body(self.rest, resource, found), content_type="application/json")
+        things = [self.rest.thing(resource, entry) for entry in found.entries]
+        metadata: Thing = {"resourceVersion": str(found.revision)}
+        if found.next_token:
+            metadata["continue"] = found.next_token
+            if found.remaining is not None:
+                metadata["remainingItemCount"] = found.remaining
+        return _json(form.many(things, metadata, request.query))
+
+    async def _watch(self, request: web.Request, resource: Resource, asking: Asking) -> web.StreamResponse:
+        query = dict(request.query)
+        if asking.name:
+            query["fieldSelector"] = f"metadata.name={asking.name}"
+        stay_s = float(whole_number(query, "timeoutSeconds") or 1800)
+        form = self._form(request, resource)
+        first = [True]
+
+        def render(entry: Entry) -> bytes:
+            if form is None:
+                return self.rest.body(resource, entry)
+            with_columns, first[0] = first[0], False
+            return msgspec.json.encode(form.one(self.rest.thing(resource, entry), query, with_columns))
+
+        def mark(thing: Thing) -> Thing:
+            return thing if form is None else form.mark(thing)
+
+        watching = Watching(self.rest, resource, asking.namespace, query, render, stay_s, mark)
+        watching.check()
+        response = web.StreamResponse(
+            headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
+        )
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        marks = is_true(query, "sendInitialEvents")
+
+        def is_followed() -> bool:
+            return request.transport is not None and not request.transport.is_closing()
+
+        task = asyncio.current_task()
+        assert task is not None
+        self._watches.add(task)
+        try:
+            # A client that has gone shows as a reset at the next write, and ends the watch.
+            with contextlib.suppress(ConnectionError):
+                async for lines in watching.lines(marks, is_followed):
+                    await response.write(lines)
+                await response.write_eof()
+        finally:
+            self._watches.discard(task)
+        return response
+
+    async def end_watches(self) -> None:
+        """Also those whose clients have gone, which nobody else knows of any more."""
+        watches = list(self._watches)
+        for task in watches:
+            task.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+
+    async def _delete(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+        wanted = await self._delete_options(request, options)
+        options.dry_run = wanted.dry_run
+        if resource.stored_as == "batch/jobs" and not wanted.propagation:
+            options.warnings.append(
+                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
+                "them or set propagationPolicy=Orphan to suppress this warning"
+            )
+        thing, is_gone = await self.rest.delete(resource, asking.namespace, asking.name, wanted, options)
+        if is_gone and not resource.strategy.answers_deleted:
+            return _json(success(resource.group, resource.plural, asking.name, thing["metadata"]["uid"]))
+        return _json(thing)
+
+    async def _delete_collection(
+        self, request: web.Request, resource: Resource, asking: Asking, options: Options
+    ) -> web.Response:
+        wanted = await self._delete_options(request, options)
+        found = lists.page(self.rest, resource, asking.namespace, request.query)
+        for entry in found.entries:
+            metadata = msgspec.json.decode(entry.body)["metadata"]
+            with contextlib.suppress(Failure):  # gone meanwhile: that was wanted
+                await self.rest.delete(resource, metadata.get("namespace", ""), metadata["name"], wanted, options)
+        return web.Response(body=lists.list_body(self.rest, resource, found), content_type="application/json")
+
+    async def _patch(
+        self, request: web.Request, resource: Resource, asking: Asking, options: Options, subresource: str
+    ) -> tuple[bytes, bool]:
+        kind = request.content_type
+        if kind not in PATCH_TYPES or (kind == PATCH_TYPES[2] and resource.custom is not None):
+            if resource.custom is None:
+                raise unknown_patch_type()
+            raise unsupported_media_type([*PATCH_TYPES[:2], PATCH_TYPES[3]])
+        sent = await self._sent_patch(request, options)
+        rest, namespace, name = self.rest, asking.namespace, asking.name
+        if kind == "application/apply-patch+yaml":
+            if not request.query.get("fieldManager"):
+                cause = {
+                    "reason": "FieldValueRequired",
+                    "message": "Required value: is required for apply patch",
+                    "field": "fieldManager",
+                }
+                text = (
+                    'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
+                )
+                raise Failure(422, "Invalid", text, {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]})
+            return await rest.apply(resource, namespace, name, sent, options, subresource)
+        if options.force:
+            cause = {
+                "reason": "FieldValueForbidden",
+                "message": "Forbidden: may not be specified for non-apply patch",
+                "field": "force",
+            }
+            text = 'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch'
+            raise Failure(422, "Invalid", text, {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]})
+        return await rest.change(resource, namespace, name, _patcher(kind, resource, sent), options, subresource), False
+
+    # -- subresources -----------------------------------------------------------------------------------------
+
+    async def _subresource(
+        self, request: web.Request, resource: Resource, asking: Asking, options: Options
+    ) -> web.StreamResponse:
+        sub = resource.subresources.get(asking.subresource)
+        if sub is None:
+            raise no_such_path()
+        if asking.subresource in ("exec", "attach", "portforward", "proxy"):
+            raise not_implemented(f"{asking.subresource} is not served by Fairlead's embedded cluster")
+        if asking.verb not in sub.verbs:
+            raise method_not_allowed()
+        rest, namespace, name = self.rest, asking.namespace, asking.name
+        match asking.subresource:
+            case "status":
+                return await self._status(request, resource, asking, options)
+            case "scale":
+                return await self._scale(request, resource, asking, options)
+            case "binding":
+                return _json(
+                    await subresources.bind(
+                        rest, resource, namespace, name, await self._sent(request, options, "Binding"), options
+                    ),
+                    201,
+                )
+            case "eviction":
+                return _json(
+                    await subresources.evict(
+                        rest, resource, namespace, name, await self._sent(request, options, "Eviction"), options
+                    ),
+                    201,
+                )
+            case "finalize":
+                return _bytes(
+                    await subresources.finalize(rest, resource, name, await self._sent(request, options, "Namespace"))
+                )
+            case "token":
+                return _json(
+                    subresources.token_request(
+                        rest, self.tokens, namespace, name, await self._sent(request, options, "TokenRequest"), options
+                    ),
+                    201,
+                )
+            case "log":
+                return await self._log(request, resource, asking)
+        raise not_implemented(f"{resource.plural}/{asking.subresource} is not served by Fairlead's embedded cluster")
+
+    async def _status(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+        if asking.verb == "get":
+            return _bytes(self.rest.body(resource, self.rest.entry(resource, asking.namespace, asking.name)))
+        if asking.verb == "update":
+            sent = await self._sent(request, options, resource.kind)
+            return _bytes(await self.rest.update(resource, asking.namespace, asking.name, sent, options, "status"))
+        body, _ = await self._patch(request, resource, asking, options, "status")
+        return _bytes(body)
+
+    async def _scale(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+        rest, namespace, name = self.rest, asking.namespace, asking.name
+        if asking.verb == "get":
+            return _json(subresources.scale_of(resource, rest.thing(resource, rest.entry(resource, namespace, name))))
+        if asking.verb == "update":
+            scale = await self._sent(request, options, "Scale")
+
+            def changed(thing: Thing) -> Thing:
+                return subresources.with_scale(resource, thing, scale, options, patched=False)
+        else:
+            patch = _patcher(request.content_type, resource, await self._sent_patch(request, options))
+
+            def changed(thing: Thing) -> Thing:
+                patched = patch(subresources.scale_of(resource, thing))
+                return subresources.with_scale(resource, thing, patched, options, patched=True)
+
+        body = await rest.change(resource, namespace, name, changed, options, "scale")
+        return _json(subresources.scale_of(resource, msgspec.json.decode(body)))
+
+    async def _log(self, request: web.Request, resource: Resource, asking: Asking) -> web.StreamResponse:
+        pod = self.rest.thing(resource, self.rest.entry(resource, asking.namespace, asking.name))
+        query = dict(request.query)
+        names = [each["name"] for key in ("containers", "initContainers") for each in pod["spec"].get(key) or ()]
+        wanted = query.get("container") or (
+            pod["spec"]["containers"][0]["name"] if len(pod["spec"]["containers"]) == 1 else ""
+        )
+        if not wanted:
+            listed = " ".join(each["name"] for each in pod["spec"]["containers"])
+            raise bad_request(f"a container name must be specified for pod {asking.name}, choose one of: [{listed}]")
+        if wanted not in names:
+            raise bad_request(f"container {wanted} is not valid for pod {asking.name}")
+        query["container"] = wanted
+        for number in ("tailLines", "limitBytes", "sinceSeconds"):
+            value = whole_number(query, number)
+            if value is not None and value < (1 if number != "tailLines" else 0):
+                least = "greater than or equal to 0" if number == "tailLines" else "greater than 0"
+                cause = ("FieldValueInvalid", f"Invalid value: {value}: must be {least}", number)
+                raise invalid("", "PodLogOptions", asking.name, [cause])
+        if not pod["spec"].get("nodeName"):
+            return web.Response(status=204)
+        if self.logs is None:
+            raise not_implemented("nobody who runs pods is joined to this server, so there are no logs")
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        started = False
+        with contextlib.suppress(ConnectionError):
+            async for chunk in self.logs(pod, query):
+                if not started:
+                    await response.prepare(request)
+                    started = True
+                await response.write(chunk)
+        if not started:
+            return web.Response(text="")
+        return response
+
+    async def _review(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+        """Kinds that answer a question and store nothing."""
+        sent = await self._sent(request, options, resource.kind)
+        spec: Thing = (sent.get("spec") or {}) if isinstance(sent, dict) else {}
+        user = options.user
+        status: Thing
+        match resource.kind:
+            case "Binding":
+                name = ((sent.get("metadata") or {}) if isinstance(sent, dict) else {}).get("name", "")
+                pods = self.rest.resources.find("", "v1", "pods")
+                assert pods is not None
+                return _json(await subresources.bind(self.rest, pods, asking.namespace, name, sent, options), 201)
+            case "TokenReview":
+                if not spec.get("token"):
+                    raise bad_request("token is required for TokenReview in authentication")
+                status = subresources.token_review(self.tokens, sent, self.rest.clock.now())
+            case "SelfSubjectAccessReview":
+                status = subresources.access_review(self.rbac, user, spec)
+            case "SubjectAccessReview" | "LocalSubjectAccessReview":
+                status = subresources.access_review(self.rbac, subresources.reviewed_user(spec), spec)
+            case "SelfSubjectRulesReview":
+                status = subresources.rules_review(self.rbac, user, spec.get("namespace", ""))
+            case "SelfSubjectReview":
+                status = {"userInfo": subresources.user_info(user)}
+            case _:
+                raise not_implemented(f"{resource.kind} is not answered by Fairlead's embedded cluster")
+        metadata: Thing = {}
+        if isinstance(sent, dict) and sent.get("metadata"):
+            metadata = {key: value for key, value in sent["metadata"].items() if key in ("name", "namespace")}
+        body = {
+            "kind": resource.kind,
+            "apiVersion": resource.api_version,
+            "metadata": metadata,
+            "spec": spec,
+            "status": status,
+        }
+        if resource.kind == "SelfSubjectReview":
+            metadata["creationTimestamp"] = rfc3339(self.rest.clock.now())
+        else:
+            self.rest.record_review(resource, body, options)
+        if resource.kind == "SelfSubjectReview":
+            del body["spec"]
+        return _json(body, 201)
+
+    # -- bodies -------------------------------------------------------------------------------------------------
+
+    async def _sent(self, request: web.Request, options: Options, kind: str) -> Any:
+        """The body of a request as a value; `kind` is what it should be."""
+        raw = await request.read()
+        content = request.content_type
+        if content in ("application/json", "application/octet-stream", ""):
+            try:
+                return _from_json(raw, options)
+            except ParseError as problem:
+                raise unrecognized(kind, f"couldn't get version/kind; json parse error: {problem}", raw) from None
+        if content == "application/yaml":
+            try:
+                return _from_yaml(raw)
+            except ParseError as problem:
+                raise unrecognized(kind, str(problem), raw) from None
+        if content == "application/vnd.kubernetes.protobuf":
+            try:
+                return protobuf.decode(raw)
+            except protobuf.Malformed as problem:
+                raise unrecognized(kind, str(problem), raw) from None
+        raise unsupported_media_type(JSON_TYPES)
+
+    async def _delete_options(self, request: web.Request, options: Options) -> DeleteOptions:
+        raw = await request.read()
+        return parse_delete_options(await self._sent(request, options, "DeleteOptions") if raw else None, request.query)
+
+    async def _sent_patch(self, request: web.Request, options: Options) -> Any:
+        raw = await request.read()
+        try:
+            match request.content_type:
+                case "application/apply-patch+yaml":
+                    return _from_yaml(raw)
+                case _:
+                    return _from_json(raw, options)
+        except ParseError as problem:
+            told = {
+                "application/apply-patch+yaml": f"error decoding YAML: error converting YAML to JSON: {problem}",
+                "application/strategic-merge-patch+json": str(problem),
+            }
+            raise bad_request(told.get(request.content_type, f"error decoding patch: {problem}")) from None
+
+    def _form(self, request: web.Request, resource: Resource) -> TableForm | None:
+        return TableForm.wanted(request.headers.get("Accept", ""), resource, self.rest.clock.now)
+
+    def _object(
+        self, request: web.Request, resource: Resource, body: bytes, entry: Entry | None, status: int = 200
+    ) -> web.Response:
+        form = self._form(request, resource)
+        if form is None:
+            return _bytes(body, status)
+        return _json(form.one(msgspec.json.decode(body), request.query, True), status)
+
+    def _failed(self, failure: Failure) -> web.Response:
+        headers = {"Retry-After": str(failure.retry_after_s)} if failure.retry_after_s is not None else {}
+        return web.Response(
+            body=msgspec.json.encode(failure.status()), status=failure.code,
+            headers={"Content-Type": "application/json", **headers},
+        )  # fmt: skip
+
+
+def _manager_causes(manager: str) -> list[tuple[str, str, str]]:
+    causes = []
+    if len(manager) > MAX_MANAGER_LENGTH:
+        why = f"Too long: may not be more than {MAX_MANAGER_LENGTH} bytes"
+        causes.append(("FieldValueTooLong", why, "fieldManager"))
+    for at, character in enumerate(manager):
+        if not character.isprintable():
+            why = f"Invalid value: {_json_text(manager)}: invalid character U+{ord(character):04X} (at position {at})"
+            causes.append(("FieldValueInvalid", why, "fieldManager"))
+    return causes
+
+
+def _json_text(value: str) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def version() -> Thing:
+    kubernetes = load().kubernetes
+    major, minor, *_ = kubernetes.split(".")
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{kubernetes}+fairlead.{__version__}",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "none",
+        "platform": "fairlead/embedded",
+    }
+
+
+def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[Thing], Any]:
+    def changed(thing: Thing) -> Any:
+        try:
+            match kind:
+                case "application/json-patch+json":
+                    return patches.json_patch(thing, sent)
+                case "application/merge-patch+json":
+                    return patches.merge_patch(thing, sent)
+                case "application/strategic-merge-patch+json":
+                    return patches.strategic_merge(resource.schema, thing, sent)
+        except patches.PatchFailed as problem:
+            details: Thing | None = {} if problem.code == 422 else None
+            raise Failure(problem.code, problem.reason, str(problem), details) from None
+        raise unknown_patch_type()
+
+    return changed
+
+
+def _from_json(raw: bytes, options: Options) -> Any:
+    _check_depth(raw)
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        parsed = parse(raw)
+        options.duplicates = parsed.duplicates
+        return parsed.value
+    if _may_repeat_a_field(raw, value):
+        options.duplicates = parse(raw).duplicates
+    return value
+
+
+def _may_repeat_a_field(raw: bytes, value: Any) -> bool:
+    """Whether there are more colons after quotes than fields: reading it twice is for those who write so."""
+    return raw.count(b'":') + raw.count(b'" :') > _fields_in(value)
+
+
+def _fields_in(value: Any) -> int:
+    if type(value) is dict:
+        return len(value) + sum(_fields_in(each) for each in value.values() if type(each) in (dict, list))
+    if type(value) is list:
+        return sum(_fields_in(each) for each in value if type(each) in (dict, list))
+    return 0
+
+
+def _from_yaml(raw: bytes) -> Any:
+    _check_depth(raw)
+    try:
+        return _with_text_keys(yaml.load(raw, Loader=_Yaml))
+    except yaml.MarkedYAMLError as problem:
+        told = (problem.problem or "").replace("not allowed here", "not allowed in this context")
+        raise ParseError(f"yaml: {told}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as problem:
+        raise ParseError(f"yaml: {problem}") from None
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_key_text(key): _with_text_keys(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_text_keys(each) for each in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, set):
+        return dict.fromkeys(map(_key_text, value))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number is not finite")
+    return value
+
+
+def _key_text(key: Any) -> str:
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return "null" if key is None else str(key)
+
+
+class _Yaml(yaml.SafeLoader):
+    """YAML as JSON has it: no dates, no aliases to unroll a small body into a huge one."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not accepted")
+        return super().compose_node(parent, index)
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Yaml.bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
+_Yaml.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^[yYnN]$"), list("yYnN"))
+
+
+def _check_depth(raw: bytes) -> None:
+    """A few bytes of brackets must not cost a deep recursion."""
+    if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH:
+        return
+    depth = deepest = 0
+    for byte in re.findall(rb"[\[{\]}]", raw):
+        depth += 1 if byte in b"[{" else -1
+        deepest = max(deepest, depth)
+    if deepest > MAX_DEPTH:
+        raise bad_request(f"the body is nested {deepest} deep; at most {MAX_DEPTH} are accepted")
+
+
+def _json(thing: Any, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(thing), status=status, content_type="application/json")
+
+
+def _bytes(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json")

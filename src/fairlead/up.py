@@ -1,0 +1,146 @@
+"""`fairlead up` put together: an API server of our own, controllers, nodes that run pods, and placement.
+
+The laptop's counterpart of `app.serve`: one process, nobody to share a lease with, everything over the same
+REST as on a real cluster.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from fairlead import app
+from fairlead.api.probes import Probes, served
+from fairlead.cluster.backoff import Rng
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.kubeconfig import connect_by_kubeconfig
+from fairlead.cluster.lease import NamedLease
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.writer import Writer
+from fairlead.local import controllers
+from fairlead.local.embedded import Embedded, embedded
+from fairlead.local.failures import Failure
+from fairlead.local.providers.fleet import Fleet, FleetPlan
+from fairlead.nodes.server import Access, LogProblem, log_options, open_log
+from fairlead.settings import Settings, identity
+
+log = structlog.get_logger("fairlead.up")
+
+PARTS = ("controllers", "placement", "nodes")
+"""What `--without` can leave out."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    data: Path
+    nodes: int = 1
+    simulate: int = 0
+    port: int = 0
+    without: tuple[str, ...] = ()
+
+
+async def up(
+    settings: Settings, options: UpOptions, *, clock: Clock, rng: Rng, stop: asyncio.Event, say: Callable[[str], object]
+) -> None:
+    """Run until `stop` is set; everything started is ended, in reverse order."""
+    metrics = Metrics()
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(embedded(options.data, clock, port=options.port))
+        connection = connect_by_kubeconfig([cluster.kubeconfig], clock)
+        clients = [Client(connection, clock=clock, metrics=metrics, pool=settings.in_flight) for _ in range(3)]
+        reader, writing, liveness = [await stack.enter_async_context(client) for client in clients]
+        me = identity(settings, "up")
+        recorder = Recorder(writing, controller="fairlead.io/fairlead", instance=me, clock=clock, metrics=metrics)
+        writer = Writer(writing, recorder, clock=clock, rng=rng, metrics=metrics, in_flight=settings.in_flight)
+        lease = NamedLease(
+            reader, name="fairlead", namespace="kube-system", identity=me, clock=clock, rng=rng, metrics=metrics
+        )
+        runtime = app.Runtime(settings, clock, rng, metrics, reader, writer, recorder, lease, stop)
+        probes = Probes(metrics.registry)
+        probes.readiness["api"] = lambda: None if cluster.server.ready else "the API server is not ready"
+        host, _, port = settings.listen.rpartition(":")
+        await stack.enter_async_context(served(probes.routes(), host.strip("[]"), int(port)))
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        working = [tasks.create_task(recorder.run(), name="recorder")]
+        if "controllers" not in options.without:
+            working.append(tasks.create_task(_controllers(runtime, cluster), name="controllers"))
+        if "placement" not in options.without:
+            working.append(tasks.create_task(_capability(app.placement, runtime), name="placement"))
+        if "nodes" not in options.without and (options.nodes or options.simulate):
+            fleet = _fleet(runtime, cluster, liveness, options)
+            cluster.server.logs = _logs(fleet, clock)
+            await stack.enter_async_context(fleet.serving())
+        _greet(cluster, options, say)
+        await stop.wait()
+        say("stopping")
+        recorder.stop()
+        for task in working:
+            task.cancel()
+
+
+async def _capability(run: app.Capability, runtime: app.Runtime) -> None:
+    await run(runtime)
+
+
+async def _controllers(runtime: app.Runtime, cluster: Embedded) -> None:
+    await controllers.run(
+        reader=runtime.reader,
+        writer=runtime.writer,
+        clock=runtime.clock,
+        rng=runtime.rng,
+        metrics=runtime.metrics,
+        options=controllers.Options(root_ca=cluster.certificates.authority),
+        stop=runtime.stop.wait,
+    )
+
+
+def _fleet(runtime: app.Runtime, cluster: Embedded, liveness: Client, options: UpOptions) -> Fleet:
+    host, _, port = cluster.server.address.rpartition(":")
+    tls = cluster.certificates.server_context(runtime.clock.now(), ("localhost",), ("127.0.0.1",))
+    return Fleet(
+        runtime.reader,
+        liveness,
+        runtime.writer,
+        runtime.recorder,
+        options.data / "pods",
+        FleetPlan(processes=options.nodes, simulated=options.simulate),
+        clock=runtime.clock,
+        rng=runtime.rng,
+        metrics=runtime.metrics,
+        access=Access(tls, token=cluster.admin_token),
+        api=(host, int(port)),
+    )
+
+
+def _logs(fleet: Fleet, clock: Clock) -> Callable[[dict[str, Any], Mapping[str, str]], AsyncIterator[bytes]]:
+    """Logs straight from whoever runs the pods: they are in this very process."""
+
+    async def lines(pod: dict[str, Any], query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        metadata = pod["metadata"]
+        try:
+            options = log_options(query, clock.now())
+            text = open_log(fleet.kubelet.pods, metadata["namespace"], metadata["name"], query["container"], options)
+        except LogProblem as problem:
+            raise Failure(problem.status, "BadRequest", str(problem)) from None
+        async for part in text:
+            yield part
+
+    return lines
+
+
+def _greet(cluster: Embedded, options: UpOptions, say: Callable[[str], object]) -> None:
+    nodes = [f"{options.nodes} running pods as processes"] if options.nodes else []
+    nodes += [f"{options.simulate} simulated"] if options.simulate else []
+    say(f"Fairlead is up: {cluster.url}, nodes: {', '.join(nodes) or 'none'}, data in {options.data}")
+    say(f"\n  export KUBECONFIG={cluster.kubeconfig}\n")
+    say("Three things to try:")
+    say("  kubectl get nodes")
+    say("  kubectl create deployment web --image=python:3 --replicas=3 -- python3 -m http.server 8080")
+    say("  kubectl get pods -o wide -w")
+    say("Ctrl-C stops it; the same folder brings everything back.")

@@ -1,0 +1,132 @@
+"""`fairlead place`: decisions on a cluster in a file, without a cluster."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from fairlead.cli.place import place
+
+
+def node(name: str, cpu: str, **labels: str) -> dict[str, Any]:
+    allocatable = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": allocatable},
+    }
+
+
+def pod(name: str, cpu: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+class Desk:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def placed(self, nodes: list[Any], manifests: list[Any], *flags: str) -> Result:
+        snapshot, pods = self.folder / "cluster.json", self.folder / "pods.yaml"
+        snapshot.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": nodes}))
+        pods.write_text(yaml.safe_dump_all(manifests))
+        return CliRunner().invoke(place, ["-f", str(pods), "--snapshot", str(snapshot), *flags])
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_each_pod_is_placed_where_the_ones_before_it_left_room(desk: Desk) -> None:
+    there = pod("there", "3", nodeName="n1")
+    there["metadata"] |= {"namespace": "default", "uid": "u"}
+    told = desk.placed([node("n1", "4"), node("n2", "2"), there], [pod("a", "900m"), pod("b", "900m")], "-o", "json")
+    assert told.exit_code == 0, told.output
+    assert [(each["pod"], each["node"]) for each in json.loads(told.output)] == [
+        ("default/a", "n2"),
+        ("default/b", "n1"),
+    ]
+
+
+def test_a_workload_is_as_many_pods_as_its_replicas(desk: Desk) -> None:
+    template = {"metadata": {"labels": {"app": "w"}}, "spec": pod("x", "100m")["spec"]}
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "w"}}, "template": template}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "w", "namespace": "shop"},
+        "spec": spec,
+    }
+    told = desk.placed([node("n1", "4")], [deployment], "-o", "json")
+    assert [each["pod"] for each in json.loads(told.output)] == ["shop/w-0", "shop/w-1", "shop/w-2"]
+
+
+def test_a_pod_without_a_node_says_why_and_how_far_away_the_nearest_is(desk: Desk) -> None:
+    told = desk.placed([node("n1", "1"), node("n2", "2")], [pod("big", "3")], "-o", "json")
+    assert told.exit_code == 1
+    (decision,) = json.loads(told.output)
+    assert decision["message"] == "0/2 nodes are available: 2 Insufficient cpu."
+    assert [(miss["node"], miss["wanted"], miss["free"]) for miss in decision["nearestMisses"]] == [("n2", 3000, 2000)]
+
+
+def test_the_table_shows_node_score_and_runner_up(desk: Desk) -> None:
+    told = desk.placed([node("n1", "4"), node("n2", "2")], [pod("a", "1")])
+    assert told.exit_code == 0
+    words = told.output.split()
+    assert words[:5] == ["POD", "NODE", "SCORE", "FEASIBLE", "WHY"]
+    assert words[5:7] == ["default/a", "n1"]
+
+
+def test_a_scheduler_configuration_sets_the_weights(desk: Desk) -> None:
+    config = desk.folder / "scheduler.yaml"
+    most = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
+    args = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": most}}]
+    profile = {"schedulerName": "default-scheduler", "pluginConfig": args}
+    config.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "profiles": [profile],
+            }
+        )
+    )
+    nodes = [node("roomy", "8"), node("snug", "2")]
+    assert "roomy" in desk.placed(nodes, [pod("a", "1")]).output.splitlines()[1]
+    assert "snug" in desk.placed(nodes, [pod("a", "1")], "--scheduler-config", str(config)).output.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        pytest.param(pod("p", "lots"), "document 2: spec.containers[0].resources.requests.cpu: ", id="a bad quantity"),
+        pytest.param(pod("Not_a_name", "1"), "document 2: metadata.name: Invalid value", id="a bad name"),
+        pytest.param({**pod("p", "1"), "sepc": {}}, "document 2: unknown field sepc", id="an unknown field"),
+        pytest.param({"kind": "Pod"}, "document 2: apiVersion and kind are needed", id="no apiVersion"),
+        pytest.param(
+            {"apiVersion": "v1", "kind": "Pud"}, "document 2: v1 Pud is not a kind known here", id="no such kind"
+        ),
+        pytest.param(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}},
+            "has no pods to place",
+            id="no pods in it",
+        ),
+        pytest.param("text", "wanted an object with apiVersion and kind, found str", id="not an object"),
+    ],
+)
+def test_a_mistake_names_file_document_and_field(desk: Desk, manifest: Any, said: str) -> None:
+    told = desk.placed([node("n1", "4")], [pod("good", "1"), manifest])
+    assert told.exit_code == 2
+    assert f"Error: {desk.folder / 'pods.yaml'}, document 2" in told.output
+    assert said in told.output
+
+
+def test_a_snapshot_without_nodes_says_how_to_make_one(desk: Desk) -> None:
+    told = desk.placed([], [pod("a", "1")])
+    assert told.exit_code == 2
+    assert "holds no nodes; make one with: kubectl get nodes,pods -A -o json" in told.output
