@@ -17,7 +17,7 @@ from fairlead.cluster.errors import NotFound, TooManyRequests
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
-from fairlead.local.controllers import Options, Runs, build
+from fairlead.local.controllers import Options, Runs, build, run
 from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.local.controllers.spec import DEPLOYMENTS, LEASES, NODES, PODS, REPLICA_SETS, Node, Pod
 from tests.kube.clients import client
@@ -495,6 +495,29 @@ async def test_every_namespace_has_its_account_and_its_authority(world: World, n
     await world.kubectl("delete", "serviceaccount", "default", "-n", namespace)
     await world.kubectl("delete", "configmap", "kube-root-ca.crt", "-n", namespace)
     await world.until(has_both)
+
+
+async def test_controllers_wait_for_a_server_and_stop_when_asked(world: World, namespace: str) -> None:
+    """Behind a port where nobody listens yet; then on the server, beside the others, until told to stop."""
+    clock, metrics, stop = RealClock(), Metrics(), asyncio.Event()
+    for through, is_there in ((1, False), (None, True)):
+        async with client(world.rig, through_port=through) as api:
+            recorder = Recorder(api, controller="fairlead.io/local", instance="u", clock=clock, metrics=metrics)
+            writer = Writer(api, recorder, clock=clock, rng=random.random, metrics=metrics)
+            running = asyncio.create_task(
+                run(reader=api, writer=writer, clock=clock, rng=random.random, metrics=metrics, stop=stop.wait)
+            )
+            if is_there:
+                await make(world, namespace, deployment("twice", 2))
+                await world.kubectl("rollout", "status", "-n", namespace, "deployment/twice", "--timeout=20s")
+                stop.set()
+                await asyncio.wait_for(running, 10)
+            else:
+                await asyncio.sleep(0.3)
+                assert not running.done()
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+    await world.until(lambda: [pod.is_active for pod in world.pods(namespace, "twice")] == [True, True])
 
 
 async def test_a_replication_controller_keeps_its_pods(world: World, namespace: str) -> None:

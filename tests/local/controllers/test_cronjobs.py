@@ -5,7 +5,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.local.controllers.cron import BadSchedule, parse_schedule
@@ -78,6 +78,7 @@ def test_a_clock_that_springs_forward_skips_and_one_that_falls_back_runs_once() 
     assert hourly.next_after(datetime(2026, 10, 25, 0, tzinfo=UTC), zone) == datetime(2026, 10, 25, 1, tzinfo=UTC)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     minute=st.integers(0, 59),
     step=st.integers(1, 30),

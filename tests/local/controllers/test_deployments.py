@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.local.controllers.deployments import SeenDeployment, plan_deployment
@@ -110,6 +110,7 @@ def test_a_rolling_step(old: tuple[int, int], new: tuple[int, int], wanted: dict
     assert sizes(plan_deployment(seen(owner, *sets), NOW)) == wanted
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     replicas=st.integers(0, 12),
     surge=st.sampled_from([0, 1, 3, "25%", "100%"]),

@@ -50,37 +50,44 @@ class Schedule:
         if self.every is not None:
             passed = (moment - (since or moment)) // self.every
             return (since or moment) + self.every * (passed + 1)
-        start = moment.astimezone(zone).date() - timedelta(days=1)
-        days = (start + timedelta(days=number) for number in range(FARTHEST.days))
-        return next((time for day in days for time in self._on(day, zone) if time > moment), None)
+        local = moment.astimezone(zone)
+        for number in range(FARTHEST.days):
+            day = local.date() + timedelta(days=number)
+            for hour in self._hours(day, zone, range(0 if number else local.hour, 24)):
+                if hour[-1] > moment:
+                    return next(time for time in hour if time > moment)
+        return None
 
     def last_until(self, moment: datetime, zone: tzinfo, since: datetime) -> datetime | None:
         """The last time not after the moment and after `since`; None where there is none."""
         if self.every is not None:
             passed = (moment - since) // self.every
             return since + self.every * passed if passed > 0 else None
-        day = moment.astimezone(zone).date() + timedelta(days=1)
-        first = since.astimezone(zone).date() - timedelta(days=1)
+        local = moment.astimezone(zone)
+        day, first = local.date(), since.astimezone(zone).date()
         while day >= first:
-            for time in reversed(list(self._on(day, zone))):
-                if since < time <= moment:
-                    return time
+            for hour in self._hours(day, zone, range(local.hour if day == local.date() else 23, -1, -1)):
+                if hour[0] <= moment:
+                    last = next(time for time in reversed(hour) if time <= moment)
+                    return last if last > since else None
             day -= timedelta(days=1)
         return None
 
-    def _on(self, day: date, zone: tzinfo) -> Iterator[datetime]:
+    def _hours(self, day: date, zone: tzinfo, asked: Iterable[int]) -> Iterator[list[datetime]]:
+        """The times of a day within the hours asked for, in that order; an hour without any is left out."""
         if day.month not in self.months.values or not self._is_day(day):
             return
         # An hour that a clock shows twice counts twice only for those who asked for every hour.
         folds = (0, 1) if self.hours.is_any else (0,)
-        found = {
-            time
-            for hour in self.hours.values
-            for minute in self.minutes.values
-            for fold in folds
-            if (time := _real(day, hour, minute, zone, fold)) is not None
-        }
-        yield from sorted(found)
+        for hour in (hour for hour in asked if hour in self.hours.values):
+            found = {
+                time
+                for minute in self.minutes.values
+                for fold in folds
+                if (time := _real(day, hour, minute, zone, fold)) is not None
+            }
+            if found:
+                yield sorted(found)
 
     def _is_day(self, day: date) -> bool:
         by_month, by_week = day.day in self.days.values, (day.weekday() + 1) % 7 in self.weekdays.values

@@ -12,7 +12,10 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
+import structlog
+
 from fairlead.cluster.controller import Controller, TemporaryError
+from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.local.controllers.discovery import Catalogue, discover
 from fairlead.local.controllers.mirrors import Mirrors
@@ -23,11 +26,15 @@ from fairlead.model.intents import Delete, Intent, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta, OwnerReference, Thing
 
+log = structlog.get_logger("fairlead.garbage")
+
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 NOT_WATCHED: Final = frozenset({"events", "events.events.k8s.io"})
 NEEDED: Final = frozenset({"list", "watch", "delete", "patch"})
 REDISCOVER_S: Final = 30.0
+DISCOVER_AGAIN_S: Final = 1.0
+SYNC_S: Final = 30.0
 
 
 class Owner(Enum):
@@ -151,18 +158,27 @@ class Collector:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            await self._follow_all(tasks)
-            for name in list(self._following):
-                # One kind not yet listed could hide what an owner waits for.
-                mirror = self._mirrors.by_name(name)
-                assert mirror is not None
-                await mirror.wait_synced()
+            while not await self._follow_all(tasks):
+                await self._workshop.clock.sleep(DISCOVER_AGAIN_S)
+            await self._wait_synced()
             watching = tasks.create_task(self._watch_kinds(tasks), name="garbage: kinds")
             await self._controller.run()
             watching.cancel()
             for following in self._following.values():
                 for task in following:
                     task.cancel()
+
+    async def _wait_synced(self) -> None:
+        """One kind not yet listed could hide what an owner waits for; one that never lists must not stop us all."""
+        mirrors = {name: self._mirrors.by_name(name) for name in self._following}
+        try:
+            async with asyncio.timeout(SYNC_S):
+                for mirror in mirrors.values():
+                    if mirror is not None:
+                        await mirror.wait_synced()
+        except TimeoutError:
+            late = [name for name, mirror in mirrors.items() if mirror is not None and not mirror.is_synced]
+            log.warning("collecting without some kinds", kinds=late)
 
     async def _watch_kinds(self, tasks: asyncio.TaskGroup) -> None:
         """A new kind is found when its definition has been told, and once more when it has had time to be served."""
@@ -176,13 +192,19 @@ class Collector:
                     await self._workshop.clock.sleep(1.0)
                 else:
                     await self._workshop.clock.sleep(REDISCOVER_S)
-                await self._follow_all(tasks)
+                while not await self._follow_all(tasks):
+                    await self._workshop.clock.sleep(DISCOVER_AGAIN_S)
         finally:
             if subscription is not None:
                 subscription.close()
 
-    async def _follow_all(self, tasks: asyncio.TaskGroup) -> None:
-        found = await discover(self._workshop.reader)
+    async def _follow_all(self, tasks: asyncio.TaskGroup) -> bool:
+        """Whether the server could say what it serves; what is new is followed, what is gone no longer."""
+        try:
+            found = await discover(self._workshop.reader)
+        except ClusterError as problem:
+            log.info("kinds not told", problem=str(problem), again_in_s=DISCOVER_AGAIN_S)
+            return False
         self._catalogue = found
         wanted = {
             served.kind.name: served.kind
@@ -200,13 +222,14 @@ class Collector:
             running.append(tasks.create_task(self._feed(mirror), name=f"garbage: {name}"))
             self._following[name] = running
         if found.missing:
-            return  # a group that is away for a moment has not lost its kinds
+            return True  # a group that is away for a moment has not lost its kinds
         for name in self._following.keys() - wanted.keys():
             running = self._following.pop(name)
             for task in running:
                 task.cancel()
             if len(running) == 2:
                 self._mirrors.drop_name(name)
+        return True
 
     async def _feed(self, mirror: Mirror[Any]) -> None:
         await mirror.wait_synced()

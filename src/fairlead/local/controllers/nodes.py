@@ -163,6 +163,7 @@ def _plan_pods(seen: SeenNode, now: datetime) -> Iterable[Intent]:
 def node_controller(workshop: Workshop, grace_s: float) -> Controller:
     nodes, leases, pods = workshop.mirrors.of(NODES), workshop.mirrors.of(LEASES), workshop.mirrors.of(PODS)
     heard: dict[str, tuple[str | None, datetime]] = {}  # node → its last sign of life, and when we saw it
+    last_heard = workshop.clock.now()  # from anybody
 
     def hear(node: Node) -> datetime:
         lease = leases.get(f"{LEASE_NAMESPACE}/{node.metadata.name}")
@@ -171,26 +172,24 @@ def node_controller(workshop: Workshop, grace_s: float) -> Controller:
         sign = f"{node.metadata.uid} {renewed} {node.ready.last_heartbeat_time if node.ready else None}"
         known = heard.get(node.metadata.name)
         if known is None or known[0] != sign:
-            heard[node.metadata.name] = known = (sign, workshop.clock.now())
+            nonlocal last_heard
+            last_heard = workshop.clock.now()
+            heard[node.metadata.name] = known = (sign, last_heard)
         return known[1]
-
-    def is_heard(node: Node) -> bool:
-        known = heard.get(node.metadata.name)
-        return known is None or (workshop.clock.now() - known[1]).total_seconds() <= grace_s
 
     def see(key: str) -> SeenNode | None:
         node = nodes.get(key)
         if node is None:
             heard.pop(key, None)
             return None
+        heard_at = hear(node)
         is_silent = node.ready is not None and node.ready.status == "Unknown"
         return SeenNode(
             node,
-            hear(node),
+            heard_at,
             grace_s,
             tuple(pods.by("node", key)) if is_silent else (),
-            # Asked for only where it matters: whether anybody else is heard.
-            not is_silent or any(is_heard(other) for other in nodes),
+            (workshop.clock.now() - last_heard).total_seconds() <= grace_s,
         )
 
     def of_lease(delta: Delta[Lease]) -> Iterable[str]:
