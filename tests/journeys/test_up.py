@@ -1,0 +1,147 @@
+"""`fairlead up` as a newcomer meets it: one process, kubectl, pods that really run."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.kube.rig.servers import until
+
+SERVER = "python3 -m http.server 8080"
+
+
+class Cluster:
+    def __init__(self, kubectl: Path, data: Path) -> None:
+        self.data = data
+        self._kubectl = kubectl
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *flags: str) -> None:
+        command = [sys.executable, "-m", "fairlead", "up", f"--data={self.data}", "--listen=127.0.0.1:0", *flags]
+        with (self.data.parent / "up.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        ready = until(lambda: self.log().rstrip().endswith("the same folder brings everything back."), 60)
+        assert ready, self.log()
+
+    def log(self) -> str:
+        return (self.data.parent / "up.log").read_text()
+
+    def end(self, how: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(how)
+        code = self.process.wait(20)
+        (self.data.parent / "up.log").unlink()
+        return code
+
+    def kubectl(self, *arguments: str) -> str:
+        command = [str(self._kubectl), f"--kubeconfig={self.data / 'kubeconfig'}", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def pods(self, path: str = "{.items[*].metadata.name}") -> list[str]:
+        return self.kubectl("get", "pods", "-o", f"jsonpath={path}").split()
+
+
+def servers() -> set[int]:
+    """Processes of pods, anybody's; told apart by what was there before."""
+    found = set()
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if " ".join(process.info["cmdline"] or ()).endswith("http.server 8080"):
+                found.add(process.pid)
+    return found
+
+
+@pytest.fixture
+def new_cluster(kube_programs: Path, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    started: list[Cluster] = []
+
+    def make(*flags: str) -> Cluster:
+        cluster = Cluster(kube_programs / "kubectl", tmp_path / "data")
+        started.append(cluster)
+        cluster.start(*flags)
+        return cluster
+
+    yield make
+    for cluster in started:
+        if cluster.process is not None and cluster.process.poll() is None:
+            cluster.process.kill()
+            cluster.process.wait(10)
+
+
+def page(address: str) -> int:
+    with urllib.request.urlopen(f"http://{address}/", timeout=5) as answer:
+        return int(answer.status)
+
+
+def test_a_deployment_of_real_servers_is_reached_healed_scaled_away_and_leaves_nothing(
+    new_cluster: Callable[..., Cluster],
+) -> None:
+    before = servers()
+    cluster = new_cluster("--nodes=2")
+    cluster.kubectl("create", "deployment", "web", "--image=python:3", "--replicas=3", "--", *SERVER.split())
+    cluster.kubectl("expose", "deployment", "web", "--port=8088", "--target-port=8080")
+    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    assert len(servers() - before) == 3
+    address = cluster.kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
+    slices = ("get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o")
+    endpoints = (*slices, "jsonpath={.items[*].endpoints[*].addresses[0]}")
+    assert until(lambda: len(cluster.kubectl(*endpoints).split()) == 3, 15)
+    assert until(lambda: all(page(f"{address}:8088") == 200 for _ in range(6)), 15)
+    assert "Serving HTTP" in cluster.kubectl("logs", "deployment/web")
+
+    os.kill(next(iter(servers() - before)), signal.SIGKILL)
+    restarts = "{.items[*].status.containerStatuses[0].restartCount}"
+    assert until(lambda: sorted(cluster.pods(restarts)) == ["0", "0", "1"], 30)
+    cluster.kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=30s")
+    assert page(f"{address}:8088") == 200
+
+    cluster.kubectl("scale", "deployment", "web", "--replicas=0")
+    assert until(lambda: cluster.pods() == [] and servers() == before, 45)
+    with pytest.raises(OSError, match=r"refused|reset|urlopen"):
+        page(f"{address}:8088")
+    assert cluster.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
+def test_the_same_folder_brings_everything_back(new_cluster: Callable[..., Cluster], how: signal.Signals) -> None:
+    before = servers()
+    cluster = new_cluster()
+    cluster.kubectl("create", "deployment", "web", "--image=python:3", "--", *SERVER.split())
+    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    names, uids = cluster.pods(), cluster.pods("{.items[*].metadata.uid}")
+    cluster.end(how)
+    assert until(lambda: servers() == before, 10), "a process outlived us"
+    cluster.start()
+    assert (cluster.pods(), cluster.pods("{.items[*].metadata.uid}")) == (names, uids)
+    assert until(lambda: cluster.pods("{.items[*].status.containerStatuses[0].restartCount}") == ["1"], 30)
+    cluster.kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=30s")
+    assert len(servers() - before) == 1
+    assert cluster.end(signal.SIGTERM) == 0
+    assert until(lambda: servers() == before, 10)
+
+
+def test_simulated_nodes_take_a_crowd(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster("--nodes=0", "--simulate=50")
+    cluster.kubectl("create", "deployment", "crowd", "--image=none", "--replicas=300")
+    cluster.kubectl("rollout", "status", "deployment/crowd", "--timeout=60s")
+    nodes = cluster.pods("{.items[*].spec.nodeName}")
+    assert (len(nodes), len(set(nodes))) == (300, 50)
+    assert cluster.end(signal.SIGTERM) == 0
+
+
+def test_a_second_up_on_the_folder_says_so_and_stops(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster("--empty")
+    command = [sys.executable, "-m", "fairlead", "up", f"--data={cluster.data}", "--listen=127.0.0.1:0"]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert second.returncode == 2
+    assert f"{cluster.data} is in use by process" in second.stderr
+    assert second.stderr.count("\n") == 1
