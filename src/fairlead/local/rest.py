@@ -615,6 +615,8 @@ class Rest:
             manager=options.manager, api_version=resource.api_version, time=rfc3339(now), subresource=subresource,
         )  # fmt: skip
         if subresource == "scale":
+            if not (thing.get("spec") or {}).get("replicas"):
+                fields = [each for each in fields if each.get("subresource") != "scale"]
             for entry in fields:
                 if entry.get("subresource") == "scale":
                     entry.pop("time", None)  # Kubernetes does not say when a scale was set

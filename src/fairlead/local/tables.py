@@ -67,8 +67,11 @@ class TableForm:
         return made
 
     def _bare_cells(self) -> list[Any]:
-        columns, _ = columns_of(self._resource)
-        return ["" for _ in columns]
+        columns, cells = columns_of(self._resource)
+        try:
+            return cells({"metadata": {"name": ""}, "spec": {}, "status": {}}, self._now())
+        except (KeyError, IndexError, TypeError):
+            return ["" for _ in columns]
 
     def one(self, thing: Thing, query: Mapping[str, str], with_columns: bool) -> Thing:
         if self._form == "PartialObjectMetadataList":
@@ -105,7 +108,7 @@ class TableForm:
         now = self._now()
         include = query.get("includeObject") or "Metadata"
         if include not in ("Metadata", "Object", "None"):
-            why = f'Invalid value: "{include}": must be \'Metadata\', \'Object\', \'None\', or empty'
+            why = f"Invalid value: \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
             raise bad_request(f"Unable to convert to Table as requested: includeObject: {why}")
         rows = []
         for thing in things:
@@ -123,7 +126,7 @@ class TableForm:
                 {
                     "name": name,
                     "type": kind,
-                    "format": "name" if name == "Name" else "",
+                    "format": "name" if name in ("Name", "Attacher") else "",
                     "description": "",
                     "priority": priority,
                 }
@@ -565,6 +568,77 @@ def _storage_class(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
+def _quota(thing: Thing, now: datetime) -> list[Any]:
+    hard, used = ((thing.get("status") or {}).get(name) or {} for name in ("hard", "used"))
+    told = [(name, f"{name}: {used.get(name, '0')}/{hard[name]}") for name in sorted(hard)]
+    requests = ", ".join(text for name, text in told if not name.startswith("limits."))
+    limits = ", ".join(text for name, text in told if name.startswith("limits."))
+    return [thing["metadata"]["name"], requests, limits, born(thing, now)]
+
+
+def _endpoints(thing: Thing) -> str:
+    listed: list[str] = []
+    for subset in thing.get("subsets") or ():
+        hosts = [each["ip"] for each in subset.get("addresses") or ()]
+        ports = subset.get("ports") or ()
+        listed += [f"{host}:{port['port']}" for port in ports for host in hosts] if ports else hosts
+    if not thing.get("subsets"):
+        return NONE
+    return ",".join(listed) if len(listed) <= 3 else f"{','.join(listed[:3])} + {len(listed) - 3} more..."
+
+
+def _pod_template(thing: Thing, now: datetime) -> list[Any]:
+    template = thing.get("template") or {}
+    words = labels((template.get("metadata") or {}).get("labels"))
+    return [thing["metadata"]["name"], *_containers(template.get("spec") or {}), words]
+
+
+def _csi_driver(thing: Thing) -> list[Any]:
+    spec = thing["spec"]
+    audiences = ",".join(each["audience"] for each in spec.get("tokenRequests") or ())
+    return [
+        spec.get("attachRequired", True), spec.get("podInfoOnMount", False), spec.get("storageCapacity", False),
+        audiences if spec.get("tokenRequests") is not None else "<unset>", spec.get("requiresRepublish", False),
+        ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
+    ]  # fmt: skip
+
+
+def _attachment(thing: Thing) -> list[Any]:
+    spec = thing["spec"]
+    attached = bool((thing.get("status") or {}).get("attached"))
+    return [spec["attacher"], spec["source"].get("persistentVolumeName", ""), spec["nodeName"], attached]
+
+
+def _claim_state(thing: Thing) -> str:
+    is_going = bool(thing["metadata"].get("deletionTimestamp"))
+    status = thing.get("status") or {}
+    states = ["deleted"] if is_going else []
+    if not status.get("allocation"):
+        states += [] if is_going else ["pending"]
+    else:
+        states += ["allocated", *(["reserved"] if status.get("reservedFor") else [])]
+    return ",".join(states)
+
+
+def _device_slice(thing: Thing) -> list[Any]:
+    spec = thing["spec"]
+    return [spec.get("nodeName", ""), spec["driver"], spec["pool"]["name"]]
+
+
+def _several(cells: Callable[[Thing], list[Any]]) -> Cells:
+    return lambda thing, now: [thing["metadata"]["name"], *cells(thing), born(thing, now)]
+
+
+def _count(*path: str) -> Callable[[Thing], int]:
+    def counted(thing: Thing) -> int:
+        found: Any = thing
+        for name in path:
+            found = found.get(name) or {}
+        return len(found)
+
+    return counted
+
+
 def _phase(thing: Thing) -> str:
     return str((thing.get("status") or {}).get("phase", ""))
 
@@ -602,9 +676,7 @@ PRINTERS: dict[str, tuple[list[Column], Cells]] = {
     "events.k8s.io/events": _printer(
         "Last_Seen Type Reason Object Subobject! Source! Message First_Seen! Count:integer! Name!", _event
     ),
-    "apps/deployments": _printer(
-        "Name Ready Up-to-date Available Age Containers! Images! Selector!", _deployment
-    ),
+    "apps/deployments": _printer("Name Ready Up-to-date Available Age Containers! Images! Selector!", _deployment),
     "apps/replicasets": _printer(_REPLICAS, _replica_set),
     "apps/daemonsets": _printer(
         "Name Desired:integer Current:integer Ready:integer Up-to-date:integer Available:integer Node_Selector Age "
@@ -628,6 +700,26 @@ PRINTERS: dict[str, tuple[list[Column], Cells]] = {
     ),
     "storage.k8s.io/storageclasses": _printer(
         "Name Provisioner ReclaimPolicy VolumeBindingMode AllowVolumeExpansion Age", _storage_class
+    ),
+    "/resourcequotas": _printer("Name Request Limit Age", _quota),
+    "/endpoints": _printer("Name Endpoints Age", _simple(_endpoints)),
+    "/podtemplates": _printer("Name Containers Images Pod_Labels", _pod_template),
+    "storage.k8s.io/csinodes": _printer("Name Drivers:integer Age", _simple(_count("spec", "drivers"))),
+    "storage.k8s.io/csidrivers": _printer(
+        "Name AttachRequired:boolean PodInfoOnMount:boolean StorageCapacity:boolean TokenRequests "
+        "RequiresRepublish:boolean Modes Age",
+        _several(_csi_driver),
+    ),
+    "storage.k8s.io/volumeattachments": _printer("Name Attacher PV Node Attached:boolean Age", _several(_attachment)),
+    "resource.k8s.io/resourceclaims": _printer("Name State Age", _simple(_claim_state)),
+    "resource.k8s.io/resourceclaimtemplates": _printer("Name Age", _simple()),
+    "resource.k8s.io/deviceclasses": _printer("Name Age", _simple()),
+    "resource.k8s.io/resourceslices": _printer("Name Node Driver Pool Age", _several(_device_slice)),
+    "admissionregistration.k8s.io/mutatingwebhookconfigurations": _printer(
+        "Name Webhooks:integer Age", _simple(_count("webhooks"))
+    ),
+    "admissionregistration.k8s.io/validatingwebhookconfigurations": _printer(
+        "Name Webhooks:integer Age", _simple(_count("webhooks"))
     ),
     "rbac.authorization.k8s.io/rolebindings": _printer(_BOUND, _binding),
     "rbac.authorization.k8s.io/clusterrolebindings": _printer(_BOUND, _binding),

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fairlead.local.asking import is_true
-from fairlead.local.failures import Failure, bad_request, gone, options_invalid
+from fairlead.local.failures import Failure, gone, options_invalid
 from fairlead.local.lists import Matches, not_a_version, selected
 from fairlead.local.resources import Resource
 from fairlead.local.rest import Rest, Thing
@@ -51,7 +51,7 @@ class Watching:
         check_watch_options(query)
         version = query.get("resourceVersion", "")
         if version and not version.isdecimal():
-            raise bad_request(f"invalid resource version: {not_a_version(version)}")
+            raise Failure(500, "", not_a_version(version))
         if query.get("sendInitialEvents"):
             if is_true(query, "sendInitialEvents"):
                 return True, self._store.revision
