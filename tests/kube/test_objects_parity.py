@@ -510,3 +510,13 @@ def test_a_changed_custom_object_is_judged_as_the_real_server_does(real: Real, p
     found = KIND.validate("v1", ours, live)
     assert {tuple(each) for each in found} == causes(answer)
     assert status == (422 if found else 200)
+
+
+@pytest.mark.parametrize("name", customs.BAD_DEFINITIONS)
+def test_a_bad_definition_gets_the_real_servers_causes(real: Real, name: str) -> None:
+    manifest = customs.BAD_DEFINITIONS[name]
+    resource, path = place(manifest)
+    status, answer = real.ask("POST", f"{path}?dryRun=All", manifest)
+    found = validate.validate_create(resource.group, resource.version, resource.kind, read(resource, manifest))
+    assert {(each.type, each.field, first_line(each.message)) for each in found} == causes(answer)
+    assert status == 422

@@ -149,3 +149,115 @@ CHANGES: list[Json] = [
     {"spec": {"int": 0}},
     {"metadata": {"labels": {"a b": "c"}}},
 ]
+
+
+def spec_of(schema: Json) -> Json:
+    return definition("foos", {"type": "object", "properties": {"spec": schema}})
+
+
+def changed(**spec: Any) -> Json:
+    made = definition("foos")
+    return {**made, "spec": {**made["spec"], **spec}}
+
+
+def keyed(**items: Any) -> Json:
+    return spec_of(
+        {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["a"],
+            "items": {"type": "object", **items},
+        }
+    )
+
+
+def ruled(**rule: Any) -> Json:
+    return spec_of({"type": "object", "x-kubernetes-validations": [rule]})
+
+
+_ODD_NAMES = {
+    "plural": "Foos",
+    "kind": "foo_1",
+    "shortNames": ["A"],
+    "categories": ["B"],
+    "singular": "X",
+    "listKind": "1",
+}
+_VERSION = definition("foos")["spec"]["versions"][0]
+
+BAD_DEFINITIONS: dict[str, Json] = {
+    "name": {**definition("foos"), "metadata": {"name": "x.y"}},
+    "no group": changed(group=""),
+    "no scope": changed(scope=""),
+    "no names": changed(names={}),
+    "no versions": changed(versions=[]),
+    "scope": changed(scope="Galaxy"),
+    "names": {**changed(names=_ODD_NAMES), "metadata": {"name": "Foos.example.com"}},
+    "group": {**changed(group="ex"), "metadata": {"name": "foos.ex"}},
+    "no storage": changed(versions=[{**_VERSION, "storage": False}]),
+    "versions twice": changed(versions=[_VERSION, _VERSION]),
+    "two storage versions": changed(versions=[_VERSION, {**_VERSION, "name": "v2"}]),
+    "version name": changed(versions=[{**_VERSION, "name": "V_1"}]),
+    "no schema": changed(versions=[{key: value for key, value in _VERSION.items() if key != "schema"}]),
+    "no root type": definition("foos", {"properties": {"spec": {"type": "object"}}}),
+    "root of text": definition("foos", {"type": "string"}),
+    "no type": spec_of({}),
+    "no type inside": spec_of({"type": "object", "properties": {"a": {}}}),
+    "list of what": spec_of({"type": "array"}),
+    "list of anything": spec_of({"type": "array", "items": {}}),
+    "unknown type": spec_of({"type": "foo"}),
+    "properties and more": spec_of(
+        {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}}
+    ),
+    "reference": spec_of({"$ref": "#/x"}),
+    "unique items": spec_of({"type": "array", "uniqueItems": True, "items": {"type": "string"}}),
+    "keyed without keys": spec_of({"type": "array", "x-kubernetes-list-type": "map", "items": {"type": "object"}}),
+    "keyed by nothing": keyed(),
+    "keyed by something optional": keyed(properties={"a": {"type": "string"}}),
+    "list type": spec_of({"type": "array", "x-kubernetes-list-type": "foo", "items": {"type": "string"}}),
+    "list type of an object": spec_of({"type": "object", "x-kubernetes-list-type": "set"}),
+    "set of objects": spec_of({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object"}}),
+    "default of another type": spec_of({"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}}),
+    "default not in the enum": spec_of(
+        {"type": "object", "properties": {"a": {"type": "string", "enum": ["x"], "default": "y"}}}
+    ),
+    "default with unknown fields": spec_of(
+        {"type": "object", "properties": {"a": {"type": "object", "default": {"z": 1}}}}
+    ),
+    "structure in a judgement": spec_of(
+        {
+            "type": "object",
+            "properties": {"a": {"type": "string"}},
+            "anyOf": [{"properties": {"a": {"type": "string"}}}],
+        }
+    ),
+    "metadata": definition(
+        "foos",
+        {
+            "type": "object",
+            "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}},
+        },
+    ),
+    "embedded": spec_of({"type": "object", "x-kubernetes-embedded-resource": True}),
+    "embedded text": spec_of({"type": "string", "x-kubernetes-embedded-resource": True}),
+    "pattern": spec_of({"type": "string", "pattern": "["}),
+    "rule without a rule": ruled(rule=" "),
+    "rule that does not parse": ruled(rule="self.x >"),
+    "rule with a reason of its own": ruled(rule="true", reason="Foo"),
+    "rule with two lines": ruled(rule="true", message="a\nb"),
+    "rule that looks back in a list": spec_of(
+        {
+            "type": "array",
+            "items": {"type": "object", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]},
+        }
+    ),
+    "columns": definition("foos", additionalPrinterColumns=[{"name": "", "type": "foo", "jsonPath": "x"}]),
+    "scale": definition("foos", subresources={"scale": {}}),
+    "scale paths": definition(
+        "foos", subresources={"scale": {"specReplicasPath": "spec.x", "statusReplicasPath": ".spec.y"}}
+    ),
+    "selectable": definition("foos", {"type": "object"}, selectableFields=[{"jsonPath": ".spec.x"}]),
+    "conversion": changed(conversion={"strategy": "Foo"}),
+    "conversion by nobody": changed(conversion={"strategy": "Webhook"}),
+    "preserving": changed(preserveUnknownFields=True),
+}

@@ -34,7 +34,8 @@ def problem_with(rule: str) -> str:
     try:
         _program(rule)
     except ValueError as problem:
-        return str(problem).split("\n")[0]
+        text = str(problem)
+        return text.partition("': ")[2].replace("\n|", "\n |") if text.startswith("Failed to parse") else text
     return ""
 
 
@@ -115,7 +116,7 @@ def _check_here(schema: Json, value: Any, old: Any, path: str) -> Errors:
             context = {**context, "oldSelf": before}
         outcome, problem = _evaluated(text, context)
         if problem:
-            kind = {dict: '"object": ', list: '"array": '}.get(type(value), "")
+            kind = '"object": ' if isinstance(value, dict) else '"array": ' if isinstance(value, list) else ""
             found.append(_error(rule, value, path, f"{kind}{problem} evaluating rule: {rule.get('message') or text}"))
         elif outcome is not True:
             found.append(_error(rule, value, path, _message(rule, context)))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead.local.objects import facts
-from fairlead.local.objects.rules import metadata, names, others, pods, services, storage, workloads
+from fairlead.local.objects.rules import definitions, metadata, names, others, pods, services, storage, workloads
 from fairlead.local.objects.rules.errors import Errors, FieldError, Json
 
 __all__ = ["FieldError", "validate_create", "validate_update"]
@@ -22,7 +22,7 @@ def validate_create(group: str, version: str, kind: str, obj: Json) -> list[Fiel
     rule = _RULES.get((group, kind))
     if rule is not None:
         return rule[0](obj)
-    free = kind in ("Event", "RuntimeClass", "CustomResourceDefinition")
+    free = kind in ("Event", "RuntimeClass")
     check = names.path_segment if kind == "Event" else names.subdomain
     return metadata.on_create(obj["metadata"], _is_namespaced(group, version, kind), check, core=not free)
 
@@ -56,6 +56,7 @@ _RULES: Final[dict[tuple[str, str], tuple[Create, Update]]] = {
     ("", "Service"): (services.service, services.service_update),
     ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): (others.webhooks, others.webhooks_update),
     ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): (others.webhooks, others.webhooks_update),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): (definitions.definition, definitions.definition_update),
     ("apps", "DaemonSet"): (workloads.daemon_set, workloads.daemon_set_update),
     ("apps", "Deployment"): (workloads.deployment, workloads.deployment_update),
     ("apps", "ReplicaSet"): (workloads.replica_set, workloads.replica_set_update),

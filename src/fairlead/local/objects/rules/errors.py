@@ -17,8 +17,12 @@ Errors = list[FieldError]
 
 
 def shown(value: Any) -> str:
-    """A value as the server quotes it."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """A value as the server quotes it: plain texts in quotes, the rest as Go writes JSON."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if isinstance(value, dict | list):
+        for character, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
+            text = text.replace(character, code)
+    return text
 
 
 def required(path: str, detail: str = "") -> FieldError:

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
@@ -22,6 +23,11 @@ _LABEL_TEXT = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
     "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_LABEL_1035_TEXT = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 _QUALIFIED_TEXT = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -56,6 +62,12 @@ def label(text: str) -> list[str]:
             return [*found, "must not contain dots"]
         return [*found, _LABEL_TEXT]
     return found
+
+
+@lru_cache(maxsize=4096)
+def label_1035(text: str) -> list[str]:
+    """A label that starts with a letter."""
+    return [*_limited(text, 63), *([] if _LABEL_1035.fullmatch(text) else [_LABEL_1035_TEXT])]
 
 
 def path_segment(text: str) -> list[str]:

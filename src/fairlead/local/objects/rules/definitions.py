@@ -1,0 +1,408 @@
+"""What is asked of a CustomResourceDefinition: names, versions, and a schema that is structural."""
+
+import re
+from typing import Any
+
+from fairlead.local.objects import expressions, openapi
+from fairlead.local.objects.rules import metadata, names
+from fairlead.local.objects.rules.errors import (
+    Errors,
+    FieldError,
+    Json,
+    forbidden,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+)
+
+_TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_LIST_TYPES = ("atomic", "set", "map")
+_REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
+_SIMPLE_PATH = re.compile(r"(\.[^.\[\]]+|\[[^\]]+\])+")
+# What may stand inside allOf, anyOf, oneOf and not: judgements of values, no structure.
+_STRUCTURE = ("type", "default", "additionalProperties", "nullable", "title", "description")
+
+
+def definition(obj: Json) -> Errors:
+    spec = obj["spec"]
+    given = spec.get("names") or {}
+    found = metadata.on_create(obj["metadata"], False, names.subdomain, core=False)
+    name = obj["metadata"].get("name", "")
+    if name and name != f"{given.get('plural', '')}.{spec.get('group', '')}":
+        found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    return [*found, *_spec(obj, spec, given)]
+
+
+def definition_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    spec, before = new["spec"], old["spec"]
+    found += _spec(new, spec, spec.get("names") or {})
+    found += immutable("spec.group", spec.get("group"), before.get("group"))
+    found += immutable("spec.scope", spec.get("scope"), before.get("scope"))
+    found += immutable("spec.names.kind", spec["names"].get("kind"), before["names"].get("kind"))
+    return [*found, *immutable("spec.names.plural", spec["names"].get("plural"), before["names"].get("plural"))]
+
+
+def _spec(obj: Json, spec: Json, given: Json) -> Errors:
+    found: Errors = []
+    group = spec.get("group", "")
+    if not group:
+        found.append(required("spec.group"))
+    else:
+        problems = names.subdomain(group)
+        found += [invalid("spec.group", group, text) for text in problems]
+        if not problems and "." not in group:
+            found.append(invalid("spec.group", group, "should be a domain with at least one dot"))
+    scope = spec.get("scope", "")
+    if not scope:
+        found.append(required("spec.scope"))
+    elif scope not in ("Cluster", "Namespaced"):
+        found.append(not_supported("spec.scope", scope, ("Cluster", "Namespaced")))
+    if spec.get("preserveUnknownFields"):
+        text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        found.append(invalid("spec.preserveUnknownFields", True, text))
+    found += _names(given)
+    found += _versions(obj, spec.get("versions") or [])
+    return [*found, *_conversion(spec.get("conversion") or {})]
+
+
+def _names(given: Json) -> Errors:
+    found: Errors = []
+    for key, mixed in (("plural", False), ("singular", False), ("kind", True), ("listKind", True)):
+        name = given.get(key, "")
+        if not name:
+            found.append(required(f"spec.names.{key}"))
+            continue
+        prefix = "may have mixed case, but should otherwise match: " if mixed else ""
+        problems = names.label_1035(name.lower() if mixed else name)
+        found += [invalid(f"spec.names.{key}", name, prefix + text) for text in problems]
+    for key in ("shortNames", "categories"):
+        for index, name in enumerate(given.get(key) or ()):
+            found += [invalid(f"spec.names.{key}[{index}]", name, text) for text in names.label_1035(name)]
+    if given.get("kind") and given.get("kind") == given.get("listKind"):
+        found.append(invalid("spec.names.listKind", given["listKind"], "kind and listKind may not be the same"))
+    return found
+
+
+def _shown(versions: list[Json]) -> list[Json]:
+    """The server prints its own struct."""
+    return [
+        {
+            "Name": version.get("name", ""),
+            "Served": version.get("served", False),
+            "Storage": version.get("storage", False),
+            "Deprecated": version.get("deprecated", False),
+            "DeprecationWarning": version.get("deprecationWarning"),
+            "Schema": None,
+            "Subresources": None,
+            "AdditionalPrinterColumns": None,
+            "SelectableFields": None,
+        }
+        for version in versions
+    ]
+
+
+def _versions(obj: Json, versions: list[Json]) -> Errors:
+    found: Errors = []
+    for index, version in enumerate(versions):
+        problems = names.label_1035(version.get("name", ""))
+        found += [invalid(f"spec.versions[{index}].name", version.get("name", ""), text) for text in problems]
+        if index == 0:
+            found += [invalid("spec.version", version.get("name", ""), text) for text in problems]
+    if len({version.get("name") for version in versions}) != len(versions):
+        found.append(invalid("spec.versions", _shown(versions), "must contain unique version names"))
+    stored = [version["name"] for version in versions if version.get("storage")]
+    if len(stored) != 1:
+        text = "must have exactly one version marked as storage version"
+        found.append(invalid("spec.versions", _shown(versions), text))
+    kept = (obj.get("status") or {}).get("storedVersions")
+    if not kept:
+        found.append(invalid("status.storedVersions", None, "must have at least one stored version"))
+    elif len(stored) > 1 or (stored and stored[-1] not in kept):
+        found.append(invalid("status.storedVersions", kept, f"must have the storage version {stored[-1]}"))
+    # What all versions share, the server moves to the top and complains about there.
+    for index, version in enumerate(versions):
+        if index and all(version.get(key) == versions[0].get(key) for key in _SHARED):
+            continue
+        found += _version(version, index, all(_alike(versions, key) for key in ("schema",)), versions)
+    return found
+
+
+_SHARED = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
+
+
+def _alike(versions: list[Json], key: str) -> bool:
+    return all(version.get(key) == versions[0].get(key) for version in versions)
+
+
+def _version(version: Json, index: int, hoisted: bool, versions: list[Json]) -> Errors:
+    found: Errors = []
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    if schema is None:
+        found.append(required(f"spec.versions[{index}].schema.openAPIV3Schema"))
+    else:
+        place = "spec.validation" if hoisted else f"spec.versions[{index}].schema"
+        found += structural(schema, f"{place}.openAPIV3Schema")
+
+    def where(key: str) -> str:
+        return f"spec.{key}" if _alike(versions, key) else f"spec.versions[{index}].{key}"
+
+    for at, column in enumerate(version.get("additionalPrinterColumns") or ()):
+        found += _column(column, f"{where('additionalPrinterColumns')}[{at}]")
+    scale = (version.get("subresources") or {}).get("scale")
+    if scale is not None:
+        found += _scale(scale, f"{where('subresources')}.scale")
+    for at, field in enumerate(version.get("selectableFields") or ()):
+        path = field.get("jsonPath", "")
+        here = f"{where('selectableFields')}[{at}].jsonPath"
+        if not path:
+            found.append(required(here))
+        elif schema is not None and _at(schema, path) is None:
+            found.append(invalid(here, path, "is an invalid path: does not refer to a valid field"))
+    return found
+
+
+def _at(schema: Json, path: str) -> Json | None:
+    here: Any = schema
+    for step in path.strip(".").split("."):
+        here = (here.get("properties") or {}).get(step) if isinstance(here, dict) else None
+    return here if isinstance(here, dict) else None
+
+
+def _column(column: Json, path: str) -> Errors:
+    found: Errors = []
+    if not column.get("name"):
+        found.append(required(f"{path}.name"))
+    kinds = ("boolean", "date", "integer", "number", "string")
+    if column.get("type") not in kinds:
+        found.append(invalid(f"{path}.type", column.get("type", ""), f"must be one of {','.join(kinds)}"))
+    if not column.get("jsonPath"):
+        found.append(required(f"{path}.JSONPath"))
+    elif not column["jsonPath"].startswith("."):
+        found.append(invalid(f"{path}.JSONPath", column["jsonPath"], "must be a simple json path starting with ."))
+    return found
+
+
+def _scale(scale: Json, path: str) -> Errors:
+    found: Errors = []
+    for key, root in (("specReplicasPath", ".spec"), ("statusReplicasPath", ".status")):
+        given = scale.get(key, "")
+        if not given:
+            found.append(required(f"{path}.{key}"))
+        elif not _SIMPLE_PATH.fullmatch(given) or not given.startswith("."):
+            found.append(invalid(f"{path}.{key}", given, "must be a simple json path starting with ."))
+        elif not given.startswith(f"{root}."):
+            found.append(invalid(f"{path}.{key}", given, f"should be a json path under {root}"))
+    return found
+
+
+def _conversion(conversion: Json) -> Errors:
+    strategy = conversion.get("strategy", "")
+    if strategy not in ("None", "Webhook"):
+        return [not_supported("spec.conversion.strategy", strategy, ("None", "Webhook"))]
+    found: Errors = []
+    if strategy == "Webhook":
+        webhook = conversion.get("webhook") or {}
+        if not webhook.get("clientConfig"):
+            text = "required when strategy is set to Webhook"
+            found.append(required("spec.conversion.webhookClientConfig", text))
+        if not webhook.get("conversionReviewVersions"):
+            found.append(required("spec.conversion.conversionReviewVersions"))
+    return found
+
+
+# --- structural schemas -----------------------------------------------------------------------------------------
+
+
+def structural(schema: Json, path: str) -> Errors:
+    found: Errors = []
+    if not schema.get("type"):
+        found.append(required(f"{path}.type", "must not be empty at the root"))
+    elif schema["type"] != "object":
+        found.append(invalid(f"{path}.type", schema["type"], "must be object at the root"))
+    described = (schema.get("properties") or {}).get("metadata") or {}
+    if set(described.get("properties") or {}) - {"name", "generateName"}:
+        text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+        found.append(forbidden(f"{path}.properties[metadata]", text))
+    return [*found, *_node(schema, path, correlatable=True)]
+
+
+def _node(schema: Json, path: str, correlatable: bool, base: str = "") -> Errors:
+    found: Errors = []
+    if schema.get("$ref"):
+        found.append(forbidden(f"{path}.$ref", "$ref is not supported"))
+    kind = schema.get("type", "")
+    if kind and kind not in _TYPES:
+        found.append(not_supported(f"{path}.type", kind, _TYPES))
+    if schema.get("uniqueItems"):
+        text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        found.append(forbidden(f"{path}.uniqueItems", text))
+    if schema.get("properties") and schema.get("additionalProperties"):
+        text = "additionalProperties and properties are mutual exclusive"
+        found.append(forbidden(f"{path}.additionalProperties", text))
+    if schema.get("pattern"):
+        found += _regular_expression(schema["pattern"], f"{path}.pattern")
+    found += _embedded(schema, kind, path)
+    found += _list(schema, kind, path)
+    found += _default(schema, path)
+    found += _rules(schema, path, correlatable, base)
+    for name, inner in (schema.get("properties") or {}).items():
+        here = f"{path}.properties[{name}]"
+        if not _has_shape(inner):
+            found.append(required(f"{here}.type", "must not be empty for specified object fields"))
+        found += _node(inner, here, correlatable, base)
+    rest = schema.get("additionalProperties")
+    if isinstance(rest, dict):
+        here = f"{path}.additionalProperties"
+        if not _has_shape(rest):
+            found.append(required(f"{here}.type", "must not be empty for specified object fields"))
+        found += _node(rest, here, correlatable, base)
+    if isinstance(schema.get("items"), dict):
+        here = f"{path}.items"
+        if not _has_shape(schema["items"]):
+            found.append(required(f"{here}.type", "must not be empty for specified array items"))
+        keyed = correlatable and schema.get("x-kubernetes-list-type") == "map"
+        found += _node(schema["items"], here, keyed, base if not correlatable else path)
+    for key in ("allOf", "anyOf", "oneOf"):
+        for index, inner in enumerate(schema.get(key) or ()):
+            found += _judgement(inner, f"{path}.{key}[{index}]")
+    if isinstance(schema.get("not"), dict):
+        found += _judgement(schema["not"], f"{path}.not")
+    return found
+
+
+def _has_shape(schema: Json) -> bool:
+    return bool(
+        schema.get("type")
+        or schema.get("x-kubernetes-int-or-string")
+        or schema.get("x-kubernetes-preserve-unknown-fields")
+        or schema.get("$ref")
+    )
+
+
+def _judgement(schema: Json, path: str) -> Errors:
+    found: Errors = [
+        forbidden(f"{path}.{key}", "must be empty to be structural") for key in _STRUCTURE if schema.get(key)
+    ]
+    for name, inner in (schema.get("properties") or {}).items():
+        found += _judgement(inner, f"{path}.properties[{name}]")
+    if isinstance(schema.get("items"), dict):
+        found += _judgement(schema["items"], f"{path}.items")
+    return found
+
+
+def _regular_expression(pattern: str, path: str) -> Errors:
+    try:
+        re.compile(pattern.replace(r"\z", r"\Z"))
+    except re.error as problem:
+        text = f"missing closing ]: `{pattern}`" if "unterminated character set" in str(problem) else str(problem)
+        return [invalid(path, pattern, f"must be a valid regular expression, but isn't: error parsing regexp: {text}")]
+    return []
+
+
+def _embedded(schema: Json, kind: str, path: str) -> Errors:
+    if not schema.get("x-kubernetes-embedded-resource"):
+        return []
+    found: Errors = []
+    if not schema.get("properties") and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        text = (
+            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
+        )
+        found.append(required(f"{path}.properties", text))
+    if kind != "object":
+        found.append(invalid(f"{path}.type", kind, "must be object if x-kubernetes-embedded-resource is true"))
+    return found
+
+
+def _list(schema: Json, kind: str, path: str) -> Errors:
+    found: Errors = []
+    if kind == "array" and schema.get("items") is None:
+        found.append(required(f"{path}.items", "must be specified"))
+    list_type, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or []
+    if list_type is None:
+        return found
+    if kind != "array":
+        return [*found, invalid(f"{path}.type", kind, "must be array if x-kubernetes-list-type is specified")]
+    if list_type not in _LIST_TYPES:
+        return [*found, not_supported(f"{path}.x-kubernetes-list-type", list_type, _LIST_TYPES)]
+    items = schema.get("items") or {}
+    if list_type == "set" and items.get("type") in ("object", "array"):
+        key = "x-kubernetes-map-type" if items["type"] == "object" else "x-kubernetes-list-type"
+        if items.get(key) != "atomic":
+            text = "must be atomic as item of a list with x-kubernetes-list-type=set"
+            found.append(invalid(f"{path}.items.{key}", items.get(key), text))
+    if list_type == "map":
+        if not keys:
+            text = "must not be empty if x-kubernetes-list-type is map"
+            found.append(required(f"{path}.x-kubernetes-list-map-keys", text))
+        properties = items.get("properties") or {}
+        if any(key not in properties for key in keys):
+            text = "entries must all be names of item properties"
+            found.append(invalid(f"{path}.x-kubernetes-list-map-keys", keys, text))
+        for key in keys:
+            if key in properties and "default" not in properties[key] and key not in (items.get("required") or ()):
+                text = (
+                    "this property is in x-kubernetes-list-map-keys, so it must have a default "
+                    "or be a required property"
+                )
+                found.append(required(f"{path}.items.properties[{key}].default", text))
+    return found
+
+
+def _default(schema: Json, path: str) -> Errors:
+    if schema.get("default") is None:
+        return []
+    here = f"{path}.default"
+    if _has_unknown(schema, schema["default"]):
+        return [invalid(here, schema["default"], "must not have unknown fields")]
+    bare = {key: value for key, value in schema.items() if key != "default"}
+    return [
+        FieldError(each.type, here + (f".{each.field}" if each.field else ""), each.message)
+        for each in openapi.check(bare, schema["default"], "")
+    ]
+
+
+def _has_unknown(schema: Json, value: Any) -> bool:
+    if isinstance(value, dict) and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
+        for name, inner in value.items():
+            below = properties.get(name) or (rest if isinstance(rest, dict) else None)
+            if below is None or _has_unknown(below, inner):
+                return rest is not True or below is not None
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        return any(_has_unknown(schema["items"], inner) for inner in value)
+    return False
+
+
+def _rules(schema: Json, path: str, correlatable: bool, base: str) -> Errors:
+    found: Errors = []
+    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+        here = f"{path}.x-kubernetes-validations[{index}]"
+        text = rule.get("rule", "")
+        if not text.strip():
+            found.append(required(f"{here}.rule", "rule is not specified"))
+            continue
+        problem = expressions.problem_with(text)
+        if problem:
+            found.append(invalid(f"{here}.rule", _printed_rule(rule), f"compilation failed: {problem}"))
+        if expressions.uses_old(text) and not correlatable:
+            why = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {base or path}"
+            found.append(invalid(f"{here}.rule", text, why))
+        if rule.get("reason") and rule["reason"] not in _REASONS:
+            found.append(not_supported(f"{here}.reason", rule["reason"], _REASONS))
+        if "\n" in rule.get("message", ""):
+            found.append(invalid(f"{here}.message", rule["message"], "must not contain line breaks"))
+    return found
+
+
+def _printed_rule(rule: Json) -> Json:
+    """The server prints its own struct."""
+    return {
+        "Rule": rule.get("rule", ""),
+        "Message": rule.get("message", ""),
+        "MessageExpression": rule.get("messageExpression", ""),
+        "Reason": rule.get("reason"),
+        "FieldPath": rule.get("fieldPath", ""),
+        "OptionalOldSelf": rule.get("optionalOldSelf"),
+    }
