@@ -120,6 +120,7 @@ class NodeTable:
         self._order: Ints | None = None
         self._rank: Ints | None = None
         self._in_order: bool | None = None
+        self._everywhere: dict[tuple[int, ...], tuple[int, bool]] = {}
 
         self.requests: dict[bytes, Request] = {}
         self._numbered = 0
@@ -182,6 +183,15 @@ class NodeTable:
         if self._in_order is None:
             self._in_order = len(self.order) == self.size and bool((self.order == np.arange(self.size)).all())
         return self._in_order
+
+    def has_everywhere(self, rows: tuple[int, ...]) -> bool:
+        """Whether every node has some of each of these resources, so that nobody need ask node by node."""
+        known = self._everywhere.get(rows)
+        if known is None or known[0] != self.version:
+            here_N = self.valid_N[: self.size]
+            known = (self.version, bool((self.alloc_RN[list(rows), : self.size][:, here_N] > 0).all()))
+            self._everywhere[rows] = known
+        return known[1]
 
     def label(self, key: str) -> LabelColumn:
         """The column of a label key, made when first asked for."""

@@ -29,39 +29,51 @@ class NodeResourcesBalancedAllocation(Priority):
         """A pod that asks for none of the resources would only pile up on one node."""
         return any(request.needs.get(name, 0) for name in self._names)
 
-    def _wanted(self, table: "NodeTable", request: Request) -> tuple[Any, Ints]:
-        """Where the resources that count are (Q), and how much the pod adds, without and with it."""
-        known: tuple[Any, Ints] | None = request.memo.get(self)
+    def _wanted(self, table: "NodeTable", request: Request) -> tuple[Any, Ints, tuple[int, ...]]:
+        """Where the resources that count are (Q), what the pod adds to them, without and with it, and which they are."""
+        known: tuple[Any, Ints, tuple[int, ...]] | None = request.memo.get(self)
         if known is None:
             names = [
                 name for name in self._names if is_counted(name) and (request.needs.get(name, 0) or not is_scalar(name))
             ]
             added = [request.needs.get(name, 0) for name in names]
             without_and_with = np.array([[0] * len(names), added], dtype=np.int64)[:, :, None]
-            rows = together([table.axis.row(name) for name in names])
-            known = request.memo[self] = (rows, without_and_with)
+            which = tuple(table.axis.row(name) for name in names)
+            known = request.memo[self] = (together(which), without_and_with, which)
         return known
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        rows, added = self._wanted(view.table, request)
+        rows, added, which = self._wanted(view.table, request)
         alloc_QV = view.alloc_RV[rows]
-        without_V, with_V = balance(view.used_RV[rows] + added, alloc_QV)
-        change_V = 50 + with_V - without_V
+        everywhere = len(which) == 2 and view.table.has_everywhere(which)
+        without_V, with_V = balance(view.used_RV[rows] + added, alloc_QV, everywhere=everywhere)
+        # 50 + (50 + with − without) / 2, in one division.
+        score_V: Ints = with_V - without_V
+        score_V += 150
         if len(alloc_QV) > 2:
-            # Towards zero, as Go divides; the change may be negative with more than two resources.
-            change_V += change_V < 0
-        score_V: Ints = 50 + (change_V >> 1)
+            # Towards zero, as Go divides; the change may exceed 50 with more than two resources.
+            score_V += score_V < 100
+        score_V >>= 1
         return score_V
 
 
-def balance(used_BQV: Ints, alloc_QV: Ints) -> Ints:
-    """100 when all fractions are equal, less by their standard deviation. Resources a node lacks do not count."""
-    has_QV = alloc_QV > 0
-    fraction_BQV = np.minimum(used_BQV / np.maximum(alloc_QV, 1), 1.0)
+def balance(used_BQV: Ints, alloc_QV: Ints, *, everywhere: bool = False) -> Ints:
+    """100 when all fractions are equal, less by their standard deviation. Resources a node lacks do not count.
+
+    `everywhere` says that no node lacks any.
+    """
+    fraction_BQV = used_BQV / np.maximum(alloc_QV, 1)
+    np.minimum(fraction_BQV, 1.0, out=fraction_BQV)
     if len(alloc_QV) == 2:
-        deviation_BV = np.abs((fraction_BQV[:, 0] - fraction_BQV[:, 1]) / 2)
-        deviation_BV *= has_QV[0] & has_QV[1]
-        return ((1 - deviation_BV) * 100).astype(np.int64)
+        deviation_BV = fraction_BQV[:, 0] - fraction_BQV[:, 1]
+        deviation_BV /= 2
+        np.abs(deviation_BV, out=deviation_BV)
+        if not everywhere:
+            deviation_BV *= (alloc_QV[0] > 0) & (alloc_QV[1] > 0)
+        np.subtract(1, deviation_BV, out=deviation_BV)
+        deviation_BV *= 100
+        return deviation_BV.astype(np.int64)
+    has_QV = alloc_QV > 0
     fraction_BQV *= has_QV
     count_V = has_QV.sum(axis=0)
     some_V = np.maximum(count_V, 1)

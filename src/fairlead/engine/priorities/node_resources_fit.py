@@ -43,6 +43,9 @@ class Wanted(msgspec.Struct):
     added: Ints
     used_rows: Any
     alloc_rows: Any
+    rows: tuple[int, ...]
+    total: int
+    even: bool
 
 
 class NodeResourcesFit(Priority):
@@ -74,6 +77,9 @@ class NodeResourcesFit(Priority):
                 added=np.array(added, dtype=np.int64)[:, None],
                 used_rows=axes.together(used),
                 alloc_rows=axes.together(alloc),
+                rows=tuple(alloc),
+                total=sum(weights),
+                even=all(weight == 1 for weight in weights),
             )
         return known
 
@@ -81,6 +87,12 @@ class NodeResourcesFit(Priority):
         wanted = self._wanted(view.table, request)
         alloc_QV = view.alloc_RV[wanted.alloc_rows]
         score_QV = self._score(view.used_RV[wanted.used_rows] + wanted.added, alloc_QV)
+        if self._line is None and wanted.rows and view.table.has_everywhere(wanted.rows):
+            if not wanted.even:
+                score_QV *= wanted.weights
+            plain_V: Ints = np.add.reduce(score_QV, axis=0)
+            plain_V //= wanted.total
+            return plain_V
         counts_QV = alloc_QV > 0
         if self._line is not None:
             # A resource that scores nothing is left out, not averaged in.
