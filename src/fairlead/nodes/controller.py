@@ -16,10 +16,10 @@ import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.controller import Controller, TemporaryError
-from fairlead.cluster.errors import ClusterError, NotFound
+from fairlead.cluster.errors import ClusterError, Forbidden, NotFound
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
-from fairlead.cluster.writer import Outcome, Writer
+from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.model.intents import Delete, PatchStatus, RecordEvent, Regarding, WakeAfter
 from fairlead.nodes.contents import Contents
 from fairlead.nodes.env import Missing, Sources, container_env, expand
@@ -38,6 +38,7 @@ REFRESH_S = 60.0
 MOST_PROBES_AT_ONCE = 64
 # How long telling that a container is down may hold up its restart.
 DOWN_TOLD_S = 2.0
+FORBIDDEN_RETRY_S = 2.0
 
 
 @dataclass(slots=True)
@@ -310,16 +311,14 @@ class PodController:
                 self._pods.forget(seen)
             case _:
                 held.answer = None
-                assert result.error is not None
-                raise result.error
+                raise to_retry(result)
 
     async def _let_go(self, pod: Pod) -> None:
         """The pod has ended: away with it, if it still is the one we mean."""
         intent = Delete(kind=PODS, name=pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.uid, grace_s=0)
         result = await self._writer.carry_out(intent)
         if result.outcome not in (Outcome.DONE, Outcome.CONFLICT):
-            assert result.error is not None
-            raise result.error
+            raise to_retry(result)
 
     def _tell(self, pod: Pod, said: Said) -> None:
         regarding = Regarding(kind="Pod", name=pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.uid)
@@ -363,6 +362,18 @@ class PodController:
             return None
         # Never at once: a moment that has just passed would otherwise spin.
         return WakeAfter(seconds=max(0.01, (min(wakes) - now).total_seconds()))
+
+
+def to_retry(result: Result) -> Exception:
+    """What to raise for a write that failed, so that it is tried again in good time.
+
+    An API server that has just started forbids everything until it has read its roles: a matter of seconds, not of
+    the half minute that refusals are otherwise given.
+    """
+    assert result.error is not None
+    if isinstance(result.error, Forbidden):
+        return TemporaryError(str(result.error), delay_s=FORBIDDEN_RETRY_S)
+    return result.error
 
 
 def _is_new(order: Order, known: tuple[Order, ...]) -> bool:

@@ -27,7 +27,7 @@ from fairlead.model.intents import Delete, WakeAfter
 from fairlead.model.kinds import LEASES
 from fairlead.model.node import Node
 from fairlead.nodes.contents import Contents, ServiceEnv
-from fairlead.nodes.controller import PodController
+from fairlead.nodes.controller import PodController, to_retry
 from fairlead.nodes.node import (
     HEARTBEAT_S,
     LEASE_DURATION_S,
@@ -188,8 +188,7 @@ class VirtualKubelet:
             if result.outcome is Outcome.EXISTS or result.outcome is Outcome.CONFLICT:
                 raise TemporaryError(f"node {name} has changed meanwhile", delay_s=0.05)
             if not result.is_done:
-                assert result.error is not None
-                raise result.error
+                raise to_retry(result)
             if isinstance(result.answer, Node):
                 self._uids[name] = result.answer.metadata.uid
         self._told.add(name)
