@@ -80,7 +80,8 @@ def ensure_built(say: Say = print) -> Path:
 
 def run_build(go: str, into: Path, say: Say) -> None:
     command = [go, "build", "-v", "-trimpath", "-ldflags", linker_flags(), "-o", f"{into}/", "tool"]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
+    # An older go says so instead of fetching a newer one from a host that is no package registry.
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
     started_at, said_at, built = time.monotonic(), time.monotonic(), 0
     tail: list[str] = []
     with subprocess.Popen(
