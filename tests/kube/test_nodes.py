@@ -66,7 +66,7 @@ async def kubelet_on(
             recording = tasks.create_task(recorder.run())
             running = tasks.create_task(kubelet.run())
             try:
-                await asyncio.wait_for(kubelet.wait_registered(), 30)
+                await asyncio.wait_for(kubelet.wait_registered(), 60)
                 yield kubelet, admin
             finally:
                 running.cancel()
@@ -174,7 +174,7 @@ async def test_two_hundred_nodes_run_two_thousand_pods(rig: Rig, namespace: str)
             for number in range(2000):
                 tasks.create_task(place(number))
         path = f"/api/v1/namespaces/{namespace}/pods?fieldSelector=status.phase%3DRunning"
-        await until(rig, path, lambda seen: len(seen["items"]) == 2000, timeout_s=60)
+        await until(rig, path, lambda seen: len(seen["items"]) == 2000, timeout_s=150)
 
 
 # --- pods that really run ---------------------------------------------------------------------------------
