@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from fairlead.local.failures import Failure, bad_request, no_such_path
+from fairlead.local.failures import bad_request, method_not_allowed, no_such_path
 
 _NAMESPACE_PARTS = frozenset({"status", "finalize"})
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
@@ -36,9 +36,12 @@ class Asking:
 
 def parse_path(method: str, path: str, query: Mapping[str, str]) -> Asking | None:
     """The resource a path names, or None for a path that is about none (/version, /api/v1 itself, …)."""
-    parts = [unquote(part) for part in path.split("/") if part]
-    if not parts or parts[0] not in ("api", "apis"):
+    # A slash in a name, however it is written, and an empty part name nothing.
+    parts = unquote(path).strip("/").split("/")
+    if parts[0] not in ("api", "apis"):
         return None
+    if "" in parts and path.rstrip("/") != "/":
+        raise no_such_path()
     start = 2 if parts[0] == "api" else 3
     if len(parts) <= start:
         return None
@@ -68,7 +71,7 @@ def _verb(method: str, name: str, watching: bool) -> str:
         return "delete" if name else "deletecollection"
     verb = _VERBS.get(method)
     if verb is None:
-        raise Failure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        raise method_not_allowed()
     return verb
 
 

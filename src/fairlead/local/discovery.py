@@ -1,5 +1,7 @@
 """Discovery: which groups, versions and resources there are, in the plain and in the aggregated form."""
 
+import base64
+import hashlib
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -76,6 +78,8 @@ def resource_list(resources: Iterable[Resource], api_version: str) -> dict[str, 
             entry["shortNames"] = list(resource.short_names)
         if resource.categories:
             entry["categories"] = list(resource.categories)
+        if resource.is_stored:
+            entry["storageVersionHash"] = storage_hash(resource)
         listed.append(entry)
         for sub in sorted(resource.subresources.values(), key=lambda each: each.name):
             told: dict[str, Any] = {
@@ -85,10 +89,28 @@ def resource_list(resources: Iterable[Resource], api_version: str) -> dict[str, 
                 "kind": sub.kind,
                 "verbs": list(sub.verbs),
             }
-            if sub.version:
+            if sub.version and (sub.group, sub.version) != (resource.group, resource.version):
                 told |= {"group": sub.group, "version": sub.version}
             listed.append(told)
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": listed}
+    made: dict[str, Any] = {"kind": "APIResourceList"}
+    if "/" in api_version:
+        made["apiVersion"] = "v1"  # the core group's list does not say
+    return made | {"groupVersion": api_version, "resources": listed}
+
+
+def storage_hash(resource: Resource) -> str:
+    """By which clients tell that an object is kept under another version now."""
+    group, version = resource.group, resource.version
+    if resource.custom is not None:
+        version = resource.custom.storage_version
+    elif resource.stored_as == "events.k8s.io/events":
+        group = ""
+    elif resource.stored_as == "autoscaling/horizontalpodautoscalers":
+        version = "v2"
+    elif resource.kind == "CustomResourceDefinition":
+        version = "v1beta1"
+    digest = hashlib.sha256(f"{group}/{version}/{resource.kind}".encode()).digest()
+    return base64.b64encode(digest[:8]).decode()
 
 
 def aggregated(resources: Resources, *, core: bool) -> dict[str, Any]:

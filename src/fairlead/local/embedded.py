@@ -17,6 +17,7 @@ from fairlead.local.admission import BuiltIn
 from fairlead.local.asking import User
 from fairlead.local.certificates import Certificates
 from fairlead.local.definitions import Definitions
+from fairlead.local.escalation import NoEscalation
 from fairlead.local.failures import Failure
 from fairlead.local.rbac import DEFAULTS, Rbac
 from fairlead.local.resources import Resource, Resources
@@ -80,7 +81,7 @@ async def embedded(
         certificates = Certificates(folder / "pki", clock.now())
         webhooks = Webhooks(rest)
         rest.mutating += [BuiltIn(rest).admit, webhooks.mutate, definitions.empty]
-        rest.validating += [webhooks.validate]
+        rest.validating += [NoEscalation(rbac).admit, webhooks.validate]
         rest.after_write += [
             definitions.learn,
             lambda resource, thing, exists: _learn_addresses(rest, resource, thing, exists),

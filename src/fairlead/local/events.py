@@ -20,6 +20,9 @@ _BACK = {new: core for core, new in _RENAMED.items()}
 def as_new(core: Thing) -> Thing:
     made = {_RENAMED.get(name, name): value for name, value in core.items()}
     made["apiVersion"] = "events.k8s.io/v1"
+    for name in ("reportingController", "reportingInstance"):
+        if made.get(name) == "":
+            del made[name]
     return made
 
 

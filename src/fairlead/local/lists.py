@@ -36,7 +36,7 @@ class ContinueToken(msgspec.Struct, frozen=True, rename={"version": "v", "revisi
 def selected(resource: Resource, namespace: str, query: Mapping[str, str]) -> Matches | None:
     """What the query's selectors ask; None when everything will do."""
     custom = resource.custom.selectable(resource.version) if resource.custom is not None else ()
-    known = _ALWAYS | resource.strategy.field_names | frozenset(custom)
+    known = _ALWAYS | resource.strategy.field_names_in(resource.group) | frozenset(custom)
     labels = label_selector(query.get("labelSelector", ""))
     fields = field_selector(query.get("fieldSelector", ""), known, resource.kind)
     return matcher(labels, fields)

@@ -67,15 +67,30 @@ class Rbac:
 
     def rules(self, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
         """Every rule that binds this user, cluster-wide and in the namespace."""
-        self._refresh()
-        for binding in self._cluster_bindings:
-            if _is_subject(user, binding.get("subjects") or ()):
-                yield from self._rules_of(binding["roleRef"], "")
-        for binding in self._bindings.get(namespace, ()) if namespace else ():
-            if _is_subject(user, binding.get("subjects") or (), namespace):
-                yield from self._rules_of(binding["roleRef"], namespace)
+        return (rule for rule, _ in self._bound(user, namespace))
 
-    def _rules_of(self, reference: Mapping[str, str], namespace: str) -> Iterable[Mapping[str, Any]]:
+    def why(self, user: User, action: Action) -> str:
+        """Which binding allows an action; "" where none does."""
+        for rule, reason in self._bound(user, action.namespace):
+            if rule_allows(rule, action):
+                return reason
+        return ""
+
+    def _bound(self, user: User, namespace: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+        self._refresh()
+        found = [("ClusterRoleBinding", "", each) for each in self._cluster_bindings]
+        found += [("RoleBinding", namespace, each) for each in (self._bindings.get(namespace, ()) if namespace else ())]
+        for kind, place, binding in found:
+            subject = _subject(user, binding.get("subjects") or (), place)
+            if subject:
+                called = binding["metadata"]["name"] + (f"/{place}" if place else "")
+                reference = binding["roleRef"]
+                reason = f'RBAC: allowed by {kind} "{called}" of {reference["kind"]} "{reference["name"]}" to {subject}'
+                for rule in self.rules_of(reference, place):
+                    yield rule, reason
+
+    def rules_of(self, reference: Mapping[str, str], namespace: str) -> Iterable[Mapping[str, Any]]:
+        self._refresh()
         if reference["kind"] == "Role":
             role = self._roles.get(f"{namespace}/{reference['name']}")
         else:
@@ -113,20 +128,20 @@ class Rbac:
         self._seen = seen
 
 
-def _is_subject(user: User, subjects: Iterable[Mapping[str, str]], namespace: str = "") -> bool:
+def _subject(user: User, subjects: Iterable[Mapping[str, str]], namespace: str = "") -> str:
+    """The first subject that is this user, as a sentence names it; "" where none is."""
     for subject in subjects:
+        name = subject.get("name", "")
         match subject.get("kind"):
-            case "User":
-                if subject.get("name") == user.name:
-                    return True
-            case "Group":
-                if subject.get("name") in user.groups:
-                    return True
+            case "User" if name == user.name:
+                return f'User "{name}"'
+            case "Group" if name in user.groups:
+                return f'Group "{name}"'
             case "ServiceAccount":
                 of = subject.get("namespace") or namespace
-                if user.name == f"system:serviceaccount:{of}:{subject.get('name')}":
-                    return True
-    return False
+                if user.name == f"system:serviceaccount:{of}:{name}":
+                    return f'ServiceAccount "{name}/{of}"'
+    return ""
 
 
 def role(name: str, *rules: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> dict[str, Any]:

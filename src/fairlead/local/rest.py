@@ -516,7 +516,7 @@ class Rest:
         if sent is None:
             sent = {}
         if not isinstance(sent, dict):
-            raise unrecognized(resource.kind, _not_an_object(sent), sent)
+            raise unrecognized(resource.kind, not_an_object(sent), sent)
         label = kind_label(resource.kind, resource.version)
         try:
             if problem := self._other_kind(resource, sent):
@@ -737,7 +737,7 @@ def unrecognized(kind: str, why: str, sent: Any) -> Failure:
     return bad_request(text)
 
 
-def _not_an_object(sent: Any) -> str:
+def not_an_object(sent: Any) -> str:
     return (
         f"couldn't get version/kind; json parse error: json: cannot unmarshal {_json_type(sent)} into Go value "
         'of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
@@ -779,9 +779,9 @@ def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:
     if found.get("kind") not in (None, "", "DeleteOptions"):
         raise bad_request("decoded object cannot be converted to DeleteOptions")
     try:
-        read: Thing = decode(for_type("meta.v1.DeleteOptions"), found, "DeleteOptions").value
+        read: Thing = decode(for_type("meta.v1.DeleteOptions"), found, "").value
     except DecodeError as problem:
-        raise bad_request(str(problem)) from None
+        raise bad_request(str(problem).removeprefix(": ")) from None
     preconditions = read.get("preconditions") or {}
     orphan, propagation = read.get("orphanDependents"), read.get("propagationPolicy", "")
     causes = []

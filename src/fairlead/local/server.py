@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import structlog
@@ -48,6 +49,7 @@ from fairlead.local.rest import (
     Rest,
     Thing,
     dry_run_causes,
+    not_an_object,
     parse_delete_options,
     unrecognized,
 )
@@ -117,10 +119,8 @@ class Server:
 
     def _user(self, request: web.Request) -> User:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if not scheme:
+        if scheme.lower() != "bearer" or not token.strip():
             user = ANONYMOUS
-        elif scheme.lower() != "bearer" or not token.strip():
-            raise unauthorized()
         else:
             try:
                 user = self.tokens.user(token.strip(), self.rest.clock.now())
@@ -129,16 +129,36 @@ class Server:
         return self._impersonated(request, user)
 
     def _impersonated(self, request: web.Request, user: User) -> User:
-        wanted = request.headers.get("Impersonate-User")
-        if not wanted:
-            return user
+        wanted = request.headers.get("Impersonate-User", "")
         groups = tuple(request.headers.getall("Impersonate-Group", ()))
+        uid = request.headers.get("Impersonate-Uid", "")
+        extra: dict[str, tuple[str, ...]] = {}
+        for name in request.headers:
+            if name.lower().startswith("impersonate-extra-"):
+                extra[unquote(name.lower()[18:])] = tuple(request.headers.getall(name))
+        if not wanted:
+            if groups or uid or extra:
+                told = "nil" if not groups else "{" + ", ".join(f'"{group}"' for group in groups) + "}"
+                raise bad_request(
+                    f'requested &user.DefaultInfo{{Name:"", UID:"{uid}", Groups:[]string{told}, '
+                    "Extra:map[string][]string(nil)} without impersonating a user name"
+                )
+            return user
         asked = [Action("impersonate", resource="users", name=wanted)]
+        found = re.fullmatch(r"system:serviceaccount:([^:]+):([^:]+)", wanted)
+        if found:
+            asked = [Action("impersonate", resource="serviceaccounts", name=found[2], namespace=found[1])]
         asked += [Action("impersonate", resource="groups", name=group) for group in groups]
+        if uid:
+            asked.append(Action("impersonate", "authentication.k8s.io", "uids", name=uid))
+        for key, values in extra.items():
+            asked += [Action("impersonate", "authentication.k8s.io", "userextras", key, value) for value in values]
         for action in asked:
-            if not self.rbac.allows(user, action):
-                raise self._forbidden(user, action)
-        return User(wanted, groups=(*groups, "system:authenticated"))
+            self._permit(user, action)
+        if found and not groups:
+            groups = ("system:serviceaccounts", f"system:serviceaccounts:{found[1]}")
+        everybody = () if "system:unauthenticated" in groups else ("system:authenticated",)
+        return User(wanted, uid, tuple(dict.fromkeys((*groups, *everybody))), extra)
 
     def _permit(self, user: User, action: Action) -> None:
         if not self.rbac.allows(user, action):
@@ -162,7 +182,7 @@ class Server:
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         match path:
-            case "/healthz" | "/livez":
+            case "/healthz" | "/livez" | "/healthz/ping" | "/livez/ping" | "/readyz/ping":
                 return web.Response(text="ok")
             case "/readyz":
                 return web.Response(text="ok") if self.ready else web.Response(status=503, text="starting")
@@ -179,10 +199,12 @@ class Server:
         if found := re.fullmatch(r"/apis/([^/]+)(?:/([^/]+))?", path):
             return self._resources(found[1], found[2]) if found[2] else self._group(found[1])
         if found := re.fullmatch(r"/openapi/v3/(api|apis/([^/]+))/([^/]+)", path):
+            if not self.rest.resources.has_version(found[2] or "", found[3]):
+                return web.Response(status=404)
             return self._openapi_document(found[2] or "", found[3])
         if path.startswith("/openapi/v2"):
             raise not_implemented("OpenAPI v2 is not served: ask for /openapi/v3")
-        raise no_such_path()
+        return _no_page()
 
     def _discovery(self, request: web.Request, *, core: bool) -> web.Response:
         wanted = request.headers.get("Accept", "")
@@ -195,13 +217,13 @@ class Server:
     def _group(self, name: str) -> web.Response:
         versions = discovery.groups(self.rest.resources).get(name)
         if versions is None:
-            raise no_such_path()
+            return _no_page()
         return _json({"kind": "APIGroup", "apiVersion": "v1", **discovery.group(name, versions)})
 
     def _resources(self, group: str, version: str) -> web.Response:
         found = [each for each in self.rest.resources if (each.group, each.version) == (group, version)]
         if not found:
-            raise no_such_path()
+            return _no_page()
         return _json(discovery.resource_list(found, f"{group}/{version}" if group else version))
 
     def _openapi_index(self) -> Thing:
@@ -242,9 +264,15 @@ class Server:
         self._permit(user, action)
         resource = self.rest.resources.find(asking.group, asking.version, asking.plural)
         if resource is None:
+            if asking.group and asking.group not in discovery.groups(self.rest.resources):
+                return _no_page()
             raise no_such_path()
-        if not resource.namespaced and asking.namespace and resource.stored_as != "/namespaces":
+        if not resource.namespaced and asking.namespace and (resource.stored_as != "/namespaces" or not asking.name):
             raise no_such_path()
+        if not resource.is_stored and (asking.name or (resource.namespaced and not asking.namespace)):
+            raise no_such_path()
+        if asking.plural == "endpoints" and not asking.group:
+            warnings.append("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
         options = self._options(request, asking, user, warnings)
         if asking.subresource:
             return await self._subresource(request, resource, asking, options)
@@ -287,7 +315,7 @@ class Server:
     @staticmethod
     def _create_namespace(resource: Resource, asking: Asking) -> str:
         if resource.namespaced and not asking.namespace:
-            raise Failure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            raise method_not_allowed()
         if asking.name:
             raise method_not_allowed()
         return asking.namespace
@@ -442,6 +470,7 @@ class Server:
         if sub is None:
             raise no_such_path()
         if asking.subresource in ("exec", "attach", "portforward", "proxy"):
+            self.rest.entry(resource, asking.namespace, asking.name)
             raise not_implemented(f"{asking.subresource} is not served by Fairlead's embedded cluster")
         if asking.verb not in sub.verbs:
             raise method_not_allowed()
@@ -560,8 +589,10 @@ class Server:
                     raise bad_request("token is required for TokenReview in authentication")
                 status = subresources.token_review(self.tokens, sent, self.rest.clock.now())
             case "SelfSubjectAccessReview":
+                subresources.check_review(resource.kind, spec, "")
                 status = subresources.access_review(self.rbac, user, spec)
             case "SubjectAccessReview" | "LocalSubjectAccessReview":
+                subresources.check_review(resource.kind, spec, asking.namespace)
                 status = subresources.access_review(self.rbac, subresources.reviewed_user(spec), spec)
             case "SelfSubjectRulesReview":
                 status = subresources.rules_review(self.rbac, user, spec.get("namespace", ""))
@@ -593,7 +624,7 @@ class Server:
         """The body of a request as a value; `kind` is what it should be."""
         raw = await request.read()
         content = request.content_type
-        if content in ("application/json", "application/octet-stream", ""):
+        if content == "application/json" or "Content-Type" not in request.headers:
             try:
                 return _from_json(raw, options)
             except ParseError as problem:
@@ -612,7 +643,20 @@ class Server:
 
     async def _delete_options(self, request: web.Request, options: Options) -> DeleteOptions:
         raw = await request.read()
-        return parse_delete_options(await self._sent(request, options, "DeleteOptions") if raw else None, request.query)
+        if not raw:
+            return parse_delete_options(None, request.query)
+        try:
+            sent = await self._sent(request, options, "DeleteOptions")
+            if sent is not None and not isinstance(sent, dict):
+                raise unrecognized("DeleteOptions", not_an_object(sent), raw)
+        except Failure as failure:
+            # Here Kubernetes does not say what it is looking for.
+            pattern = r"the object provided is unrecognized \(.*?\): (.*) \(.*?\)"
+            found = re.fullmatch(pattern, failure.message, re.DOTALL)
+            if found is None:
+                raise
+            raise bad_request(found[1]) from None
+        return parse_delete_options(sent, request.query)
 
     async def _sent_patch(self, request: web.Request, options: Options) -> Any:
         raw = await request.read()
@@ -786,6 +830,11 @@ def _check_depth(raw: bytes) -> None:
 
 def _json(thing: Any, status: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(thing), status=status, content_type="application/json")
+
+
+def _no_page() -> web.Response:
+    """What Kubernetes says of a path that nobody serves, in so many words."""
+    return web.Response(status=404, text="404 page not found\n")
 
 
 def _bytes(body: bytes, status: int = 200) -> web.Response:

@@ -39,6 +39,9 @@ class Strategy:
 
     field_names: frozenset[str] = frozenset()
 
+    def field_names_in(self, group: str) -> frozenset[str]:
+        return self.field_names
+
 
 class Counted(Strategy):
     has_generation = True
@@ -172,6 +175,10 @@ class Events(Strategy):
          "regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion",
          "regarding.resourceVersion", "regarding.fieldPath", "reportingController"}
     )  # fmt: skip
+
+    def field_names_in(self, group: str) -> frozenset[str]:
+        other = "involvedObject." if group else "regarding."
+        return frozenset(name for name in self.field_names if not name.startswith(other))
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         about = thing.get("involvedObject") or {}

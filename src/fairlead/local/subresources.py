@@ -58,8 +58,8 @@ def scale_of(resource: Resource, thing: Thing) -> Thing:
 def with_scale(resource: Resource, thing: Thing, sent: Any, options: Options, *, patched: bool) -> Thing:
     """The object with the replicas a Scale asks for."""
     name = thing["metadata"]["name"]
+    label = kind_label("Scale", "v1")
     try:
-        label = kind_label("Scale", "v1")
         scale: Thing = decode(for_type("autoscaling.v1.Scale"), sent, label).value
     except DecodeError as problem:
         if patched:
@@ -368,8 +368,30 @@ def access_review(rbac: Rbac, user: User, spec: Thing) -> Thing:
     else:
         plain = spec.get("nonResourceAttributes") or {}
         action = Action(plain.get("verb", ""), path=plain.get("path", ""))
-    allowed = rbac.allows(user, action)
-    return {"allowed": allowed} if allowed else {"allowed": False}
+    if user.is_master:
+        return {"allowed": True}
+    reason = rbac.why(user, action)
+    return {"allowed": True, "reason": reason} if reason else {"allowed": False}
+
+
+def check_review(kind: str, spec: Thing, namespace: str) -> None:
+    attributes, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    causes = []
+    if (attributes is None) == (plain is None):
+        if attributes is None:
+            why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            causes.append(("FieldValueInvalid", why, "spec.resourceAttributes"))
+        else:
+            why = "cannot be specified in combination with resourceAttributes"
+            causes.append(("FieldValueInvalid", f"Invalid value: {plain}: {why}", "spec.nonResourceAttributes"))
+    if kind != "SelfSubjectAccessReview" and not spec.get("user") and not spec.get("groups"):
+        why = 'Invalid value: "": at least one of user or group must be specified'
+        causes.append(("FieldValueInvalid", why, "spec.user"))
+    if kind == "LocalSubjectAccessReview" and attributes is not None and attributes.get("namespace", "") != namespace:
+        why = f'Invalid value: "{attributes.get("namespace", "")}": must match metadata.namespace'
+        causes.append(("FieldValueInvalid", why, "spec.resourceAttributes.namespace"))
+    if causes:
+        raise invalid("authorization.k8s.io", "", "", causes)
 
 
 def reviewed_user(spec: Thing) -> User:

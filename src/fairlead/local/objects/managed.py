@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from fairlead.local.objects import facts
-from fairlead.local.objects.plain import copied
+from fairlead.local.objects.plain import copied, go_text
 from fairlead.local.objects.schema import DEDUCED, Schema
 
 Json = dict[str, Any]
@@ -122,6 +122,7 @@ def apply(
     force: bool = False,
 ) -> Json:
     """The object after a server-side apply, its managedFields included; not defaulted yet."""
+    _check_types(schema, applied)
     current = _empty(schema) if live is None else live
     managers = _decoded(current.get("metadata", {}).get("managedFields"), None)
     current = _without_managed_fields(current)
@@ -147,10 +148,76 @@ def apply(
         del managers[self]
     if manager == "kubectl" and LAST_APPLIED in _annotations(current):
         _annotations(result)[LAST_APPLIED] = _last_applied_text(applied)
-    result.setdefault("metadata", {})["managedFields"] = _encoded(managers)
-    if not result["metadata"]["managedFields"]:
-        del result["metadata"]["managedFields"]
+    metadata = result["metadata"] = result.get("metadata") or {}
+    metadata["managedFields"] = _encoded(managers)
+    if not metadata["managedFields"]:
+        del metadata["managedFields"]
     return result
+
+
+def _check_types(schema: Schema, applied: Json) -> None:
+    try:
+        _check_type(schema, applied, "")
+    except ApplyError as problem:
+        metadata = applied.get("metadata")
+        name, space = "", ""
+        if isinstance(metadata, dict):
+            name, space = metadata.get("name", ""), metadata.get("namespace", "")
+        group, _, version = str(applied.get("apiVersion", "")).rpartition("/")
+        what = f"{space}/{name}; {group}/{version}, Kind={applied.get('kind', '')}"
+        raise ApplyError(f"failed to create typed patch object ({what}): {problem}") from None
+
+
+_EXPECTED = {"string": str, "bytes": str, "time": str, "microtime": str, "bool": bool}
+
+
+def _check_type(schema: Schema, value: Any, path: str) -> None:
+    """Refuses what has another type than declared, or is not declared at all."""
+    if value is None or schema is DEDUCED:
+        return
+    form = schema.form
+    if form == "scalar":
+        form = {"boolean": "bool", "integer": "int64", "number": "double"}.get(schema.source.get("type", ""), "any")
+        form = "string" if schema.source.get("type") == "string" else form
+    if form in ("object", "map"):
+        if not isinstance(value, dict):
+            raise ApplyError(f"{path}: expected map, got &{{{go_text(value)}}}")
+        for key in sorted(value):
+            inner = schema.child(key)
+            if inner is not None:
+                _check_type(inner, value[key], f"{path}.{key}")
+            elif form == "object" and not (schema.struct is not None and schema.struct.open):
+                raise ApplyError(f"{path}.{key}: field not declared in schema")
+    elif form == "list":
+        if not isinstance(value, list):
+            raise ApplyError(f"{path}: expected list, got &{{{go_text(value)}}}")
+        _check_items(schema, value, path)
+    elif form == "bool" and not isinstance(value, bool):
+        raise ApplyError(f"{path}: expected boolean, got &{{{go_text(value)}}}")
+    elif form in ("int32", "int64", "double") and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ApplyError(f"{path}: expected numeric (int or float), got {_go_kind(value)}")
+    elif form in _EXPECTED and not isinstance(value, _EXPECTED[form]):
+        raise ApplyError(f"{path}: expected string, got &value.valueUnstructured{{Value:{go_text(value)}}}")
+
+
+def _go_kind(value: Any) -> str:
+    return {str: "string", bool: "boolean", dict: "map", list: "list"}.get(type(value), "null")
+
+
+def _check_items(schema: Schema, value: list[Any], path: str) -> None:
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        here = f"{path}[{index}]"
+        if schema.granular:
+            try:
+                element = _element(schema, item)
+            except ApplyError as problem:
+                raise ApplyError(f"{path}: element {index}: {problem}") from None
+            if element in seen:
+                raise ApplyError(f"{path}: duplicate entries for key {element_text(element)}")
+            seen.add(element)
+            here = path + element_text(element)
+        _check_type(schema.items or DEDUCED, item, here)
 
 
 def _record(
@@ -385,11 +452,16 @@ def _items(schema: Schema, value: Any) -> dict[str, list[Any]]:
 
 def _element(schema: Schema, item: Any) -> str:
     if schema.list_type == "set":
+        if isinstance(item, dict | list):
+            kind = "map" if isinstance(item, dict) else "list"
+            raise ApplyError(f"associative list without keys has an element that's a {kind} type")
         return f"v:{_key_text(item)}"
+    if not isinstance(item, dict):
+        raise ApplyError("associative list with keys may not have non-map elements")
     fields = schema.items.fields if schema.items is not None else {}
     found: list[tuple[str, Any]] = []
     for key in schema.keys:
-        value = item.get(key) if isinstance(item, dict) else None
+        value = item.get(key)
         if value is None and key in fields:
             value = fields[key].default
         if value is not None:
@@ -469,9 +541,6 @@ def _merged_list(schema: Schema, live: list[Any], applied: list[Any]) -> list[An
     left = [_element(schema, item) for item in live]
     right = [_element(schema, item) for item in applied]
     lives, wanted = dict(zip(left, live, strict=True)), dict(zip(right, applied, strict=True))
-    if len(wanted) != len(right):
-        twice = next(element for element in right if right.count(element) > 1)
-        raise ApplyError(f"duplicate entries for key {element_text(twice)}")
 
     def joined(element: str) -> Any:
         return _merged(items, lives[element], wanted[element]) if element in lives else copied(wanted[element])

@@ -1,0 +1,28 @@
+"""The two servers of the contract, one each for a whole run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.servers import Contestant, ContractRig, ours, real
+from tests.kube.conftest import kube_programs
+
+__all__ = ["kube_programs"]
+
+
+@pytest.fixture(scope="session")
+def contract_rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContractRig]:
+    with ContractRig(kube_programs, tmp_path_factory.mktemp("contract")) as shared:
+        yield shared.start()
+
+
+@pytest.fixture(scope="session")
+def the_real(contract_rig: ContractRig) -> Contestant:
+    return real(contract_rig)
+
+
+@pytest.fixture(scope="session")
+def the_embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contestant]:
+    with ours(tmp_path_factory.mktemp("embedded")) as server:
+        yield server

@@ -1,0 +1,110 @@
+"""What two honest servers may answer differently: the one list, each with its reason.
+
+A value that differs by nature is replaced by a word before answers are compared; where it must be the same value
+throughout a story (a UID, an object's version), by a numbered word, in the order the story meets it.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z| [+]0000 UTC)")
+TOKEN = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]+")
+SUFFIX = re.compile(r"\b(gen-|Gen_|kube-api-access-)[bcdfghjklmnpqrstvwxz2456789]{5}\b")
+ADDRESS = re.compile(r"\b(?:10\.0\.0|127\.96\.\d+)\.\d+\b")
+SERVER = re.compile(r"\b127\.0\.0\.1:\d+")
+DOCUMENT = re.compile(r'(?<=Invalid value: )"\{(?:[^"\\]|\\.)*\}"')
+NODE_PORT = re.compile(r"(?<=:)3[0-2]\d{3}(?=/(?:TCP|UDP))")
+AGE = re.compile(r"^\d+s$")
+
+# (what, where it stands in any string, what it becomes, why it may differ)
+TEXTS: tuple[tuple[str, re.Pattern[str], str, str], ...] = (
+    ("time", TIME, "<time>", "the servers are asked at different moments"),
+    ("token", TOKEN, "<token>", "each server signs with its own key"),
+    ("suffix", SUFFIX, r"\1<suffix>", "drawn by lot"),
+    ("service address", ADDRESS, "<address>", "each server has its own range of service addresses"),
+    ("patched document", DOCUMENT, "<document>", "quoted whole, its fields in the order each server has them"),
+    ("node port", NODE_PORT, "<port>", "drawn by lot"),
+    ("server address", SERVER, "<server>", "each server listens on its own port"),
+)
+
+# (the key, what its value becomes, why it may differ)
+KEYS: tuple[tuple[str, str, str], ...] = (
+    ("continue", "<continue>", "opaque to clients"),
+    ("nodePort", "<port>", "drawn by lot"),
+    ("serverAddressByClientCIDRs", "<server>", "each server names its own address"),
+    ("caBundle", "<authority>", "each server is told its own"),
+)
+WHY_NUMBERED = {
+    "uid": "drawn by lot; the same object has the same UID throughout",
+    "version": "counts all writes of a server; the same state of an object has the same version throughout",
+}
+
+
+class Words:
+    """Puts words in the place of what is volatile, for the answers of one server in one story."""
+
+    def __init__(self) -> None:
+        self._uids: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
+
+    def of(self, value: Any) -> Any:
+        return self._walk(value, "")
+
+    def text(self, text: str) -> str:
+        text = UID.sub(lambda found: self._numbered(self._uids, "uid", found[0]), text)
+        for _, pattern, word, _ in TEXTS:
+            text = pattern.sub(word, text)
+        return text
+
+    def _walk(self, value: Any, key: str) -> Any:
+        match value:
+            case dict():
+                return self._object(value)
+            case list():
+                return [self._walk(each, key) for each in value]
+            case str():
+                text = self.text(value)
+                if key == "message" and "version" in text.lower():
+                    # Versions stand in sentences too.
+                    text = re.sub(r"\b\d+\b", lambda found: self._versions.get(found[0], found[0]), text)
+                return text
+        return value
+
+    def _object(self, thing: dict[str, Any]) -> dict[str, Any]:
+        words = {key: word for key, word, _ in KEYS}
+        made: dict[str, Any] = {}
+        for key in sorted(thing):
+            value = thing[key]
+            if key in words and value:
+                made[key] = words[key]
+            elif key == "resourceVersion" and isinstance(value, str) and value:
+                made[key] = self._version(thing, value)
+            else:
+                made[key] = self._walk(value, key)
+        if thing.get("kind") == "Table":
+            _table(made)
+        return made
+
+    def _version(self, metadata: dict[str, Any], value: str) -> str:
+        # A list's version is the server's own count at that moment, whatever else is written to it.
+        if "uid" not in metadata:
+            return self._versions.get(value, "<now>")
+        return self._numbered(self._versions, "version", value)
+
+    @staticmethod
+    def _numbered(seen: dict[str, str], what: str, value: str) -> str:
+        return seen.setdefault(value, f"<{what} {len(seen) + 1}>")
+
+
+def _table(table: dict[str, Any]) -> None:
+    """Descriptions are prose that the embedded cluster does not carry; an age depends on the moment."""
+    columns = table.get("columnDefinitions") or []
+    for column in columns:
+        column["description"] = "<prose>"
+    for row in table.get("rows") or ():
+        row["cells"] = ["<age>" if isinstance(cell, str) and AGE.match(cell) else cell for cell in row["cells"]]
+
+
+Normalise = Callable[[Any], Any]
