@@ -161,7 +161,7 @@ STATUS = Status(message="why")
         pytest.param(Conflict("PUT /x", STATUS), "temporary", 0.005, id="conflict"),
         pytest.param(TimeoutError(), "temporary", 0.005, id="timed out"),
         pytest.param(NotLeader("PUT /x"), "temporary", 0.005, id="not leader at this moment"),
-        pytest.param(Forbidden("PUT /x", STATUS), "refused", 30.0, id="refused"),
+        pytest.param(Forbidden("PUT /x", STATUS), "refused", 5.0, id="refused"),
         pytest.param(ValueError("oops"), "bug", 1.0, id="bug"),
         pytest.param(WakeAfter(seconds=20), "wake", 20.0, id="wake after"),
         pytest.param(PermanentError("x"), "permanent", None, id="permanent"),

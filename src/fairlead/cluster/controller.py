@@ -24,7 +24,8 @@ from fairlead.model.meta import ObjectMeta
 log = structlog.get_logger("fairlead.controller")
 tracer = trace.get_tracer("fairlead.controller")
 
-REFUSED_RETRY_S = 30.0
+# Long enough not to hammer; short, because a server that has just started forbids everything for some seconds.
+REFUSED_RETRY_S = 5.0
 
 Reconcile = Callable[[str], Awaitable[WakeAfter | None]]
 
