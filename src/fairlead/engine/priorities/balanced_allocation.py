@@ -30,7 +30,7 @@ class NodeResourcesBalancedAllocation(Priority):
         return any(request.needs.get(name, 0) for name in self._names)
 
     def _wanted(self, table: "NodeTable", request: Request) -> tuple[Any, Ints, tuple[int, ...]]:
-        """Where the resources that count are (Q), what the pod adds to them, without and with it, and which they are."""
+        """Where the counted resources (Q) are, what the pod adds, without and with it, and which rows they are."""
         known: tuple[Any, Ints, tuple[int, ...]] | None = request.memo.get(self)
         if known is None:
             names = [
