@@ -520,3 +520,30 @@ def test_a_bad_definition_gets_the_real_servers_causes(real: Real, name: str) ->
     found = validate.validate_create(resource.group, resource.version, resource.kind, read(resource, manifest))
     assert {(each.type, each.field, first_line(each.message)) for each in found} == causes(answer)
     assert status == 422
+
+
+UNTYPED = [
+    manifests.pod(foo=1),
+    manifests.pod(containers="x"),
+    manifests.pod(containers=[5]),
+    manifests.pod(containers=[manifests.CONTAINER, manifests.CONTAINER]),
+    manifests.pod(hostNetwork="x"),
+    manifests.pod(priority="x"),
+    manifests.pod(nodeSelector={"a": 1}),
+    manifests.pod(tolerations=[{"key": 5}]),
+    {**manifests.pod(), "metadata": {"name": "a", "labels": "x"}},
+    {**manifests.pod(), "metadata": {"name": "a", "finalizers": ["a/b", "a/b"]}},
+    {**manifests.pod(), "spec": 5},
+]
+
+
+@pytest.mark.parametrize("manifest", UNTYPED, ids=lambda manifest: json.dumps(manifest)[-50:])
+def test_an_apply_of_the_wrong_types_is_refused_in_the_real_servers_words(real: Real, manifest: Json) -> None:
+    resource, path = place(manifest)
+    shape = schema.for_kind(resource.group, resource.version, resource.kind)
+    assert shape is not None
+    target = f"{path}/a?dryRun=All&fieldManager=me"
+    status, answer = real.ask("PATCH", target, manifest, "application/apply-patch+yaml")
+    with pytest.raises(managed.ApplyError) as caught:
+        managed.apply(shape, None, manifest, manager="me", api_version="v1", time="x")
+    assert (status, str(caught.value)) == (500, answer["message"])

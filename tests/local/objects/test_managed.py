@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.local.objects import schema
+from fairlead.local.objects.crd import CustomKind
 from fairlead.local.objects.managed import ApplyConflict, ApplyError, apply, path_text, record_update
 from fairlead.local.objects.plain import copied
+from tests.local.objects import customs
 
 Json = dict[str, Any]
 CONFIG = schema.for_kind("", "v1", "ConfigMap")
@@ -89,10 +91,28 @@ def test_what_is_no_longer_applied_goes_unless_somebody_else_owns_it() -> None:
 
 
 def test_an_item_without_its_key_is_refused() -> None:
-    assert POD is not None
-    body = {"metadata": {"name": "a"}, "spec": {"containers": [{"image": "x"}]}}
+    kind = CustomKind(customs.DEFINITION)
     with pytest.raises(ApplyError, match="omits all key fields"):
+        apply(kind.schema("v1"), None, customs.probe(map=[{"v": 1}]), manager="me", api_version="v1", time=NOW)
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ({"foo": 1}, ".spec.foo: field not declared in schema"),
+        ({"containers": "x"}, ".spec.containers: expected list, got &{x}"),
+        ({"containers": [{"name": "c"}, {"name": "c"}]}, '.spec.containers: duplicate entries for key [name="c"]'),
+        ({"hostNetwork": "x"}, ".spec.hostNetwork: expected boolean, got &{x}"),
+        ({"priority": "x"}, ".spec.priority: expected numeric (int or float), got string"),
+        ({"nodeSelector": {"a": 1}}, ".spec.nodeSelector.a: expected string, got &value.valueUnstructured{Value:1}"),
+    ],
+)
+def test_an_applied_configuration_must_have_the_kinds_types(spec: Json, complaint: str) -> None:
+    assert POD is not None
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+    with pytest.raises(ApplyError) as caught:
         apply(POD, None, body, manager="me", api_version="v1", time=NOW)
+    assert str(caught.value) == f"failed to create typed patch object (/a; /v1, Kind=Pod): {complaint}"
 
 
 def test_managers_beyond_ten_become_one() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from fairlead.local.objects import expressions, facts, openapi
@@ -157,8 +158,6 @@ class CustomKind:
                 for sub in (["status"] if self.has_status(version) else [])
             ),
         )
-        whole = facts.load().openapi_v3("", "v1")["components"]["schemas"]
-        wanted = [key for key in whole if ".meta.v1." in key]
         source = copied(self.source(version))
         properties = source.setdefault("properties", {})
         properties.setdefault("apiVersion", {"type": "string"})
@@ -170,8 +169,14 @@ class CustomKind:
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"},
             "paths": facts.resource_paths(resource, name),
-            "components": {"schemas": {name: source, **{key: whole[key] for key in wanted}}},
+            "components": {"schemas": {name: source, **_meta_schemas()}},
         }
+
+
+@cache
+def _meta_schemas() -> Json:
+    whole = facts.load().openapi_v3("", "v1")["components"]["schemas"]
+    return {key: schema for key, schema in whole.items() if ".meta.v1." in key}
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------

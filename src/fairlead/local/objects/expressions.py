@@ -6,6 +6,7 @@ skipped when an object is judged.
 """
 
 import ipaddress
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,9 @@ import cel
 
 from fairlead.local.objects.rules.errors import Errors, FieldError, Json, shown
 from fairlead.model.quantity import QuantityError, nanos
+
+# The library logs each failure of a function of ours; it is a cause in the answer to the user, not news.
+logging.getLogger("cel").setLevel(logging.CRITICAL)
 
 _MISSING: Final = object()
 _RESERVED = frozenset(

@@ -28,6 +28,7 @@ Read = Callable[[Any, list[str]], Any]
 
 OMIT: Final = object()
 _GO = {"string": "string", "bool": "bool", "int32": "int32", "int64": "int64", "double": "float64", "bytes": "[]uint8"}
+_ZEROS: Json = {"string": "", "int32": 0, "int64": 0, "bool": False}
 _BOUNDS = {"int32": 2**31, "int64": 2**63}
 # Go structs, so that omitempty does not drop them.
 _ALWAYS = {"object", "time", "microtime", "quantity", "intstr", "raw"}
@@ -166,7 +167,7 @@ def _from_facts(form: str, entry: Json) -> Schema:
         "merge_key": entry.get("mk"),
         "strategies": tuple(entry["ps"].split(",")) if "ps" in entry else (),
         "enum": tuple(entry["e"]) if "e" in entry else None,
-        "default": entry.get("d"),
+        "default": entry.get("d", None if entry.get("f") else _ZEROS.get(form)),
     }
     go = entry.get("g", "")
     if form.startswith("[]"):
