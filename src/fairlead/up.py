@@ -8,10 +8,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import structlog
+import yaml
 
 from fairlead import app
 from fairlead.api.probes import Probes, served
@@ -22,11 +24,14 @@ from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.cluster.lease import NamedLease
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
-from fairlead.cluster.writer import Writer
+from fairlead.cluster.writer import Outcome, Writer
 from fairlead.local import controllers
 from fairlead.local.embedded import Embedded, embedded
 from fairlead.local.failures import Failure
 from fairlead.local.providers.fleet import Fleet, FleetPlan
+from fairlead.model.intents import Create
+from fairlead.model.kinds import NAMESPACES, Kind
+from fairlead.model.meta import Thing
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
 from fairlead.settings import Settings, identity
 
@@ -34,6 +39,13 @@ log = structlog.get_logger("fairlead.up")
 
 PARTS = ("controllers", "placement", "nodes")
 """What `--without` can leave out."""
+
+DEMO_KINDS: dict[str, Kind[Any]] = {
+    "Namespace": NAMESPACES,
+    "Service": Kind("", "v1", "services", "Service", Thing),
+    "Deployment": Kind("apps", "v1", "deployments", "Deployment", Thing),
+    "Job": Kind("batch", "v1", "jobs", "Job", Thing),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,7 @@ class UpOptions:
     simulate: int = 0
     port: int = 0
     without: tuple[str, ...] = ()
+    demo: bool = False
 
 
 async def up(
@@ -76,6 +89,8 @@ async def up(
             fleet = _fleet(runtime, cluster, liveness, options)
             cluster.server.logs = _logs(fleet, clock)
             await stack.enter_async_context(fleet.serving())
+        if options.demo:
+            await _demonstrate(writer)
         _greet(cluster, options, say)
         await stop.wait()
         say("stopping")
@@ -134,11 +149,23 @@ def _logs(fleet: Fleet, clock: Clock) -> Callable[[dict[str, Any], Mapping[str, 
     return lines
 
 
+async def _demonstrate(writer: Writer) -> None:
+    """Apply the demo's objects; those of an earlier start stay as they are now."""
+    for thing in yaml.safe_load_all(files("fairlead.local").joinpath("demo.yaml").read_text()):
+        kind = DEMO_KINDS[thing["kind"]]
+        metadata = thing["metadata"]
+        result = await writer.carry_out(Create(kind=kind, body=thing, namespace=metadata.get("namespace", "")))
+        if result.outcome not in (Outcome.DONE, Outcome.EXISTS):
+            log.warning("not in the demo", kind=thing["kind"], name=metadata["name"], problem=str(result.error))
+
+
 def _greet(cluster: Embedded, options: UpOptions, say: Callable[[str], object]) -> None:
     nodes = [f"{options.nodes} running pods as processes"] if options.nodes else []
     nodes += [f"{options.simulate} simulated"] if options.simulate else []
     say(f"Fairlead is up: {cluster.url}, nodes: {', '.join(nodes) or 'none'}, data in {options.data}")
     say(f"\n  export KUBECONFIG={cluster.kubeconfig}\n")
+    if options.demo:
+        say("The demo runs in the namespace demo: kubectl -n demo get pods,services; why is too-big pending?\n")
     say("Three things to try:")
     say("  kubectl get nodes")
     say("  kubectl create deployment web --image=python:3 --replicas=3 -- python3 -m http.server 8080")

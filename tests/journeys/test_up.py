@@ -145,3 +145,13 @@ def test_a_second_up_on_the_folder_says_so_and_stops(new_cluster: Callable[..., 
     assert second.returncode == 2
     assert f"{cluster.data} is in use by process" in second.stderr
     assert second.stderr.count("\n") == 1
+
+
+def test_the_demo_shows_what_runs_what_ends_and_what_cannot_be_placed(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster("--demo")
+    cluster.kubectl("-n", "demo", "wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
+    cluster.kubectl("-n", "demo", "wait", "--for=condition=Complete", "job/greet", "--timeout=60s")
+    assert cluster.kubectl("-n", "demo", "logs", "job/greet") == "hello from a pod\n"
+    events = ("-n", "demo", "get", "events", "--field-selector=reason=FailedScheduling", "-o")
+    assert "1 Insufficient cpu" in cluster.kubectl(*events, "jsonpath={.items[*].message}")
+    assert cluster.end(signal.SIGTERM) == 0

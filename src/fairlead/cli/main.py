@@ -64,6 +64,7 @@ UP_OPTIONS = [
         "--nodes", type=click.IntRange(0, 100), default=1, show_default=True, help="Nodes that run pods as processes."
     ),
     click.option("--simulate", type=click.IntRange(0, 20_000), default=0, metavar="N", help="Nodes that only act."),
+    click.option("--demo", is_flag=True, help="Start with something to look at, in the namespace demo."),
     click.option("--empty", is_flag=True, help="No nodes at all; join your own."),
     click.option("--without", default="", metavar="A,B", help="Leave out some of controllers, placement, nodes."),
 ]
@@ -93,6 +94,7 @@ def up(
     port: int,
     nodes: int,
     simulate: int,
+    demo: bool,
     empty: bool,
     without: str,
     **flags: Any,
@@ -108,7 +110,7 @@ def up(
     flags["schedulers"] = "default-scheduler,fairlead"
     settings = _settings(config, flags)
     folder = (data or default_data_folder()).expanduser().absolute()
-    options = upstairs.UpOptions(folder, 0 if empty else nodes, 0 if empty else simulate, port, parts)
+    options = upstairs.UpOptions(folder, 0 if empty else nodes, 0 if empty else simulate, port, parts, demo)
 
     async def run(stop: asyncio.Event) -> None:
         from fairlead.cluster.clock import RealClock
