@@ -420,7 +420,7 @@ def test_a_mistake_gets_the_real_servers_causes(real: Real, name: str) -> None:
 
 @pytest.mark.parametrize("name", manifests.GOOD)
 def test_a_good_object_is_good(name: str) -> None:
-    manifest = manifests.GOOD[name]
+    manifest = json.loads(json.dumps(manifests.GOOD[name]).replace("NAMESPACE", NAMESPACE))
     resource, _ = place(manifest)
     ours = read(resource, manifest)
     if resource.namespaced:

@@ -11,6 +11,7 @@ from tests.local.objects.manifests import (
     container,
     cron_job,
     job,
+    networking,
     pod,
     role,
     service,
@@ -396,7 +397,65 @@ REST: dict[str, Json] = {
     "webhook rule of nothing": webhooks("MutatingWebhookConfiguration", rules=[{}]),
 }
 
-MISTAKES: dict[str, Json] = {**METADATA, **PODS, **WORKLOADS, **REST}
+_SERVICE = {"service": {"name": "s", "port": {"number": 80}}}
+
+
+def ingress(**path: Any) -> Json:
+    return networking("Ingress", rules=[{"http": {"paths": [{"path": "/", "backend": _SERVICE, **path}]}}])
+
+
+MORE: dict[str, Json] = {
+    "ingress of nothing": networking("Ingress"),
+    "ingress without a path type": ingress(),
+    "ingress path type": ingress(pathType="Foo"),
+    "ingress path": ingress(pathType="Prefix", path="x"),
+    "ingress without paths": networking("Ingress", rules=[{"http": {"paths": []}}]),
+    "ingress host": networking("Ingress", rules=[{"host": "A_b"}]),
+    "ingress address": networking("Ingress", rules=[{"host": "1.2.3.4"}]),
+    "ingress backend": networking("Ingress", defaultBackend={}),
+    "ingress backend without a name": networking("Ingress", defaultBackend={"service": {"name": "", "port": {}}}),
+    "ingress backend with two ports": networking(
+        "Ingress", defaultBackend={"service": {"name": "s", "port": {"number": 80, "name": "x"}}}
+    ),
+    "ingress class": networking("IngressClass"),
+    "ingress class controller": networking("IngressClass", controller="x"),
+    "policy port": networking(
+        "NetworkPolicy", podSelector={}, ingress=[{"ports": [{"port": 70000, "protocol": "ICMP"}], "from": [{}]}]
+    ),
+    "policy type": networking("NetworkPolicy", podSelector={"matchLabels": {"a b": "c"}}, policyTypes=["Foo"]),
+    "policy block": networking("NetworkPolicy", podSelector={}, ingress=[{"from": [{"ipBlock": {"cidr": "x"}}]}]),
+    "revision": thing("ControllerRevision", "apps/v1", revision=-1),
+    "revision of a number": thing("ControllerRevision", "apps/v1", revision=1, data=5),
+    "event elsewhere": thing("Event", involvedObject={"namespace": "other"}),
+    "event about nothing": thing("Event", reason="r"),
+    "runtime class": thing("RuntimeClass", "node.k8s.io/v1", handler=""),
+    "runtime class handler": thing("RuntimeClass", "node.k8s.io/v1", handler="A_b"),
+    "csi node": storage("CSINode", spec={"drivers": [{"name": "", "nodeID": ""}]}),
+    "csi driver": storage("CSIDriver", spec={"volumeLifecycleModes": ["Foo"]}),
+    "attachment": storage("VolumeAttachment", spec={"attacher": "", "nodeName": "", "source": {}}),
+    "capacity": storage("CSIStorageCapacity", storageClassName="A_b"),
+    "pod template": thing("PodTemplate", template={"spec": {}}),
+    "container user": container(securityContext={"runAsUser": -1}),
+    "proc mount": container(securityContext={"procMount": "X"}),
+    "pod users": pod(securityContext={"runAsUser": -1, "fsGroup": -1, "supplementalGroups": [-1]}),
+    "sysctl": pod(securityContext={"sysctls": [{"name": "a b"}]}),
+    "seccomp": pod(securityContext={"seccompProfile": {"type": "X"}}),
+    "group change": pod(securityContext={"fsGroupChangePolicy": "X"}),
+    "operating system": pod(os={"name": "x"}),
+    "shared processes": pod(hostPID=True, shareProcessNamespace=True),
+    "host alias": pod(hostAliases=[{"ip": "x", "hostnames": ["A_b"]}]),
+    "mount propagation": pod(
+        volumes=[{"name": "v"}],
+        containers=[{**CONTAINER, "volumeMounts": [{"name": "v", "mountPath": "/x", "mountPropagation": "X"}]}],
+    ),
+    "device of nothing": container(volumeDevices=[{"name": "x", "devicePath": "/d"}]),
+    "resize policy": container(resizePolicy=[{"resourceName": "gpu", "restartPolicy": "x"}]),
+    "init container restart": pod(initContainers=[{"name": "i", "image": "x", "restartPolicy": "X"}]),
+    "readiness gate": pod(readinessGates=[{"conditionType": "a b"}]),
+    "long hostname": pod(hostname="a" * 64),
+}
+
+MISTAKES: dict[str, Json] = {**METADATA, **PODS, **WORKLOADS, **REST, **MORE}
 
 
 _TAINTED = thing("Node", name="parity", spec={"providerID": "a"})

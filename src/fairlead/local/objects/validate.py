@@ -8,7 +8,18 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead.local.objects import facts
-from fairlead.local.objects.rules import definitions, metadata, names, others, pods, services, storage, workloads
+from fairlead.local.objects.rules import (
+    definitions,
+    metadata,
+    names,
+    others,
+    pods,
+    routing,
+    services,
+    small,
+    storage,
+    workloads,
+)
 from fairlead.local.objects.rules.errors import Errors, FieldError, Json
 
 __all__ = ["FieldError", "validate_create", "validate_update"]
@@ -22,9 +33,7 @@ def validate_create(group: str, version: str, kind: str, obj: Json) -> list[Fiel
     rule = _RULES.get((group, kind))
     if rule is not None:
         return rule[0](obj)
-    free = kind in ("Event", "RuntimeClass")
-    check = names.path_segment if kind == "Event" else names.subdomain
-    return metadata.on_create(obj["metadata"], _is_namespaced(group, version, kind), check, core=not free)
+    return metadata.on_create(obj["metadata"], _is_namespaced(group, version, kind), names.subdomain)
 
 
 def validate_update(group: str, version: str, kind: str, new: Json, old: Json) -> list[FieldError]:
@@ -45,11 +54,13 @@ def _only_metadata(new: Json, old: Json) -> Errors:
 
 _RULES: Final[dict[tuple[str, str], tuple[Create, Update]]] = {
     ("", "ConfigMap"): (others.config_map, others.config_map_update),
+    ("", "Event"): (small.event, _only_metadata),
     ("", "Namespace"): (others.namespace, _only_metadata),
     ("", "Node"): (others.node, others.node_update),
     ("", "PersistentVolume"): (storage.volume, storage.volume_update),
     ("", "PersistentVolumeClaim"): (storage.claim, storage.claim_update),
     ("", "Pod"): (pods.on_create, pods.on_update),
+    ("", "PodTemplate"): (small.pod_template, small.pod_template_update),
     ("", "ReplicationController"): (workloads.replication_controller, workloads.replication_controller_update),
     ("", "ResourceQuota"): (others.quota, others.quota_update),
     ("", "Secret"): (others.secret, others.secret_update),
@@ -57,6 +68,7 @@ _RULES: Final[dict[tuple[str, str], tuple[Create, Update]]] = {
     ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): (others.webhooks, others.webhooks_update),
     ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): (others.webhooks, others.webhooks_update),
     ("apiextensions.k8s.io", "CustomResourceDefinition"): (definitions.definition, definitions.definition_update),
+    ("apps", "ControllerRevision"): (small.controller_revision, small.controller_revision_update),
     ("apps", "DaemonSet"): (workloads.daemon_set, workloads.daemon_set_update),
     ("apps", "Deployment"): (workloads.deployment, workloads.deployment_update),
     ("apps", "ReplicaSet"): (workloads.replica_set, workloads.replica_set_update),
@@ -66,11 +78,20 @@ _RULES: Final[dict[tuple[str, str], tuple[Create, Update]]] = {
     ("batch", "Job"): (workloads.job, workloads.job_update),
     ("coordination.k8s.io", "Lease"): (others.lease, others.lease_update),
     ("discovery.k8s.io", "EndpointSlice"): (services.endpoint_slice, services.endpoint_slice_update),
+    ("events.k8s.io", "Event"): (small.event, _only_metadata),
+    ("networking.k8s.io", "Ingress"): (routing.ingress, routing.ingress_update),
+    ("networking.k8s.io", "IngressClass"): (routing.ingress_class, routing.ingress_class_update),
+    ("networking.k8s.io", "NetworkPolicy"): (routing.network_policy, routing.network_policy_update),
+    ("node.k8s.io", "RuntimeClass"): (small.runtime_class, small.runtime_class_update),
     ("policy", "PodDisruptionBudget"): (workloads.budget, workloads.budget_update),
     (_RBAC, "ClusterRole"): (others.cluster_role, others.cluster_role_update),
     (_RBAC, "ClusterRoleBinding"): (others.cluster_role_binding, others.cluster_role_binding_update),
     (_RBAC, "Role"): (others.role, others.role_update),
     (_RBAC, "RoleBinding"): (others.role_binding, others.role_binding_update),
     ("scheduling.k8s.io", "PriorityClass"): (others.priority_class, others.priority_class_update),
+    ("storage.k8s.io", "CSIDriver"): (small.csi_driver, _only_metadata),
+    ("storage.k8s.io", "CSINode"): (small.csi_node, _only_metadata),
+    ("storage.k8s.io", "CSIStorageCapacity"): (small.storage_capacity, _only_metadata),
     ("storage.k8s.io", "StorageClass"): (storage.storage_class, storage.storage_class_update),
+    ("storage.k8s.io", "VolumeAttachment"): (small.volume_attachment, small.volume_attachment_update),
 }

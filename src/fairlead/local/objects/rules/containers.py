@@ -1,6 +1,6 @@
 """What is asked of containers."""
 
-from fairlead.local.objects.rules import names
+from fairlead.local.objects.rules import names, security
 from fairlead.local.objects.rules.downward import field_ref, resource_ref
 from fairlead.local.objects.rules.errors import (
     Errors,
@@ -9,6 +9,7 @@ from fairlead.local.objects.rules.errors import (
     forbidden,
     invalid,
     nonnegative,
+    not_found,
     not_supported,
     one_of,
     required,
@@ -35,7 +36,10 @@ def containers(given: list[Json], volumes: set[str], path: str, init: bool = Fal
             found.append(duplicate(f"{here}.name", name))
         elif name:
             seen.add(name)
-        sidecar = container.get("restartPolicy") == "Always"
+        policy = container.get("restartPolicy")
+        if policy is not None and policy not in ("Always", "Never", "OnFailure"):
+            found.append(not_supported(f"{here}.restartPolicy", policy, ("Always", "Never", "OnFailure")))
+        sidecar = policy == "Always"
         for kind in ("livenessProbe", "readinessProbe", "startupProbe"):
             if kind in container:
                 if init and not sidecar:
@@ -80,6 +84,18 @@ def _container(container: Json, volumes: set[str], path: str) -> Errors:
     if container.get("imagePullPolicy") not in _PULL:
         found += one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
     found += requirements(container["resources"], f"{path}.resources")
+    if "securityContext" in container:
+        found += security.of_container(container, path)
+    for index, device in enumerate(container.get("volumeDevices") or ()):
+        if device.get("name", "") not in volumes:
+            found.append(not_found(f"{path}.volumeDevices[{index}].name", device.get("name", "")))
+    for policy in container.get("resizePolicy") or ():
+        for key, allowed in (
+            ("resourceName", ("cpu", "memory")),
+            ("restartPolicy", ("NotRequired", "RestartContainer")),
+        ):
+            if policy.get(key) not in allowed:
+                found.append(not_supported(f"{path}.resizePolicy", policy.get(key, ""), allowed))
     return found
 
 

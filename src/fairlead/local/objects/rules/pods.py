@@ -3,9 +3,18 @@
 from typing import Any
 
 from fairlead.local.objects.plain import copied
-from fairlead.local.objects.rules import metadata, names, placing
+from fairlead.local.objects.rules import metadata, names, placing, security
 from fairlead.local.objects.rules.containers import containers, host_ports
-from fairlead.local.objects.rules.errors import Errors, Json, duplicate, forbidden, invalid, one_of, required
+from fairlead.local.objects.rules.errors import (
+    Errors,
+    Json,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    one_of,
+    required,
+)
 from fairlead.local.objects.rules.volumes import volumes
 
 _RESTART = ("Always", "OnFailure", "Never")
@@ -100,6 +109,15 @@ def pod_spec(spec: Json, path: str) -> Errors:
     for key in ("hostname", "subdomain"):
         if spec.get(key):
             found += [invalid(f"{path}.{key}", spec[key], text) for text in names.label(spec[key])]
+    for index, alias in enumerate(spec.get("hostAliases") or ()):
+        here, address = f"{path}.hostAliases[{index}]", alias.get("ip", "")
+        found += [invalid(f"{here}.ip", address, text) for text in names.ip(address)]
+        for at, name in enumerate(alias.get("hostnames") or ()):
+            found += [invalid(f"{here}.hostnames[{at}]", name, text) for text in names.subdomain(name)]
+    if spec.get("os") and spec["os"].get("name") not in ("linux", "windows"):
+        found.append(not_supported(f"{path}.os", spec["os"].get("name", ""), ("linux", "windows")))
+    if spec.get("securityContext") or spec.get("hostPID"):
+        found += security.of_pod(spec, path)
     if "tolerations" in spec:
         found += placing.tolerations(spec["tolerations"], f"{path}.tolerations")
     if spec.get("priorityClassName"):

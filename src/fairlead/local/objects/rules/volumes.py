@@ -190,6 +190,10 @@ def mounts(container: Json, known: set[str], path: str) -> Errors:
         if target in seen:
             found.append(invalid(f"{here}.mountPath", target, "must be unique"))
         seen.add(target)
+        propagation = mount.get("mountPropagation")
+        if propagation is not None and propagation not in ("Bidirectional", "HostToContainer", "None"):
+            allowed = ("Bidirectional", "HostToContainer", "None")
+            found.append(not_supported(f"{path}.volumeMounts.mountPropagation", propagation, allowed))
         if mount.get("subPath"):
             text, where = mount["subPath"], f"{path}.volumeMounts.subPath"
             if text.startswith("/"):
