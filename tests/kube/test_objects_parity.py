@@ -16,6 +16,7 @@ import pytest
 
 from fairlead.local.objects import defaults, facts, managed, patches, schema, validate
 from fairlead.local.objects.crd import CustomKind
+from fairlead.local.objects.plain import go_text
 from tests.kube.rig.servers import Rig, until
 from tests.local.objects import customs, manifests, mistakes, stories
 
@@ -547,3 +548,38 @@ def test_an_apply_of_the_wrong_types_is_refused_in_the_real_servers_words(real: 
     with pytest.raises(managed.ApplyError) as caught:
         managed.apply(shape, None, manifest, manager="me", api_version="v1", time="x")
     assert (status, str(caught.value)) == (500, answer["message"])
+
+
+SHAPELESS: list[Json] = [
+    {"spec": 5},
+    {"spec": {"template": []}},
+    {"spec": {"paused": "x"}},
+    {"spec": {"replicas": "x"}},
+    {"spec": {"replicas": 1.5}},
+    {"spec": {"replicas": {}}},
+    template(restartPolicy=5),
+    template(restartPolicy=True),
+    template(containers="x"),
+    template(containers={"a": 1}),
+    template(nodeSelector={"a": 1}),
+    template(nodeSelector=5),
+    template(tolerations=[5]),
+    template(tolerations=[{"key": {}}]),
+    template(containers=[{"name": "c1", "command": [5]}]),
+    template(containers=[{"name": "c1", "resources": {"requests": {"cpu": "zz"}}}]),
+    {"metadata": {"labels": []}},
+    {"metadata": {"creationTimestamp": "x"}},
+]
+
+
+@pytest.mark.parametrize("patch", SHAPELESS, ids=json.dumps)
+def test_a_patch_that_breaks_the_shape_is_told_in_the_real_servers_words(
+    real: Real, deployment: Json, patch: Json
+) -> None:
+    _, path = place(deployment)
+    status, answer = real.ask("PATCH", f"{path}/patched?dryRun=All", patch, "application/strategic-merge-patch+json")
+    shape = schema.for_kind("apps", "v1", "Deployment")
+    assert shape is not None
+    problem = patches.strategic_problem(shape, patches.strategic_merge(shape, deployment, patch))
+    assert status == 422
+    assert f'Invalid value: "{go_text(patch)}": {problem}' == answer["details"]["causes"][0]["message"]

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.local.objects import schema
-from fairlead.local.objects.patches import REJECTED, PatchFailed, json_patch, merge_patch, strategic_merge
+from fairlead.local.objects.patches import (
+    REJECTED,
+    PatchFailed,
+    json_patch,
+    merge_patch,
+    strategic_merge,
+    strategic_problem,
+)
 from fairlead.local.objects.plain import copied
 
 DOC = {"metadata": {"name": "a"}, "data": {"a": "1"}, "list": ["x", "y"]}
@@ -205,3 +212,19 @@ def test_a_strategic_merge_twice_is_one_and_nothing_is_lost(live: list[str], wan
     assert sorted(names) == sorted({*live, *wanted})
     assert [name for name in names if name in wanted] == wanted
     assert [name for name in names if name not in wanted] == [name for name in live if name not in wanted]
+
+
+@pytest.mark.parametrize(
+    ("patch", "problem"),
+    [
+        ({"spec": {"replicas": 3}}, ""),
+        ({"spec": 5}, "cannot restore struct from: int64"),
+        ({"spec": {"replicas": 1.5}}, "cannot convert float64 to int32"),
+        (template(containers="x"), "cannot restore slice from string"),
+        (template(restartPolicy=5), "cannot convert int64 to v1.RestartPolicy"),
+    ],
+)
+def test_a_merge_that_breaks_the_shape_is_told(patch: Any, problem: str) -> None:
+    shape = schema.for_kind("apps", "v1", "Deployment")
+    assert shape is not None
+    assert strategic_problem(shape, deploy(patch)) == problem

@@ -4,10 +4,12 @@ Inputs are never changed and nothing of them is shared with the result. What is 
 with the status and the words of the real server.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
 from fairlead.local.objects.plain import copied, go_text, same
+from fairlead.local.objects.scalars import ScalarError, canonical_quantity, canonical_time
 from fairlead.local.objects.schema import Schema
 
 Json = dict[str, Any]
@@ -394,3 +396,57 @@ def _without_directives(value: Any) -> Any:
 
 def _is_directive(key: str) -> bool:
     return key in (_DIRECTIVE, _RETAIN) or key.startswith((_ORDER, _DELETE_LIST))
+
+
+def strategic_problem(schema: Schema, merged: Any) -> str:
+    """Why a strategically merged document does not have the kind's shape, in the words the server has for this case
+    alone; empty where it has. The server quotes the patch beside it as `plain.go_text(patch)`, field `patch`, 422."""
+    if merged is None:
+        return ""
+    form, kind = schema.form, _kind_word(merged)
+    match form:
+        case "object":
+            if not isinstance(merged, dict):
+                return f"cannot restore struct from: {kind}"
+            inner = ((schema.fields.get(key), value) for key, value in merged.items())
+            return _first(strategic_problem(field, value) for field, value in inner if field is not None)
+        case "list" | "map":
+            if not isinstance(merged, list if form == "list" else dict):
+                return f"cannot restore {'slice' if form == 'list' else 'map'} from {kind}"
+            items = schema.items
+            values = merged if isinstance(merged, list) else merged.values()
+            return "" if items is None else _first(strategic_problem(items, value) for value in values)
+        case "bool":
+            return "" if isinstance(merged, bool) else "unrecognized type: bool"
+        case "int32" | "int64":
+            if isinstance(merged, float) and not merged.is_integer():
+                return f"cannot convert float64 to {form}"
+            return "" if kind in ("int64", "float64") else f"unrecognized type: {form}"
+        case "string":
+            if kind in ("int64", "float64"):
+                return f"cannot convert {kind} to {schema.go}"
+            return "" if isinstance(merged, str) else "unrecognized type: string"
+    return _scalar_problem(form, merged)
+
+
+def _scalar_problem(form: str, value: Any) -> str:
+    try:
+        match form:
+            case "quantity":
+                canonical_quantity(value if isinstance(value, str) else json.dumps(value))
+            case "time" if isinstance(value, str):
+                canonical_time(value)
+            case "intstr" if isinstance(value, float):
+                return f"json: cannot unmarshal number {value} into Go value of type int32"
+    except ScalarError as problem:
+        return str(problem)
+    return ""
+
+
+def _first(problems: Iterable[str]) -> str:
+    return next((problem for problem in problems if problem), "")
+
+
+def _kind_word(value: Any) -> str:
+    words = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map", list: "slice"}
+    return words.get(type(value), "nil")
