@@ -154,7 +154,9 @@ async def test_a_node_that_comes_later_takes_up_the_pods_that_wait_for_it(rig: R
         await until(rig, f"{path}/waits", is_phase("Running"))
         # Somebody deletes the node object: it comes back.
         await api.delete(NODES, first)
-        await until(rig, f"/api/v1/nodes/{first}", lambda seen: seen.get("status", {}).get("capacity"))
+        await until(
+            rig, f"/api/v1/nodes/{first}", lambda seen: seen.get("kind") == "Node" and seen["status"].get("capacity")
+        )
         await kubelet.remove(later)
         await until(rig, f"/api/v1/nodes/{later}", lambda seen: seen.get("code") == 404)
 

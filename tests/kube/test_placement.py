@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,13 @@ from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, until
 from tests.kube.test_runtime import said, serving
 
 MANIFESTS = (RUNTIME_RBAC, DEPLOY / "rbac" / "placement.yaml")
+
+
+@pytest.fixture(scope="module")
+def rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A server of its own: the role given here must not show in tests about what the runtime alone may do."""
+    with Rig(kube_programs, tmp_path_factory.mktemp("rig")) as own:
+        yield own.start()
 
 
 @pytest.fixture
