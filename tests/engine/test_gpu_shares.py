@@ -68,6 +68,22 @@ def test_shares_by_memory_and_by_model() -> None:
     assert free(gpu.table, "n1") == [250, 1000]
 
 
+def test_devices_by_annotation_are_looked_for_even_where_nobody_shares() -> None:
+    several = {"fairlead.io/gpu-count": "2"}
+    assert told(cycle().decide(share("halves", 500, **several))) == ("n0", (0, 1))
+    assert told(cycle().decide(share("alone", 1000))) == ("n0", (0,))
+    assert isinstance(cycle().decide(share("many", 500, **{"fairlead.io/gpu-count": "3"})), Refused)
+    gpu = cycle()
+    assert told(gpu.decide(share("both", 1000, **several))) == ("n0", (0, 1))
+    assert isinstance(gpu.decide(whole("late", 1)), Refused)
+
+
+def test_the_model_of_a_whole_device_matters() -> None:
+    wants = a_pod("p", requests={"nvidia.com/gpu": "1"}, annotations={"fairlead.io/gpu-models": "A100"})
+    assert told(cycle("T4", "A100").decide(wants)) == ("n1", (0,))
+    assert isinstance(cycle("T4").decide(wants), Refused)
+
+
 def test_what_was_held_is_given_back_to_the_bit() -> None:
     gpu = cycle()
     gpu.decide(share("a", 300))

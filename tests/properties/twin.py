@@ -104,6 +104,7 @@ class Twin:
         self.pod = pod
         self.namespaces = {n["metadata"]["name"]: n["metadata"].get("labels", {}) for n in world["namespaces"]}
         self.services: list[Doc] = world.get("services", [])
+        self.controllers: list[Doc] = world.get("controllers", [])
         self.on: dict[str, list[Doc]] = {node["metadata"]["name"]: [] for node in self.nodes}
         for placed in world["pods"]:
             name = placed["spec"].get("nodeName", "")
@@ -289,8 +290,8 @@ class Twin:
 
     # Scores: raw and normalised, over the feasible nodes; None where the rule keeps out of it
 
-    def scores(self) -> dict[str, dict[str, tuple[int, int]] | None]:
-        nodes = self.feasible()
+    def scores(self, among: list[Doc] | None = None) -> dict[str, dict[str, tuple[int, int]] | None]:
+        nodes = self.feasible() if among is None else among
         raw = {
             "NodeResourcesFit": {self.name(n): self.least(n) for n in nodes},
             "MostAllocated": {self.name(n): self.most(n) for n in nodes},
@@ -401,10 +402,23 @@ class Twin:
             same = service["metadata"]["namespace"] == self.pod["metadata"]["namespace"]
             if same and selector and all(self.labels(self.pod).get(k) == v for k, v in selector.items()):
                 labels |= selector
-        if not labels:
+        expressions: list[Doc] = []
+        for owner in self.pod["metadata"].get("ownerReferences", ()):
+            for controller in self.controllers:
+                of = controller["metadata"]
+                same = of["namespace"] == self.pod["metadata"]["namespace"] and of["name"] == owner["name"]
+                if not same or not owner["controller"] or controller["kind"] != owner["kind"]:
+                    continue
+                if controller["kind"] == "ReplicationController":
+                    labels |= controller["spec"]["selector"]
+                else:
+                    wanted = controller["spec"]["selector"]["matchLabels"]
+                    expressions += [{"key": k, "operator": "In", "values": [v]} for k, v in wanted.items()]
+        if not labels and not expressions:
             return [], False
+        selector = {"matchLabels": labels, "matchExpressions": expressions}
         return [
-            {"topologyKey": key, "maxSkew": skew, "labelSelector": {"matchLabels": labels}}
+            {"topologyKey": key, "maxSkew": skew, "labelSelector": selector}
             for key, skew in (("kubernetes.io/hostname", 3), ("topology.kubernetes.io/zone", 5))
         ], False
 

@@ -1,5 +1,6 @@
 """Random worlds: small clusters full of everything that rules look at, as plain documents."""
 
+import json
 from random import Random
 from typing import Any
 
@@ -186,4 +187,117 @@ def a_world(rng: Random, *, nodes: int = 6, pods: int = 14) -> Doc:
             for app in APPS
             if some(rng, 0.4)
         ],
+    }
+
+
+# More for the rules that are not Kubernetes' own of today
+
+JOB = "job-name"
+AVOID = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+FEATURES = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport", "Other")
+CONDITIONS = ("Ready", "OutOfDisk", "NetworkUnavailable", "MemoryPressure", "DiskPressure", "PIDPressure")
+CONTROLLERS = ("ReplicaSet", "StatefulSet", "ReplicationController")
+MODELS = ("T4", "A100")
+
+
+def equip(rng: Random, node: Doc) -> None:
+    """Give a node what old, own and job-level rules look at."""
+    labels, allocatable = node["metadata"]["labels"], node["status"]["allocatable"]
+    if some(rng, 0.3):
+        labels["topology.kubernetes.io/region"] = rng.choice(("r1", "r2"))
+    if some(rng, 0.2):
+        labels["failure-domain.beta.kubernetes.io/zone"] = rng.choice(("z1", "z9"))
+    if some(rng, 0.5):
+        allocatable["nvidia.com/gpu"] = str(rng.randint(1, 4))
+    if some(rng, 0.1):
+        allocatable["amd.com/gpu"] = str(rng.randint(0, 2))
+    if some(rng, 0.5):
+        labels[rng.choice(("fairlead.io/gpu-model", "nvidia.com/gpu.product"))] = rng.choice(MODELS)
+    if some(rng, 0.5):
+        key = rng.choice(("fairlead.io/gpu-memory-mib", "nvidia.com/gpu.memory"))
+        labels[key] = rng.choice(("16000", "24000", "unknown"))
+    if some(rng, 0.1):
+        del allocatable[rng.choice(("cpu", "memory"))]
+    node["status"]["declaredFeatures"] = [feature for feature in FEATURES if some(rng, 0.5)]
+    node["status"]["conditions"] = [
+        {"type": kind, "status": rng.choice(("True", "False", "Unknown"))} for kind in CONDITIONS if some(rng, 0.4)
+    ]
+    if some(rng, 0.5):
+        named = {"kind": rng.choice(CONTROLLERS), "uid": rng.choice(("u0", "u1"))}
+        entries = [{"podSignature": {"podController": named}}, {"podSignature": {}}]
+        text = json.dumps({"preferAvoidPods": entries})
+        node["metadata"]["annotations"] = {AVOID: text if some(rng, 0.9) else text[:-1]}
+
+
+def dress(rng: Random, pod: Doc, *, placed: bool) -> None:
+    """Give a pod what the same rules look at."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    if some(rng, 0.5):
+        metadata["labels"][JOB] = rng.choice(("j1", "j2"))
+    if some(rng, 0.5):
+        kind, i = rng.choice(CONTROLLERS), rng.randint(0, 1)
+        version = "v1" if kind == "ReplicationController" else "apps/v1"
+        owner = {"apiVersion": version, "kind": kind, "name": f"c{i}", "uid": f"u{i}", "controller": some(rng, 0.9)}
+        metadata["ownerReferences"] = [owner]
+    annotations = metadata.setdefault("annotations", {})
+    if some(rng, 0.3):
+        annotations["fairlead.io/gpu-milli"] = str(rng.choice((1, 250, 400, 600, 1000)))
+    if some(rng, 0.15):
+        annotations["fairlead.io/gpu-memory-mib"] = str(rng.choice((1, 4000, 7777, 20000)))
+    if some(rng, 0.1):
+        annotations["fairlead.io/gpu-milli"] = rng.choice(("0", "1001", "some"))
+    if some(rng, 0.2):
+        annotations["fairlead.io/gpu-count"] = str(rng.randint(1, 3))
+    if some(rng, 0.2):
+        annotations["fairlead.io/gpu-models"] = rng.choice(("T4", "A100|T4", "H100"))
+    if placed and some(rng, 0.2):
+        annotations["fairlead.io/gpu-devices"] = rng.choice(("0", "1", "0,1", "7", "x"))
+    container = spec["containers"][0]
+    if some(rng, 0.1):
+        container["resources"]["limits"] = {"cpu": rng.choice(("0", "1"))}
+    for term in preferred_terms(pod):
+        if some(rng, 0.3):
+            node = {"key": "metadata.name", "operator": rng.choice(("In", "NotIn")), "values": ["node-0"]}
+            term["preference"]["matchFields"] = [node]
+        if some(rng, 0.2):
+            term["preference"].pop("matchExpressions")
+    if placed:
+        return
+    if some(rng, 0.3):
+        spec["nodeName"] = rng.choice(("node-0", "node-1", "gone"))
+    if some(rng, 0.3):
+        container["restartPolicyRules"] = [{"action": "RestartAllContainers"}]
+    if some(rng, 0.3):
+        spec.update(hostNetwork=True, hostUsers=False)
+    if some(rng, 0.2):
+        spec["resourceClaims"] = [{"name": "claim", "resourceClaimName": "claim"}]
+
+
+def preferred_terms(pod: Doc) -> list[Doc]:
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    terms: list[Doc] = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
+    return terms
+
+
+def controllers(rng: Random) -> list[Doc]:
+    found: list[Doc] = []
+    for kind in CONTROLLERS:
+        for i in range(2):
+            if some(rng, 0.4):
+                labels = {"app": rng.choice(APPS)} if some(rng, 0.9) else {}
+                selector = labels if kind == "ReplicationController" else {"matchLabels": labels}
+                metadata = {"name": f"c{i}", "namespace": rng.choice(NAMESPACES)}
+                found.append({"kind": kind, "metadata": metadata, "spec": {"selector": selector}})
+    return found
+
+
+def forecast(rng: Random, world: Doc) -> Doc:
+    """Changes of load, by node and by service; of some that are not there, too."""
+    nodes = [node["metadata"]["name"] for node in world["nodes"]] + ["gone"]
+    services = [(namespace, app) for namespace in NAMESPACES for app in APPS]
+    if some(rng, 0.3):
+        return {"nodes": {}, "services": {}}
+    return {
+        "nodes": {name: rng.choice((rng.uniform(-1, 1), 0.25, -0.5)) for name in nodes if some(rng, 0.3)},
+        "services": {key: rng.choice((rng.uniform(-0.7, 0.7), 0.1)) for key in services if some(rng, 0.3)},
     }

@@ -131,9 +131,11 @@ def stranded_milli(states: NodeStates, shapes: Shapes) -> Floats:
     devices beside the CPU of two pods are no fragment to the former, and six stranded devices here.
     """
     idle_C1 = states.free_milli_CG.sum(axis=1)[:, None]
+    # A node that was sold more than it has has nothing left, not less.
+    cpu_C1, memory_C1 = np.maximum(states.cpu_milli_C, 0)[:, None], np.maximum(states.memory_mib_C, 0)[:, None]
     # short = idle − left · milli/need, over the common denominator: a shape without need is then never short.
-    short_cpu_CM = idle_C1 * shapes.cpu_milli_M - states.cpu_milli_C[:, None] * shapes.gpu_milli_M
-    short_memory_CM = idle_C1 * shapes.memory_mib_M - states.memory_mib_C[:, None] * shapes.gpu_milli_M
+    short_cpu_CM = idle_C1 * shapes.cpu_milli_M - cpu_C1 * shapes.gpu_milli_M
+    short_memory_CM = idle_C1 * shapes.memory_mib_M - memory_C1 * shapes.gpu_milli_M
     short_CM = np.maximum(
         short_cpu_CM / np.maximum(shapes.cpu_milli_M, 1), short_memory_CM / np.maximum(shapes.memory_mib_M, 1)
     )

@@ -48,6 +48,11 @@ def gpu_request(pod: Pod) -> GpuRequest:
     )
 
 
+def is_by_annotation(pod: Pod) -> bool:
+    """Whether devices are asked for by annotation; such are not among the resources that a node has counted."""
+    return MILLI in pod.metadata.annotations or MEMORY_MIB in pod.metadata.annotations
+
+
 def _number(annotations: dict[str, str], key: str) -> int | None:
     text = annotations.get(key)
     if text is None:

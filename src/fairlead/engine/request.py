@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.engine import axes
 from fairlead.engine.axes import Ints, ResourceAxis
-from fairlead.engine.gpu_wishes import ANNOTATIONS, GpuWishError, gpu_request
+from fairlead.engine.gpu_wishes import ANNOTATIONS, GpuWishError, gpu_request, is_by_annotation
 from fairlead.engine.gpus import NO_GPU
 from fairlead.engine.tallies import Tally
 from fairlead.engine.terms import parse_terms
@@ -104,6 +104,7 @@ class Request:
         "disks",
         "gpu",
         "gpu_error",
+        "gpu_uncounted",
         "images",
         "init_containers",
         "is_plain",
@@ -161,6 +162,8 @@ class Request:
             self.gpu = gpu_request(pod)
         except GpuWishError as error:
             self.gpu, self.gpu_error = NO_GPU, str(error)
+        # Devices that counting whole ones by resource name does not see.
+        self.gpu_uncounted = self.gpu.count > 0 and is_by_annotation(pod)
 
         # What it needs to be let in, by name; what it is taken to use when scored; what it takes from a node.
         self.needs = dict(resources.counted(resources.pod_requests(pod)))

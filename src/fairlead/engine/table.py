@@ -13,7 +13,7 @@ from fairlead.engine import axes
 from fairlead.engine.axes import Bools, Ids, Ints, LabelColumn, ResourceAxis, RowColumn
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.gpu_wishes import given_devices, gpus_of
-from fairlead.engine.gpus import NO_MODEL, WHOLE_MILLI, GpuHold, GpuTable
+from fairlead.engine.gpus import NO_MODEL, GpuHold, GpuTable
 from fairlead.engine.request import Request, class_key
 from fairlead.engine.tallies import Picks, Tally
 from fairlead.engine.terms import Term
@@ -103,7 +103,7 @@ class NodeTable:
         self.feature_set_N: Ids = np.zeros(capacity, dtype=np.int32)
         self.condition_set_N: Ids = np.zeros(capacity, dtype=np.int32)
         self.gpus = GpuTable.empty(capacity)
-        # Pods that hold a part of a device.
+        # Pods that hold devices, or a part of one, which counting by resource name does not see.
         self.gpu_shares = 0
         self.alloc_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
         self.used_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
@@ -579,7 +579,7 @@ class NodeTable:
                 occupant.gpus = None
         elif occupant.gpus is not None:
             self.gpus.release(row, occupant.gpus)
-        if occupant.gpus is not None and occupant.gpus.milli < WHOLE_MILLI:
+        if occupant.gpus is not None and occupant.request.gpu_uncounted:
             self.gpu_shares += sign
 
     def _promise(self, choice: VolumeChoice, node: str, sign: int) -> None:

@@ -1,6 +1,7 @@
 """GpuDevices: a share of a GPU needs one device with so much free; whole devices must not be shared with anybody.
 
-Silent while nobody shares: counting whole devices is then enough, and NodeResourcesFit does that.
+Silent while devices are asked for by resource name alone, and of any model: counting whole ones is then enough, and
+NodeResourcesFit does that.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ class GpuDevices(Predicate):
     def applies(self, table: "NodeTable", request: Request) -> bool:
         if request.gpu_error:
             return True
-        return request.gpu.count > 0 and (request.gpu.is_shared or table.gpu_shares > 0)
+        told = request.gpu_uncounted or bool(request.gpu.models)
+        return request.gpu.count > 0 and (told or table.gpu_shares > 0)
 
     def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
         return Rejection(self.name, request.gpu_error) if request.gpu_error else None

@@ -39,12 +39,12 @@ class NodeAffinity(Priority):
         self._added = added
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
-        return self._added is not None or _preferred(request) is not None
+        return self._added is not None or self._wishes(request) is not None
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        own: tuple[WeightedNodeTerm, ...] | None = request.memo.get(NodeAffinity)
+        own: tuple[WeightedNodeTerm, ...] | None = request.memo.get(type(self))
         if own is None:
-            own = request.memo[NodeAffinity] = parse_preferred(_preferred(request))
+            own = request.memo[type(self)] = parse_preferred(self._wishes(request))
         raw_V = np.zeros(view.size, dtype=np.int64)
         for term, weight in (*(self._added or ()), *own):
             raw_V += weight * term_mask(view, term)
@@ -53,7 +53,6 @@ class NodeAffinity(Priority):
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
         return scaled_to_best(raw_V, feasible_V)
 
-
-def _preferred(request: Request) -> tuple[PreferredSchedulingTerm, ...] | None:
-    affinity = request.pod.spec.affinity
-    return affinity.node_affinity.preferred if affinity and affinity.node_affinity else None
+    def _wishes(self, request: Request) -> Sequence[PreferredSchedulingTerm] | None:
+        affinity = request.pod.spec.affinity
+        return affinity.node_affinity.preferred if affinity and affinity.node_affinity else None

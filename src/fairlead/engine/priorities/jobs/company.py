@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairlead.engine.axes import Bools, Floats, Ints
-from fairlead.engine.priorities.jobs.packing import BEST, EVEN, FINE, packed
+from fairlead.engine.priorities.jobs.packing import BEST, EVEN, FINE, STEP, packed
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
 from fairlead.engine.tallies import Tally
@@ -62,6 +62,5 @@ class JobAntiAffinity(JobAffinity):
 
 def _ranked(score_V: Floats, then_V: Floats) -> Ints:
     """One score above another."""
-    step = BEST // (100 * FINE)
-    first_V = np.rint(score_V * FINE).astype(np.int64) * step
-    return first_V + np.rint(then_V * (step - 1) / 100).astype(np.int64)
+    first_V = np.rint(score_V * FINE).astype(np.int64) * STEP
+    return first_V + np.rint(then_V * (STEP - 1) / 100).astype(np.int64)

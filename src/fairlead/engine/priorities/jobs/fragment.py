@@ -12,7 +12,7 @@ import numpy as np
 from fairlead.engine import axes
 from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.fragmentation import NodeStates, Shape, Shapes, compile_shapes, typical_shapes
-from fairlead.engine.priorities.jobs.packing import CPU_STEPS, FINE, GPU_STEPS, idle
+from fairlead.engine.priorities.jobs.packing import FINE, STEP, idle
 from fairlead.engine.priorities.min_fragment import MinFragment, balanced_packing
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
@@ -49,9 +49,8 @@ class MinFragmentPolicy(Priority):
             added = np.array([[request.needs.get(CPU, 0)], [request.needs.get(MEMORY, 0)]], dtype=np.int64)
             both = slice(axes.CPU, axes.MEMORY + 1)
             score = FINE * balanced_packing(table.used_RN[both, rows] + added, table.alloc_RN[both, rows])
-        steps = GPU_STEPS * CPU_STEPS
-        limit = float(self.best // steps // 2)
-        raw_V[feasible_V] = np.rint(np.clip(score, -limit, limit)).astype(np.int64) * steps + idle(view)[feasible_V]
+        limit = float(self.best // STEP // 2)
+        raw_V[feasible_V] = np.rint(np.clip(score, -limit, limit)).astype(np.int64) * STEP + idle(view)[feasible_V]
         return raw_V
 
     def device_for(self, table: "NodeTable", request: Request, row: int) -> int:

@@ -17,7 +17,8 @@ FINE: Final = 10**5
 # Room below one step of the score for the tie-breaks.
 GPU_STEPS: Final = 1 << 10
 CPU_STEPS: Final = 1 << 16
-BEST: Final = 100 * FINE * GPU_STEPS * CPU_STEPS
+STEP: Final = GPU_STEPS * CPU_STEPS
+BEST: Final = (100 * FINE + 1) * STEP
 
 EVEN: Final = {CPU: 1, MEMORY: 1, **dict.fromkeys(GPU_NAMES, 1)}
 LEADER: Final = {CPU: 1, MEMORY: 1, **dict.fromkeys(GPU_NAMES, 5)}
@@ -42,7 +43,7 @@ def packed(view: View, request: Request, weights: Mapping[str, int], *, asked_on
 
 
 def idle(view: View) -> Ints:
-    """The tie-breaks as one number below GPU_STEPS · CPU_STEPS: larger for fewer idle GPUs, then for less idle cpu."""
+    """The tie-breaks as one number below STEP: larger for fewer idle GPUs, then for less idle cpu."""
     idle_gpus_V = np.zeros(view.size, dtype=np.int64)
     for name in GPU_NAMES:
         row = view.table.axis.known(name)
@@ -58,7 +59,7 @@ def idle(view: View) -> Ints:
 def ranked(score_V: Floats, view: View) -> Ints:
     """The score with its tie-breaks below it."""
     fine_V = np.rint(score_V * FINE).astype(np.int64)
-    key_V: Ints = fine_V * (GPU_STEPS * CPU_STEPS) + idle(view)
+    key_V: Ints = fine_V * STEP + idle(view)
     return key_V
 
 

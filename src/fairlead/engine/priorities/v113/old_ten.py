@@ -1,5 +1,6 @@
 """v1.13 priorities that differ from today's only in scale, in what they count, or in how they are normalised."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from fairlead.engine.priorities.taint_toleration import TaintToleration
 from fairlead.engine.request import Request, normalised_image
 from fairlead.engine.rule import Priority, scaled_to_best
 from fairlead.engine.view import View
+from fairlead.model.pod import PreferredSchedulingTerm
 
 AVOID: Final = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 
@@ -25,10 +27,20 @@ class TaintTolerationPriority(TaintToleration):
 
 
 class NodeAffinityPriority(NodeAffinity):
+    """Labels alone: fields are not looked at, so a term of nothing else matches no node."""
+
     name = "NodeAffinityPriority"
 
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
         return scaled_to_best(raw_V, feasible_V, best=10)
+
+    def _wishes(self, request: Request) -> Sequence[PreferredSchedulingTerm] | None:
+        wishes = super()._wishes(request)
+        return None if wishes is None else [_without_fields(wish) for wish in wishes]
+
+
+def _without_fields(wish: PreferredSchedulingTerm) -> PreferredSchedulingTerm:
+    return msgspec.structs.replace(wish, preference=msgspec.structs.replace(wish.preference, match_fields=None))
 
 
 class InterPodAffinityPriority(InterPodAffinity):
