@@ -69,7 +69,7 @@ async def up(
         clients = [Client(connection, clock=clock, metrics=metrics, pool=settings.in_flight) for _ in range(3)]
         reader, writing, liveness = [await stack.enter_async_context(client) for client in clients]
         me = identity(settings, "up")
-        recorder = Recorder(writing, controller="fairlead.io/fairlead", instance=me, clock=clock, metrics=metrics)
+        recorder = Recorder(writing, controller="fairlead", instance=me, clock=clock, metrics=metrics)
         writer = Writer(writing, recorder, clock=clock, rng=rng, metrics=metrics, in_flight=settings.in_flight)
         lease = NamedLease(
             reader, name="fairlead", namespace="kube-system", identity=me, clock=clock, rng=rng, metrics=metrics
