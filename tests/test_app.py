@@ -220,7 +220,7 @@ async def test_what_a_capability_says_is_recorded(cluster: Cluster) -> None:
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
     (seen,) = cluster.server.seen(events)
-    assert (seen.json()["reportingController"], seen.json()["reportingInstance"]) == ("fairlead.io/fairlead", "me")
+    assert (seen.json()["reportingController"], seen.json()["reportingInstance"]) == ("fairlead", "me")
 
 
 async def test_a_standby_does_no_work(cluster: Cluster) -> None:
