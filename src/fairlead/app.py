@@ -161,9 +161,7 @@ async def built(
         async with Client(
             connection, clock=clock, metrics=metrics, fence=lease, timeout_s=in_time_s, pool=settings.in_flight
         ) as leader:
-            recorder = Recorder(
-                leader, controller="fairlead", instance=identity, clock=clock, metrics=metrics
-            )
+            recorder = Recorder(leader, controller="fairlead", instance=identity, clock=clock, metrics=metrics)
             writer = Writer(leader, recorder, clock=clock, rng=rng, metrics=metrics, in_flight=settings.in_flight)
             yield Runtime(settings, clock, rng, metrics, reader, writer, recorder, lease, stop)
 
