@@ -214,6 +214,18 @@ def no_device(case: Case, node: Doc) -> bool:
     return not devices_fit(case, node)
 
 
+# Removing
+
+
+def removable(case: Case, pod: Doc) -> bool:
+    """A pod of the incoming one's services and controllers that is there to stay."""
+    return case.stays(pod) and any(carries(pod, labels) for labels in case.selecting())
+
+
+def nobody_to_remove(case: Case, node: Doc) -> bool:
+    return not any(removable(case, pod) for pod in case.on(node))
+
+
 # Priorities: final scores of the nodes that are feasible; None where the rule keeps out of it
 
 Scores = dict[str, int] | None
@@ -523,6 +535,8 @@ PREDICATE_TWINS: dict[str, Callable[[Case, Doc], bool]] = {
     "CheckNodePIDPressure": lambda case, node: reports(node, "PIDPressure", "True"),
     "CheckNodeDiskPressure": lambda case, node: reports(node, "DiskPressure", "True"),
 }
+
+REMOVAL_TWINS: dict[str, Callable[[Case, Doc], bool]] = {"PodExistingOnNode": nobody_to_remove}
 
 PRIORITY_TWINS: dict[str, Scorer] = {
     "TaintToleration": kube("TaintToleration"),

@@ -14,14 +14,24 @@ from fairlead.engine.forecast import Forecast
 from fairlead.engine.priorities.node_resources_fit import REQUESTED_TO_CAPACITY_RATIO, Strategy
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.quirks import KUBE_1_36
-from fairlead.engine.registry import PREDICATES, PRIORITIES
+from fairlead.engine.registry import PREDICATES, PRIORITIES, REMOVAL_PREDICATES
+from fairlead.engine.removal import plan_removal
 from fairlead.engine.rule import Predicate
+from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.model.pod import Pod
 from fairlead.model.volumes import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from fairlead.model.workloads import ReplicaSet, ReplicationController, StatefulSet
 from tests.properties import worlds
-from tests.properties.scalars import PREDICATE_TWINS, PRIORITY_TWINS, Case, devices_fit
+from tests.properties.scalars import (
+    PREDICATE_TWINS,
+    PRIORITY_TWINS,
+    REMOVAL_TWINS,
+    Case,
+    carries,
+    devices_fit,
+    removable,
+)
 from tests.properties.test_twins import build
 from tests.properties.volume_twin import a_storage, mount
 
@@ -107,8 +117,29 @@ def test_every_priority_is_its_twin(seed: int) -> None:
         assert max(expected.values(), default=0) <= rule.best, name
 
 
+@given(seeds)
+@settings(max_examples=60, deadline=None)
+def test_every_removal_predicate_is_its_twin(seed: int) -> None:
+    """And a removal takes from the nodes that are left, until there are none."""
+    rng = Random(seed)
+    case, table, _ = a_case(rng)
+    chosen = {pod["metadata"]["uid"] for pod in case.world["pods"] if any(carries(pod, s) for s in case.selecting())}
+    mine = {uid for uid in chosen if uid.startswith(case.pod["metadata"]["namespace"])}
+    for name, factory in REMOVAL_PREDICATES.items():
+        mask = factory().mask(table.view(), mine)
+        found = {name for name, row in table.row_of.items() if not mask[row]}
+        assert found == {case.name(node) for node in case.nodes if REMOVAL_TWINS[name](case, node)}, name
+    pods = [msgspec.convert(pod, Pod) for pod in case.world["pods"] if pod["metadata"]["uid"] in mine]
+    there = sum(removable(case, pod) for node in case.nodes for pod in case.on(node))
+    wanted = rng.randint(1, 6)
+    plan = plan_removal(Statement(table), pods, wanted, now_s=0.0)
+    assert (len(plan.removed), plan.shortfall) == (min(there, wanted), max(wanted - there, 0))
+    assert (plan.diagnosis is None) == (plan.shortfall == 0)
+
+
 def test_every_rule_has_a_twin() -> None:
     assert list(PREDICATE_TWINS) == list(PREDICATES)
+    assert list(REMOVAL_TWINS) == list(REMOVAL_PREDICATES)
     assert list(PRIORITY_TWINS) == list(PRIORITIES)
 
 

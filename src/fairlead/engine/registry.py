@@ -14,6 +14,7 @@ from fairlead.engine.predicates.node_ports import NodePorts
 from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit as Fits
 from fairlead.engine.predicates.node_unschedulable import NodeUnschedulable
 from fairlead.engine.predicates.node_volume_limits import NodeVolumeLimits
+from fairlead.engine.predicates.pod_existing_on_node import PodExistingOnNode
 from fairlead.engine.predicates.pod_topology_spread import PodTopologySpread as KeepsSpread
 from fairlead.engine.predicates.taint_toleration import TaintToleration as ToleratesTaints
 from fairlead.engine.predicates.v113.node_condition import CheckNodeCondition
@@ -60,7 +61,7 @@ from fairlead.engine.priorities.v113.resources import (
     RequestedToCapacityRatioPriority,
 )
 from fairlead.engine.priorities.v113.selector_spread import SelectorSpreadPriority
-from fairlead.engine.rule import Predicate, Priority
+from fairlead.engine.rule import Predicate, Priority, RemovalPredicate
 
 # In the order Kubernetes runs them: the first that refuses a node gives the reason.
 PREDICATES: Final[dict[str, Callable[[PluginArgs], Predicate]]] = {
@@ -93,6 +94,9 @@ CONDITION_PREDICATES: Final = (
     "CheckNodeDiskPressure",
 )
 KUBE_PREDICATES: Final = tuple(name for name in PREDICATES if name not in CONDITION_PREDICATES)
+
+# Of the removal path, which asks nothing else of a node.
+REMOVAL_PREDICATES: Final[dict[str, type[RemovalPredicate]]] = {"PodExistingOnNode": PodExistingOnNode}
 
 # What the rules were called in Kubernetes 1.13, where the seed takes its names from.
 PREDICATE_ALIASES: Final = {

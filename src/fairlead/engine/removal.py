@@ -5,7 +5,7 @@ of the service, the one whose load will rise. The pod by the order in which Kube
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -16,8 +16,12 @@ from fairlead.engine.forecast import change
 from fairlead.engine.pick import FirstByName, Pick
 from fairlead.engine.priorities.seed import ONE
 from fairlead.engine.priorities.seed.utilisation import evenness, millionths, utilisation
+from fairlead.engine.registry import REMOVAL_PREDICATES
+from fairlead.engine.rule import RemovalPredicate
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
+from fairlead.model.deltas import Delta
+from fairlead.model.outcome import Diagnosis, Refusal
 from fairlead.model.pod import Pod
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
@@ -43,8 +47,9 @@ class Removed(msgspec.Struct, frozen=True):
 
 class RemovalPlan(msgspec.Struct, frozen=True):
     removed: tuple[Removed, ...]
-    # So many fewer than asked for, because there were no more.
+    # So many fewer than asked for, because there were no more; and that in the words of the rule that says so.
     shortfall: int
+    diagnosis: Diagnosis | None = None
 
 
 def plan_removal(
@@ -69,22 +74,49 @@ def plan_removal(
     on_row: dict[int, list[Pod]] = {}
     for pod in left.values():
         occupant = table.occupants.get(pod.uid)
-        if occupant is not None and occupant.row >= 0:
+        if occupant is not None and not occupant.terminating:
             on_row.setdefault(occupant.row, []).append(pod)
-    while len(removed) < count and on_row:
-        row, score = _choose_row(table, on_row, weights, pick)
+    rules = [rule() for rule in REMOVAL_PREDICATES.values()]
+    while len(removed) < count:
+        rows = _open_rows(table, rules, left.keys())
+        if not rows:
+            return RemovalPlan(tuple(removed), count - len(removed), _diagnosis(table, rules, left.keys()))
+        row, score = _choose_row(table, {row: on_row[row] for row in rows}, weights, pick)
         pod = min(on_row[row], key=lambda pod: _order(pod, len(on_row[row]), now_s))
         occupant = table.occupants[pod.uid]
         removed.append(Removed(pod.key, pod.uid, occupant.node, score))
         statement.remove(occupant)
         on_row[row].remove(pod)
-        if not on_row[row]:
-            del on_row[row]
-    return RemovalPlan(tuple(removed), count - len(removed))
+        del left[pod.uid]
+    return RemovalPlan(tuple(removed), 0)
+
+
+def _open_rows(table: NodeTable, rules: Sequence[RemovalPredicate], removable: Collection[str]) -> list[int]:
+    """Rows that no rule refuses, in the order of their nodes' names."""
+    view = table.view()
+    passed_N = np.logical_and.reduce([rule.mask(view, removable) for rule in rules])
+    rows = np.flatnonzero(passed_N)
+    return [int(row) for row in rows[np.argsort(table.rank[rows])]]
+
+
+def _diagnosis(table: NodeTable, rules: Sequence[RemovalPredicate], removable: Collection[str]) -> Diagnosis:
+    """Why no node was left: each counts under the first rule that refuses it."""
+    view = table.view()
+    open_N = view.take(table.valid_N).copy()
+    refusals: list[Refusal] = []
+    cures: set[Delta] = set()
+    for rule in rules:
+        passed_N = rule.mask(view, removable)
+        nodes = int((open_N & ~passed_N).sum())
+        if nodes:
+            refusals.append(Refusal(rule.name, rule.reason, nodes, nodes))
+        cures |= rule.cures
+        open_N &= passed_N
+    return Diagnosis(table.node_count, tuple(refusals), cures=frozenset(cures))
 
 
 def _choose_row(table: NodeTable, on_row: dict[int, list[Pod]], weights: RemovalWeights, pick: Pick) -> tuple[int, int]:
-    rows = sorted(on_row, key=lambda row: table.rank[row])
+    rows = list(on_row)
     scores = removal_scores(table, rows, on_row, weights)
     highest = scores.max()
     best = [row for row, score in zip(rows, scores, strict=True) if score == highest]

@@ -4,7 +4,7 @@ The cycle runs rules by scope, so that what depends on nodes alone is worked out
 on one row's pods is repaired row by row, and only what looks across the cluster is worked out for every decision.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -69,6 +69,18 @@ class Predicate:
         for failed in self.refusals(view, request):
             passed_V &= ~failed.rows
         return passed_V
+
+
+class RemovalPredicate:
+    """A rule that refuses nodes to take a pod from."""
+
+    name: ClassVar[str]
+    reason: ClassVar[str]
+    cures: ClassVar[frozenset[Delta]]
+
+    def mask(self, view: View, removable: Collection[str]) -> Bools:
+        """Rows that one of these pods, by uid, can be taken from."""
+        raise NotImplementedError
 
 
 class Priority:

@@ -1,0 +1,22 @@
+"""PodExistingOnNode: a pod can be taken only from a node that has one. The one predicate of the removal path.
+
+Pods on their way out do not count, nor do those that were chosen already in the same round: they have left the table.
+"""
+
+from collections.abc import Collection
+
+from fairlead.engine.axes import Bools
+from fairlead.engine.rule import RemovalPredicate
+from fairlead.engine.view import View
+from fairlead.model.deltas import Delta
+
+
+class PodExistingOnNode(RemovalPredicate):
+    name = "PodExistingOnNode"
+    reason = "node(s) had no pod left to remove"
+    cures = frozenset({Delta.NODE_ADDED, Delta.POD_ADDED, Delta.POD_CHANGED, Delta.SERVICE_CHANGED})
+
+    def mask(self, view: View, removable: Collection[str]) -> Bools:
+        occupants = view.table.occupants
+        held = (occupants[uid] for uid in removable if uid in occupants)
+        return view.among({occupant.row for occupant in held if occupant.row >= 0 and not occupant.terminating})
