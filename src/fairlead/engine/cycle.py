@@ -4,7 +4,7 @@ The placement loop calls `decide` for each pod; what it decides is in the table 
 the table, the profile and the pick alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from fairlead.engine.diagnosis import Explanation, diagnose, explain
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.gpus import GpuHold
 from fairlead.engine.ladder import INFEASIBLE
+from fairlead.engine.nominated import held_rows
 from fairlead.engine.pick import FirstByName, Pick
 from fairlead.engine.predicates.volume_binding import choose_volumes
 from fairlead.engine.profile import Profile
@@ -39,16 +40,28 @@ class Cycle:
         self._evaluations: dict[int, Evaluation] = {}
         self._sweep_at = FIRST_SWEEP
 
-    def decide(self, pod: Pod, statement: Statement | None = None, within_N: Bools | None = None) -> Outcome:
+    def decide(
+        self,
+        pod: Pod,
+        statement: Statement | None = None,
+        within_N: Bools | None = None,
+        nominated: Sequence[Pod] = (),
+    ) -> Outcome:
         """Place the pod on the best feasible node, in the statement if one is given; or say why not.
 
-        `within_N` narrows the choice to some rows, as for a gang that must stay in one domain.
+        `within_N` narrows the choice to some rows, as for a gang that must stay in one domain. `nominated` are pods
+        that a node was cleared for and that are not on it yet.
         """
         request = self.table.request(pod)
         evaluation = self._evaluate(request)
+        held = held_rows(evaluation, pod, nominated) if nominated else ()
+        if held:
+            free_N = np.ones(self.table.size, dtype=np.bool_)
+            free_N[[each.row for each in held]] = False
+            within_N = free_N if within_N is None else within_N & free_N
         chosen = self.choose(evaluation, within_N)
         if chosen is None:
-            return Refused(pod.key, diagnose(evaluation))
+            return Refused(pod.key, diagnose(evaluation, held))
         row, score = chosen
         occupant = occupant_of(pod, request, self.table.name(row))
         if request.gpu.is_shared:

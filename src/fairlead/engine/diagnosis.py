@@ -10,6 +10,7 @@ import numpy as np
 
 from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.evaluation import Evaluation
+from fairlead.engine.nominated import Held
 from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit
 from fairlead.engine.rule import Failed
 from fairlead.engine.view import View
@@ -32,8 +33,11 @@ class Explanation(msgspec.Struct, frozen=True):
     best: tuple[str, ...]
 
 
-def diagnose(evaluation: Evaluation) -> Diagnosis:
-    """Why nothing is feasible: each node counts under the first rule that refuses it."""
+def diagnose(evaluation: Evaluation, held: Sequence[Held] = ()) -> Diagnosis:
+    """Why nothing is feasible: each node counts under the first rule that refuses it.
+
+    Nodes that are held for others count under what refuses them with those others there.
+    """
     table, request, profile = evaluation.table, evaluation.request, evaluation.profile
     nodes = table.node_count
     if evaluation.rejection is not None:
@@ -42,9 +46,13 @@ def diagnose(evaluation: Evaluation) -> Diagnosis:
     view = table.view()
     open_N = looked_at(evaluation, view)
     narrowed_out = nodes - int(open_N.sum())
-    refusals: list[Refusal] = []
-    cures_found: set[Delta] = set()
+    open_N[[each.row for each in held]] = False
+    refusals = [refusal for each in held for refusal in each.refusals]
+    # Whoever a node is held for may be bound elsewhere, or go.
+    cures_found: set[Delta] = {Delta.POD_CHANGED, Delta.POD_REMOVED} if held else set()
     for rule in profile.predicates:
+        if any(refusal.rule == rule.name for refusal in refusals):
+            cures_found |= rule.cures
         if not rule.applies(table, request):
             continue
         refused_N = np.zeros(view.size, dtype=np.bool_)
@@ -59,12 +67,22 @@ def diagnose(evaluation: Evaluation) -> Diagnosis:
         open_N &= ~refused_N
     return Diagnosis(
         nodes=nodes,
-        refusals=tuple(refusals),
+        refusals=_summed(refusals) if held else tuple(refusals),
         narrowed_by=tuple(rule.name for rule in profile.predicates if rule.narrows(request) is not None),
         narrowed_out=narrowed_out,
         misses=nearest_misses(evaluation, view),
         cures=frozenset(cures_found),
     )
+
+
+def _summed(refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
+    """Each reason of each rule once."""
+    found: dict[tuple[str, str], Refusal] = {}
+    for each in refusals:
+        before = found.get((each.rule, each.reason), Refusal(each.rule, each.reason, 0))
+        nodes, unresolvable = before.nodes + each.nodes, before.unresolvable + each.unresolvable
+        found[each.rule, each.reason] = Refusal(each.rule, each.reason, nodes, unresolvable)
+    return tuple(found.values())
 
 
 def looked_at(evaluation: Evaluation, view: View) -> Bools:

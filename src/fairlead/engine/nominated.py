@@ -1,0 +1,63 @@
+"""Nominated pods of others: room that was cleared for a pod is not given to one that matters less.
+
+A pod that evictions made room for is not on its node yet. To pods of equal or lower priority its node must have room
+with it there, and also without it, since it may go elsewhere yet; to others it is as if it had not been promised
+anything. The cycle asks only when somebody is nominated.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from fairlead.engine.evaluation import Evaluation
+from fairlead.engine.statement import Statement
+from fairlead.engine.table import Occupant, occupant_of
+from fairlead.model.outcome import Refusal
+from fairlead.model.pod import Pod
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A row that is refused while those nominated for it count, and the first rule's word on it."""
+
+    row: int
+    refusals: tuple[Refusal, ...]
+
+
+def held_rows(evaluation: Evaluation, pod: Pod, nominated: Iterable[Pod]) -> tuple[Held, ...]:
+    """Rows that would not do with their nominated pods on them. The table is as before when this returns."""
+    table = evaluation.table
+    if evaluation.rejection is not None:
+        return ()
+    by_row: dict[int, list[Occupant]] = {}
+    for other in nominated:
+        node = other.status.nominated_node_name
+        row = table.row_of.get(node)
+        if row is None or other.uid == pod.uid or other.uid in table.occupants or other.priority < pod.priority:
+            continue
+        if evaluation.narrowed is None or node in evaluation.narrowed:
+            by_row.setdefault(row, []).append(occupant_of(other, table.request(other), node))
+    tried = (Held(row, _refusals(evaluation, row, others)) for row, others in by_row.items())
+    return tuple(held for held in tried if held.refusals)
+
+
+def _refusals(evaluation: Evaluation, row: int, others: list[Occupant]) -> tuple[Refusal, ...]:
+    table, request = evaluation.table, evaluation.request
+    statement = Statement(table)
+    for other in others:
+        statement.place_occupant(other)
+    try:
+        view = table.view(np.array([row], dtype=np.int64))
+        for rule in evaluation.profile.predicates:
+            if rule.applies(table, request):
+                failures = [failed for failed in rule.refusals(view, request) if failed.rows[0]]
+                if failures:
+                    # A bool, or an array of one.
+                    final = [bool(np.all(failed.unresolvable)) for failed in failures]
+                    return tuple(
+                        Refusal(rule.name, failed.reason, 1, int(never))
+                        for failed, never in zip(failures, final, strict=True)
+                    )
+        return ()
+    finally:
+        statement.rollback()
