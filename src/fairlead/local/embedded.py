@@ -142,6 +142,14 @@ async def furnish(rest: Rest, certificates: Certificates) -> None:
         found = rest.resources.by_api_version(thing["apiVersion"], thing["kind"])
         assert found is not None
         await _ensure(rest, found, "", thing, options)
+    # Since when tokens kept in Secrets are watched for use; the controller that cleans them up asks for it.
+    tracking = {
+        "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking"},
+        "data": {"since": rest.clock.now().strftime("%Y-%m-%d")},
+    }
+    config_maps = rest.resources.find("", "v1", "configmaps")
+    assert config_maps is not None
+    await _ensure(rest, config_maps, "kube-system", tracking, options)
     for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)):
         classes = rest.resources.find("scheduling.k8s.io", "v1", "priorityclasses")
         assert classes is not None

@@ -183,19 +183,19 @@ def list_body(rest: Rest, resource: Resource, found: Page) -> bytes:
     )
     if resource.custom is None:
         # Kubernetes leaves apiVersion and kind out of the items of built-in lists; each was stored with both.
-        items = [_bare(rest.body(resource, entry)) for entry in found.entries]
+        front = msgspec.json.encode({"kind": resource.kind, "apiVersion": resource.api_version})[:-1] + b","
+        items = [bare(rest.body(resource, entry), front) for entry in found.entries]
     else:
         items = [rest.body(resource, entry) for entry in found.entries]
     return head[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
 
-def _bare(body: bytes) -> bytes:
-    """Cut `"kind":…,"apiVersion":…,` off the front of an encoded object, where `rest` always puts them."""
-    if body.startswith(b'{"kind":'):
-        at = body.find(b'"metadata":')
-        if 0 < at < 200:
-            return b"{" + body[at:]
-    return body
+def bare(body: bytes, front: bytes) -> bytes:
+    """Cut `{"kind":…,"apiVersion":…,` off the front of an encoded object, where `rest` always puts them."""
+    if body.startswith(front):
+        return b"{" + body[len(front) :]
+    thing = msgspec.json.decode(body)
+    return msgspec.json.encode({name: value for name, value in thing.items() if name not in ("kind", "apiVersion")})
 
 
-__all__ = ["Page", "Requirement", "is_true", "list_body", "page", "selected", "single_name"]
+__all__ = ["Page", "Requirement", "bare", "is_true", "list_body", "page", "selected", "single_name"]
