@@ -90,7 +90,7 @@ class Words:
     def _version(self, metadata: dict[str, Any], value: str) -> str:
         # A list's version is the server's own count at that moment, whatever else is written to it.
         if "uid" not in metadata:
-            return self._versions.get(value, "<now>")
+            return "<now>"
         return self._numbered(self._versions, "version", value)
 
     @staticmethod

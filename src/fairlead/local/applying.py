@@ -10,7 +10,7 @@ from fairlead.local.objects.schema import Schema
 from fairlead.local.resources import Resource
 
 Thing = dict[str, Any]
-_NUMBERS = ("int32", "int64", "double")
+_NUMBERS = ("int32", "int64", "double", "integer", "number")
 _OPEN = ("any", "raw", "intstr", "quantity", "time", "microtime", "duration")
 
 
@@ -70,10 +70,10 @@ def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:
         case form if form in _NUMBERS:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 yield f"{path}: expected numeric (int or float), got {_go(value)}"
-        case "bool":
+        case "bool" | "boolean":
             if not isinstance(value, bool):
                 yield f"{path}: expected boolean, got {_go(value)}"
-        case _:
+        case "string" | "bytes":
             if not isinstance(value, str):
                 yield f"{path}: expected string, got {_go(value)}"
 

@@ -41,10 +41,12 @@ class Definitions:
 
     async def empty(self, attempt: Attempt) -> Thing | None:
         """Admission: with its definition, every object of a custom kind goes."""
-        if attempt.operation == "DELETE" and attempt.resource.stored_as == PLACE and attempt.old is not None:
-            names = attempt.old["spec"]["names"]
+        is_delete = attempt.operation == "DELETE" and attempt.resource.stored_as == PLACE
+        if is_delete and attempt.old is not None and not attempt.options.dry_run:
+            spec = attempt.old["spec"]
+            place = f"{spec['group']}/{spec['names']['plural']}"
             rest = self._rest
-            for resource in [each for each in rest.resources if each.custom and each.plural == names["plural"]]:
+            for resource in [each for each in rest.resources if each.custom and each.stored_as == place]:
                 for _, entry in list(rest.store.items(resource.stored_as)):
                     metadata = msgspec.json.decode(entry.body)["metadata"]
                     await rest.delete(

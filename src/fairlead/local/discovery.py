@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from fairlead.local.resources import Resource, Resources
+from fairlead.local.resources import Resource, Resources, Subresource
 
 # The order kubectl lists things in, and which version it prefers, follow from the order here.
 _PRIORITY = (
@@ -81,7 +81,7 @@ def resource_list(resources: Iterable[Resource], api_version: str) -> dict[str, 
         if resource.is_stored:
             entry["storageVersionHash"] = storage_hash(resource)
         listed.append(entry)
-        for sub in sorted(resource.subresources.values(), key=lambda each: each.name):
+        for sub in _in_order(resource):
             told: dict[str, Any] = {
                 "name": f"{resource.plural}/{sub.name}",
                 "singularName": "",
@@ -96,6 +96,12 @@ def resource_list(resources: Iterable[Resource], api_version: str) -> dict[str, 
     if "/" in api_version:
         made["apiVersion"] = "v1"  # the core group's list does not say
     return made | {"groupVersion": api_version, "resources": listed}
+
+
+def _in_order(resource: Resource) -> list[Subresource]:
+    """By name; a custom kind's as they were made, status first."""
+    subs = list(resource.subresources.values())
+    return subs if resource.custom is not None else sorted(subs, key=lambda each: each.name)
 
 
 def storage_hash(resource: Resource) -> str:
@@ -160,6 +166,6 @@ def _discovered(resource: Resource) -> dict[str, Any]:
                 },
                 "verbs": list(sub.verbs),
             }
-            for sub in sorted(resource.subresources.values(), key=lambda each: each.name)
+            for sub in _in_order(resource)
         ]
     return told

@@ -80,8 +80,8 @@ async def embedded(
         rbac = Rbac(store)
         certificates = Certificates(folder / "pki", clock.now())
         webhooks = Webhooks(rest)
-        rest.mutating += [BuiltIn(rest).admit, webhooks.mutate, definitions.empty]
-        rest.validating += [NoEscalation(rbac).admit, webhooks.validate]
+        rest.mutating += [BuiltIn(rest).admit, webhooks.mutate]
+        rest.validating += [NoEscalation(rbac).admit, webhooks.validate, definitions.empty]
         rest.after_write += [
             definitions.learn,
             lambda resource, thing, exists: _learn_addresses(rest, resource, thing, exists),

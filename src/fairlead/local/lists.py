@@ -36,7 +36,8 @@ class ContinueToken(msgspec.Struct, frozen=True, rename={"version": "v", "revisi
 def selected(resource: Resource, namespace: str, query: Mapping[str, str]) -> Matches | None:
     """What the query's selectors ask; None when everything will do."""
     custom = resource.custom.selectable(resource.version) if resource.custom is not None else ()
-    known = _ALWAYS | resource.strategy.field_names_in(resource.group) | frozenset(custom)
+    known = _ALWAYS | resource.strategy.field_names_in(resource.group)
+    known |= frozenset(path.lstrip(".") for path in custom)
     labels = label_selector(query.get("labelSelector", ""))
     fields = field_selector(query.get("fieldSelector", ""), known, resource.kind)
     return matcher(labels, fields)
@@ -178,6 +179,8 @@ def list_body(rest: Rest, resource: Resource, found: Page) -> bytes:
         metadata["continue"] = found.next_token
         if found.remaining is not None:
             metadata["remainingItemCount"] = found.remaining
+    elif resource.custom is not None:
+        metadata = {"continue": "", **metadata}
     head = msgspec.json.encode(
         {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
     )

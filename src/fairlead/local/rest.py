@@ -55,6 +55,8 @@ class Options:
     warnings: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
     """Fields the body has more than once."""
+    raw: bytes = b""
+    """The body as it came, for a complaint that quotes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ class Rest:
 
     def _begin_life(self, resource: Resource, thing: Thing, now: datetime) -> None:
         metadata = thing["metadata"]
+        metadata.setdefault("name", "")  # where there is none, validation says so
         for unset in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
             metadata.pop(unset, None)
         metadata["uid"] = str(uuid.uuid4())
@@ -223,8 +226,20 @@ class Rest:
         thing = self._decoded(resource, sent, options)
         metadata = self._metadata(resource, namespace, thing)
         self._check_name(metadata, name)
+        if not metadata.get("resourceVersion") and not subresource and self._is_guarded(resource):
+            cause = (
+                "FieldValueInvalid",
+                "Invalid value: 0: must be specified for an update",
+                "metadata.resourceVersion",
+            )
+            raise invalid(resource.group, resource.plural, name, [cause])
         self._check_version(resource, metadata, name, current)
         return await self._replace(resource, namespace, name, current, thing, options, subresource)
+
+    @staticmethod
+    def _is_guarded(resource: Resource) -> bool:
+        """Whether an update must say which version it replaces."""
+        return resource.custom is not None or resource.strategy.guarded
 
     @staticmethod
     def _check_name(metadata: Thing, name: str) -> None:
@@ -517,6 +532,9 @@ class Rest:
             sent = {}
         if not isinstance(sent, dict):
             raise unrecognized(resource.kind, not_an_object(sent), sent)
+        if resource.custom is not None and not sent.get("kind") and not patched:
+            why = f"Object 'Kind' is missing in '{options.raw.decode(errors='replace')}'"
+            raise unrecognized(resource.kind, why, options.raw)
         label = kind_label(resource.kind, resource.version)
         try:
             if problem := self._other_kind(resource, sent):
@@ -543,8 +561,6 @@ class Rest:
         """Why an object that names its kind is not of this one; "" where it is."""
         kind, version = sent.get("kind") or resource.kind, sent.get("apiVersion") or resource.api_version
         if resource.custom is not None:
-            if not sent.get("kind"):
-                return f"Object 'Kind' is missing in '{msgspec.json.encode(sent).decode()}'"
             if kind != resource.kind:
                 return f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})"
             if version != resource.api_version:
@@ -610,16 +626,20 @@ class Rest:
     def _record(
         self, resource: Resource, old: Thing | None, thing: Thing, options: Options, subresource: str, now: datetime
     ) -> None:
-        fields = managed.record_update(
-            resource.schema, old, thing,
-            manager=options.manager, api_version=resource.api_version, time=rfc3339(now), subresource=subresource,
-        )  # fmt: skip
+        try:
+            fields = managed.record_update(
+                resource.schema, old, thing,
+                manager=options.manager, api_version=resource.api_version, time=rfc3339(now), subresource=subresource,
+            )  # fmt: skip
+        except managed.ApplyError:
+            return  # what has no owner because it makes no sense is for validation to refuse
         if subresource == "scale":
             if not (thing.get("spec") or {}).get("replicas"):
                 fields = [each for each in fields if each.get("subresource") != "scale"]
             for entry in fields:
                 if entry.get("subresource") == "scale":
                     entry.pop("time", None)  # Kubernetes does not say when a scale was set
+            fields.sort(key=lambda each: (each["operation"], each.get("time") or "", each["manager"]))
         if fields:
             thing["metadata"]["managedFields"] = fields
         else:
@@ -728,6 +748,19 @@ def _apply_conflict(problem: managed.ApplyConflict) -> Failure:
         {"reason": "FieldManagerConflict", "message": each.message, "field": each.field} for each in problem.conflicts
     ]
     return Failure(409, "Conflict", str(problem), {"causes": causes})
+
+
+def read_as(type_name: str, kind: str, version: str, sent: Any) -> Thing:
+    """A body of a kind that is not kept, read as strictly as one that is; `type_name` is the facts'."""
+    if sent is None:
+        sent = {}
+    if not isinstance(sent, dict):
+        raise unrecognized(kind, not_an_object(sent), sent)
+    try:
+        made: Thing = decode(for_type(type_name), sent, kind_label(kind, version)).value
+    except DecodeError as problem:
+        raise bad_request(str(problem)) from None
+    return made
 
 
 def unrecognized(kind: str, why: str, sent: Any) -> Failure:

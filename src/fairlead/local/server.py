@@ -7,6 +7,7 @@ becomes a Status here: a request never gets a bare error, and our own mistakes a
 import asyncio
 import base64
 import contextlib
+import json
 import math
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -51,6 +52,7 @@ from fairlead.local.rest import (
     dry_run_causes,
     not_an_object,
     parse_delete_options,
+    read_as,
     unrecognized,
 )
 from fairlead.local.store import Entry
@@ -264,7 +266,9 @@ class Server:
         self._permit(user, action)
         resource = self.rest.resources.find(asking.group, asking.version, asking.plural)
         if resource is None:
-            if asking.group and asking.group not in discovery.groups(self.rest.resources):
+            if asking.group and not any(
+                each.group == asking.group and each.custom is None for each in self.rest.resources
+            ):
                 return _no_page()
             raise no_such_path()
         if not resource.namespaced and asking.namespace and (resource.stored_as != "/namespaces" or not asking.name):
@@ -575,7 +579,9 @@ class Server:
     async def _review(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
         """Kinds that answer a question and store nothing."""
         sent = await self._sent(request, options, resource.kind)
-        spec: Thing = (sent.get("spec") or {}) if isinstance(sent, dict) else {}
+        type_name = load().type_name(resource.group, resource.version, resource.kind) or ""
+        sent = read_as(type_name, resource.kind, resource.version, sent)
+        spec: Thing = sent.get("spec") or {}
         user = options.user
         status: Thing
         match resource.kind:
@@ -623,6 +629,7 @@ class Server:
     async def _sent(self, request: web.Request, options: Options, kind: str) -> Any:
         """The body of a request as a value; `kind` is what it should be."""
         raw = await request.read()
+        options.raw = raw
         content = request.content_type
         if content == "application/json" or "Content-Type" not in request.headers:
             try:
@@ -686,8 +693,12 @@ class Server:
 
     def _failed(self, failure: Failure) -> web.Response:
         headers = {"Retry-After": str(failure.retry_after_s)} if failure.retry_after_s is not None else {}
+        try:
+            body = msgspec.json.encode(failure.status())
+        except UnicodeEncodeError:  # half a surrogate pair, quoted from what was sent
+            body = json.dumps(failure.status()).encode()
         return web.Response(
-            body=msgspec.json.encode(failure.status()), status=failure.code,
+            body=body, status=failure.code,
             headers={"Content-Type": "application/json", **headers},
         )  # fmt: skip
 
@@ -770,6 +781,10 @@ def _fields_in(value: Any) -> int:
 
 def _from_yaml(raw: bytes) -> Any:
     _check_depth(raw)
+    if raw.lstrip()[:1] in (b"{", b"["):
+        # JSON is YAML, and mostly what is sent.
+        with contextlib.suppress(ParseError):
+            return parse(raw).value
     try:
         return _with_text_keys(yaml.load(raw, Loader=_Yaml))
     except yaml.MarkedYAMLError as problem:
@@ -784,6 +799,8 @@ def _with_text_keys(value: Any) -> Any:
         return {_key_text(key): _with_text_keys(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_with_text_keys(each) for each in value]
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, set):

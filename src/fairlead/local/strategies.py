@@ -23,6 +23,8 @@ class Strategy:
     answers_deleted = False
     """Whether a delete answers with the object that is gone, not with a Status."""
     usual_propagation = ""
+    guarded = False
+    """Whether an update must name the version it replaces."""
 
     def convert(self, thing: Thing) -> None:
         """Bring another way of saying the same into the one that is kept, before defaults are set."""
@@ -47,7 +49,19 @@ class Counted(Strategy):
     has_generation = True
 
 
+class Guarded(Strategy):
+    guarded = True
+
+
+class GuardedCounted(Counted):
+    guarded = True
+
+
 class Answering(Strategy):
+    answers_deleted = True
+
+
+class GuardedAnswering(Guarded):
     answers_deleted = True
 
 
@@ -443,11 +457,11 @@ def established(thing: Thing, now: str) -> Thing:
         if kind in kept and kept[kind]["status"] == "True":
             condition["lastTransitionTime"] = kept[kind]["lastTransitionTime"]
         conditions.append(condition)
-    names = copy.deepcopy(spec["names"])
+    names = copy.deepcopy(spec.get("names") or {})
     stored = list((thing.get("status") or {}).get("storedVersions") or ())
-    for version in spec["versions"]:
-        if version.get("storage") and version["name"] not in stored:
-            stored.append(version["name"])
+    for version in spec.get("versions") or ():
+        if version.get("storage") and version.get("name", "") not in stored:
+            stored.append(version.get("name", ""))
     return {"conditions": conditions, "acceptedNames": names, "storedVersions": stored}
 
 
@@ -473,22 +487,25 @@ BY_KIND: dict[str, Strategy] = {
     "apps/statefulsets": COUNTED,
     "batch/jobs": Jobs(),
     "batch/cronjobs": COUNTED,
-    "policy/poddisruptionbudgets": COUNTED,
+    "policy/poddisruptionbudgets": GuardedCounted(),
+    "coordination.k8s.io/leases": Guarded(),
+    "node.k8s.io/runtimeclasses": Guarded(),
+    "storage.k8s.io/csistoragecapacities": Guarded(),
     "networking.k8s.io/ingresses": COUNTED,
     "networking.k8s.io/networkpolicies": COUNTED,
     "networking.k8s.io/ingressclasses": COUNTED,
     "discovery.k8s.io/endpointslices": COUNTED,
     "apiextensions.k8s.io/customresourcedefinitions": Definitions(),
-    "admissionregistration.k8s.io/mutatingwebhookconfigurations": COUNTED,
-    "admissionregistration.k8s.io/validatingwebhookconfigurations": COUNTED,
+    "admissionregistration.k8s.io/mutatingwebhookconfigurations": GuardedCounted(),
+    "admissionregistration.k8s.io/validatingwebhookconfigurations": GuardedCounted(),
     "scheduling.k8s.io/priorityclasses": COUNTED,
     "resource.k8s.io/resourceslices": AnsweringCounted(),
     "resource.k8s.io/deviceclasses": AnsweringCounted(),
     "resource.k8s.io/resourceclaims": Answering(),
-    "storage.k8s.io/csidrivers": Answering(),
-    "storage.k8s.io/csinodes": Answering(),
+    "storage.k8s.io/csidrivers": GuardedAnswering(),
+    "storage.k8s.io/csinodes": GuardedAnswering(),
     "storage.k8s.io/storageclasses": Answering(),
-    "storage.k8s.io/volumeattachments": Answering(),
+    "storage.k8s.io/volumeattachments": GuardedAnswering(),
 }
 
 

@@ -21,6 +21,7 @@ from fairlead.local.rest import (
     Rest,
     Thing,
     parse_delete_options,
+    read_as,
     storage_precondition,
     unusable_patch,
 )
@@ -107,8 +108,7 @@ def selector_text(selector: Mapping[str, Any] | None, *, is_map: bool = False) -
 
 
 async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: Any, options: Options) -> Thing:
-    if not isinstance(binding, dict):
-        raise bad_request("the body is not a Binding")
+    binding = read_as("core.v1.Binding", "Binding", "v1", binding)
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
     if metadata.get("name") != name:
         raise bad_request("name in URL does not match name in Binding object")
@@ -154,7 +154,7 @@ async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: A
 
 async def evict(rest: Rest, pods: Resource, namespace: str, name: str, eviction: Any, options: Options) -> Thing:
     """Delete a pod if the budgets that cover it allow one more disruption, and count it against them."""
-    found = eviction if isinstance(eviction, dict) else {}
+    found = read_as("policy.v1.Eviction", "Eviction", "v1", eviction)
     if (found.get("metadata") or {}).get("name") != name:
         raise bad_request("name in URL does not match name in Eviction object")
     wanted = parse_delete_options(found.get("deleteOptions"), {})
@@ -270,7 +270,7 @@ def _no_more_disruptions(budget: Thing, now: datetime) -> None:
 async def finalize(rest: Rest, namespaces: Resource, name: str, sent: Any) -> bytes:
     entry = rest.entry(namespaces, "", name)
     thing = rest.thing(namespaces, entry)
-    told = sent if isinstance(sent, dict) else {}
+    told = read_as("core.v1.Namespace", "Namespace", "v1", sent)
     version = (told.get("metadata") or {}).get("resourceVersion")
     if version and version != thing["metadata"]["resourceVersion"]:
         raise conflict("", "namespaces", name)
@@ -290,8 +290,9 @@ def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: A
     account = rest.find("/serviceaccounts", f"{namespace}/{name}")
     if account is None:
         raise not_found("", "serviceaccounts", name)
-    spec = (sent.get("spec") if isinstance(sent, dict) else None) or {}
-    seconds = spec.get("expirationSeconds", 3600)
+    spec = read_as("authentication.v1.TokenRequest", "TokenRequest", "v1", sent).get("spec") or {}
+    seconds = spec.get("expirationSeconds")
+    seconds = 3600 if seconds is None else seconds
     if not isinstance(seconds, int) or not 600 <= seconds <= 1 << 32:
         message = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
         cause = {"reason": "FieldValueInvalid", "message": message, "field": "spec.expirationSeconds"}

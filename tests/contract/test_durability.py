@@ -1,0 +1,13 @@
+"""The store keeps its word when its process is ended without warning; the long form is `scripts/soak store`."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.soak.store import storm
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_an_acknowledged_write_outlives_the_process(tmp_path: Path, seed: int) -> None:
+    assert await storm(tmp_path, rounds=1, writes=600, rng=random.Random(seed)) == []
