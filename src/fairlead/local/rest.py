@@ -5,6 +5,7 @@ default, admit, prepare, validate, record who manages which field, put.
 """
 
 import copy
+import re
 import secrets
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -274,12 +275,13 @@ class Rest:
         changed: Callable[[Thing], Any],
         options: Options,
         subresource: str = "",
+        strategic: Any = None,
     ) -> bytes:
         """Apply a patch to whatever the object is now, again if it changes under our hands."""
         for _ in range(5):
             current = self.entry(resource, namespace, name)
             old = self.thing(resource, current)
-            thing = self._decoded(resource, changed(copy.deepcopy(old)), options, patched=True)
+            thing = self._decoded(resource, changed(copy.deepcopy(old)), options, patched=True, strategic=strategic)
             metadata = self._metadata(resource, namespace, thing)
             self._check_name(metadata, name)
             self._check_uid(resource, metadata, name, current)
@@ -526,7 +528,9 @@ class Rest:
 
     # -- steps ----------------------------------------------------------------------------------------------
 
-    def _decoded(self, resource: Resource, sent: Any, options: Options, *, patched: bool = False) -> Thing:
+    def _decoded(
+        self, resource: Resource, sent: Any, options: Options, *, patched: bool = False, strategic: Any = None
+    ) -> Thing:
         """What was sent, or came out of a patch, as an object of the kind with its defaults."""
         if sent is None:
             sent = {}
@@ -545,6 +549,8 @@ class Rest:
         except DecodeError as problem:
             if patched:
                 why = str(problem).partition(" cannot be handled as a ")[2].partition(": ")[2] or str(problem)
+                if strategic is not None:
+                    raise _refused_patch(f'"{go_text(strategic)}"', _in_a_map(why)) from None
                 raise unusable_patch(sent, why) from None
             raise bad_request(str(problem)) from None
         if options.validation == "Warn":
@@ -786,7 +792,43 @@ def _summary(raw: bytes, most: int = 30) -> str:
 
 
 def unusable_patch(patched: Any, why: str) -> Failure:
-    message = f"Invalid value: {msgspec.json.encode(msgspec.json.encode(patched).decode()).decode()}: {why}"
+    return _refused_patch(msgspec.json.encode(msgspec.json.encode(patched).decode()).decode(), why)
+
+
+def go_text(value: Any) -> str:
+    """As Go prints what it has read from JSON."""
+    match value:
+        case dict():
+            return "map[" + " ".join(f"{key}:{go_text(value[key])}" for key in sorted(value)) + "]"
+        case list():
+            return "[" + " ".join(go_text(each) for each in value) + "]"
+        case bool():
+            return "true" if value else "false"
+        case None:
+            return "<nil>"
+    return str(value)
+
+
+def _in_a_map(why: str) -> str:
+    """A strategic patch is read from maps, not from JSON, and Kubernetes complains in other words there."""
+    found = re.fullmatch(r"json: cannot unmarshal (\w+) into Go (?:struct field \S+|value) of type (.+)", why)
+    if found is None:
+        return why
+    source = {"number": "int64", "array": "slice", "object": "map"}.get(found[1], found[1])
+    target = found[2]
+    if target.startswith("map["):
+        return f"cannot restore map from {source}"
+    if target.startswith("[]"):
+        return f"cannot restore slice from {source}"
+    if "." in target:
+        return f"cannot restore struct from: {source}"
+    if (source, target) == ("int64", "string"):
+        return "cannot convert int64 to string"
+    return f"unrecognized type: {target}"
+
+
+def _refused_patch(shown: str, why: str) -> Failure:
+    message = f"Invalid value: {shown}: {why}"
     cause = {"reason": "FieldValueInvalid", "message": message, "field": "patch"}
     return Failure(422, "Invalid", f' "" is invalid: patch: {message}', {"causes": [cause]})
 

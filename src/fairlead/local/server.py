@@ -66,6 +66,9 @@ MAX_BODY_BYTES = 3 << 20
 MAX_DEPTH = 200
 MAX_MANAGER_LENGTH = 128
 JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+# kubectl looks here for kinds that /openapi/v3 does not have; an empty document says that there are none.
+OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+OPENAPI_V2 = b"\x0a\x032.0\x12\x0e\x0a\x08Fairlead\x12\x02v1\x42\x00"
 PATCH_TYPES = (
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -204,8 +207,8 @@ class Server:
             if not self.rest.resources.has_version(found[2] or "", found[3]):
                 return web.Response(status=404)
             return self._openapi_document(found[2] or "", found[3])
-        if path.startswith("/openapi/v2"):
-            raise not_implemented("OpenAPI v2 is not served: ask for /openapi/v3")
+        if path == "/openapi/v2":
+            return web.Response(body=OPENAPI_V2, content_type=OPENAPI_V2_TYPE)
         return _no_page()
 
     def _discovery(self, request: web.Request, *, core: bool) -> web.Response:
@@ -254,7 +257,7 @@ class Server:
                 whole["components"]["schemas"] |= document["components"]["schemas"]
             return _json(whole)
         if (group, version) not in self._openapi:
-            self._openapi[group, version] = msgspec.json.encode(openapi_v3(group, version))
+            self._openapi[group, version] = msgspec.json.encode(_explainable(openapi_v3(group, version)))
         return web.Response(body=self._openapi[group, version], content_type="application/json")
 
     # -- objects ----------------------------------------------------------------------------------------------
@@ -463,7 +466,9 @@ class Server:
             }
             text = 'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch'
             raise Failure(422, "Invalid", text, {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]})
-        return await rest.change(resource, namespace, name, _patcher(kind, resource, sent), options, subresource), False
+        strategic = sent if kind == PATCH_TYPES[2] else None
+        change = _patcher(kind, resource, sent)
+        return await rest.change(resource, namespace, name, change, options, subresource, strategic), False
 
     # -- subresources -----------------------------------------------------------------------------------------
 
@@ -847,6 +852,37 @@ def _check_depth(raw: bytes) -> None:
 
 def _json(thing: Any, status: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(thing), status=status, content_type="application/json")
+
+
+_NAMED: dict[str, Thing] = {
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {
+        "format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}],
+    },
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": {"type": "object"},
+}  # fmt: skip
+
+
+def _explainable(document: Thing) -> Thing:
+    """With names for the types that are more than one, as `kubectl explain` shows them."""
+    schemas = document["components"]["schemas"]
+    for schema in schemas.values():
+        for name, place in (schema.get("properties") or {}).items():
+            schema["properties"][name] = _named(place)
+            for inner in ("items", "additionalProperties"):
+                if isinstance(place.get(inner), dict):
+                    place[inner] = _named(place[inner])
+    schemas |= _NAMED
+    return document
+
+
+def _named(place: Thing) -> Thing:
+    told = {key: value for key, value in place.items() if key in ("format", "oneOf")}
+    for name, meant in _NAMED.items():
+        if told == meant if place else "FieldsV1" in name:
+            rest = {key: value for key, value in place.items() if key not in told}
+            return {"allOf": [{"$ref": f"#/components/schemas/{name}"}], **rest}
+    return place
 
 
 def _no_page() -> web.Response:
