@@ -14,8 +14,6 @@ import pytest
 
 from tests.kube.rig.servers import until
 
-SERVER = "python3 -m http.server 8080"
-
 
 class Cluster:
     def __init__(self, kubectl: Path, data: Path) -> None:
@@ -46,18 +44,22 @@ class Cluster:
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
 
+    @property
+    def server(self) -> list[str]:
+        """A pod's command that nobody else on this machine runs: its folder is ours."""
+        return ["python3", "-m", "http.server", "8080", "--directory", str(self.data.parent)]
+
+    def servers(self) -> set[int]:
+        """The processes that run it, whoever their parent is."""
+        found = set()
+        for process in psutil.process_iter(["cmdline"]):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if (process.info["cmdline"] or [])[-5:] == self.server[-5:]:
+                    found.add(process.pid)
+        return found
+
     def pods(self, path: str = "{.items[*].metadata.name}") -> list[str]:
         return self.kubectl("get", "pods", "-o", f"jsonpath={path}").split()
-
-
-def servers() -> set[int]:
-    """Processes of pods, anybody's; told apart by what was there before."""
-    found = set()
-    for process in psutil.process_iter(["cmdline"]):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if " ".join(process.info["cmdline"] or ()).endswith("http.server 8080"):
-                found.add(process.pid)
-    return found
 
 
 @pytest.fixture
@@ -85,12 +87,11 @@ def page(address: str) -> int:
 def test_a_deployment_of_real_servers_is_reached_healed_scaled_away_and_leaves_nothing(
     new_cluster: Callable[..., Cluster],
 ) -> None:
-    before = servers()
     cluster = new_cluster("--nodes=2")
-    cluster.kubectl("create", "deployment", "web", "--image=python:3", "--replicas=3", "--", *SERVER.split())
+    cluster.kubectl("create", "deployment", "web", "--image=python:3", "--replicas=3", "--", *cluster.server)
     cluster.kubectl("expose", "deployment", "web", "--port=8088", "--target-port=8080")
     cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
-    assert len(servers() - before) == 3
+    assert len(cluster.servers()) == 3
     address = cluster.kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
     slices = ("get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o")
     endpoints = (*slices, "jsonpath={.items[*].endpoints[*].addresses[0]}")
@@ -98,14 +99,14 @@ def test_a_deployment_of_real_servers_is_reached_healed_scaled_away_and_leaves_n
     assert until(lambda: all(page(f"{address}:8088") == 200 for _ in range(6)), 15)
     assert "Serving HTTP" in cluster.kubectl("logs", "deployment/web")
 
-    os.kill(next(iter(servers() - before)), signal.SIGKILL)
+    os.kill(next(iter(cluster.servers())), signal.SIGKILL)
     restarts = "{.items[*].status.containerStatuses[0].restartCount}"
     assert until(lambda: sorted(cluster.pods(restarts)) == ["0", "0", "1"], 30)
     cluster.kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=30s")
     assert page(f"{address}:8088") == 200
 
     cluster.kubectl("scale", "deployment", "web", "--replicas=0")
-    assert until(lambda: cluster.pods() == [] and servers() == before, 45)
+    assert until(lambda: cluster.pods() == [] and cluster.servers() == set(), 45)
     with pytest.raises(OSError, match=r"refused|reset|urlopen"):
         page(f"{address}:8088")
     assert cluster.end(signal.SIGTERM) == 0
@@ -113,20 +114,19 @@ def test_a_deployment_of_real_servers_is_reached_healed_scaled_away_and_leaves_n
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
 def test_the_same_folder_brings_everything_back(new_cluster: Callable[..., Cluster], how: signal.Signals) -> None:
-    before = servers()
     cluster = new_cluster()
-    cluster.kubectl("create", "deployment", "web", "--image=python:3", "--", *SERVER.split())
+    cluster.kubectl("create", "deployment", "web", "--image=python:3", "--", *cluster.server)
     cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
     names, uids = cluster.pods(), cluster.pods("{.items[*].metadata.uid}")
     cluster.end(how)
-    assert until(lambda: servers() == before, 10), "a process outlived us"
+    assert until(lambda: cluster.servers() == set(), 10), "a process outlived us"
     cluster.start()
     assert (cluster.pods(), cluster.pods("{.items[*].metadata.uid}")) == (names, uids)
     assert until(lambda: cluster.pods("{.items[*].status.containerStatuses[0].restartCount}") == ["1"], 30)
     cluster.kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=30s")
-    assert len(servers() - before) == 1
+    assert len(cluster.servers()) == 1
     assert cluster.end(signal.SIGTERM) == 0
-    assert until(lambda: servers() == before, 10)
+    assert until(lambda: cluster.servers() == set(), 10)
 
 
 def test_simulated_nodes_take_a_crowd(new_cluster: Callable[..., Cluster]) -> None:

@@ -33,6 +33,13 @@ def rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="session")
+def bare_rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """Like `rig`, for tests about what the runtime's role alone allows: nobody may be given another role here."""
+    with Rig(kube_programs, tmp_path_factory.mktemp("rig")) as shared:
+        yield shared.start()
+
+
+@pytest.fixture(scope="session")
 def rig_with_controllers(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """The same and a real kube-controller-manager: Deployments, DaemonSets, garbage collection, ServiceAccounts."""
     with Rig(kube_programs, tmp_path_factory.mktemp("rig")) as shared:

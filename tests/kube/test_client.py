@@ -144,11 +144,11 @@ async def test_a_workload_is_scaled_and_its_status_written_apart(rig: Rig, names
         assert (after["spec"]["replicas"], after["status"]["replicas"]) == (4, 3)
 
 
-async def test_our_own_account_may_hold_leases_and_no_more(rig: Rig, namespace: str) -> None:
-    async with client(rig, rig.kubeconfig(rig.service_account_token())) as api:
+async def test_our_own_account_may_hold_leases_and_no_more(bare_rig: Rig) -> None:
+    async with client(bare_rig, bare_rig.kubeconfig(bare_rig.service_account_token())) as api:
         await api.list(LEASES, "fairlead-system")
         with pytest.raises(Forbidden):
-            await api.list(LEASES, namespace)
+            await api.list(LEASES, "default")
         with pytest.raises(Forbidden):
             await api.list(PODS)
 

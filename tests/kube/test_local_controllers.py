@@ -422,7 +422,8 @@ async def test_a_job_fails_and_stops_what_still_runs(world: World, namespace: st
     assert found["status"]["failed"] == 1
     await make(world, namespace, job("slow", "wait", activeDeadlineSeconds=1, parallelism=2))
     await world.kubectl("wait", "-n", namespace, "job/slow", "--for=condition=failed", "--timeout=20s")
-    assert not world.pods(namespace, "slow")
+    # The job may be told before our mirror is told of its last pod.
+    await world.until(lambda: not world.pods(namespace, "slow"))
 
 
 async def test_a_suspended_job_rests_and_goes_on(world: World, namespace: str) -> None:

@@ -143,8 +143,8 @@ def test_a_client_certificate_is_a_user(rig: Rig) -> None:
         ),
     ],
 )
-def test_the_runtime_role(rig: Rig, method: str, path: str, body: Any, status: int) -> None:
-    answer = rig.request(method, path, body, token=rig.service_account_token())
+def test_the_runtime_role(bare_rig: Rig, method: str, path: str, body: Any, status: int) -> None:
+    answer = bare_rig.request(method, path, body, token=bare_rig.service_account_token())
     assert answer.status == status, answer.body
 
 

@@ -1,5 +1,6 @@
 """Loopback addresses: the same for a pod, never the same for two."""
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -7,8 +8,9 @@ import pytest
 from fairlead.local.providers.addresses import Addresses
 from fairlead.nodes.provider import ProviderError
 
-# A range of this test's own.
-RANGE = "127.63.255.0/28"
+# A range of this run's own: addresses are held against every process on the machine, other runs' included.
+PREFIX = f"127.{40 + os.getpid() // 256 % 16}.{os.getpid() % 256}"
+RANGE = f"{PREFIX}.0/28"
 
 
 @pytest.fixture
@@ -41,8 +43,8 @@ def test_no_two_pods_share_one_be_they_of_two_fairleads(addresses: Callable[[], 
 
 
 def test_a_pod_that_had_an_address_gets_it_again(addresses: Callable[[], Addresses]) -> None:
-    assert addresses().hold("uid-x", wish="127.63.255.9") == "127.63.255.9"
-    assert addresses().hold("uid-y", wish="10.0.0.1").startswith("127.63.255.")
+    assert addresses().hold("uid-x", wish=f"{PREFIX}.9") == f"{PREFIX}.9"
+    assert addresses().hold("uid-y", wish="10.0.0.1").startswith(f"{PREFIX}.")
 
 
 def test_only_loopback_will_do() -> None:
