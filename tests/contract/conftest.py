@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.hooks import hook_server
 from tests.contract.servers import Contestant, ContractRig, ours, real
 from tests.kube.conftest import kube_programs
 
@@ -26,3 +27,9 @@ def the_real(contract_rig: ContractRig) -> Contestant:
 def the_embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contestant]:
     with ours(tmp_path_factory.mktemp("embedded")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with hook_server(tmp_path_factory.mktemp("hooks")) as found:
+        yield found

@@ -3,7 +3,7 @@
 A step is `do: METHOD PATH` with
 
     body      an object, sent as JSON                   raw       the body as text
-    base64    the body as bytes                         type      its content type (JSON; merge patch for PATCH)
+    proto     a message by field numbers, see `envelope`  type    its content type (JSON; merge patch for PATCH)
     accept    what is accepted (JSON)                   headers   more headers
     user      admin, stranger, nobody, or a token       as        a name for the answer
     events    a watch: how many events to wait for      until     a status to wait for, asked again and again
@@ -13,7 +13,6 @@ A step is `do: METHOD PATH` with
 `$(name.metadata.uid)` is taken from the answer of that name.
 """
 
-import base64
 import difflib
 import json
 import re
@@ -75,9 +74,11 @@ def told() -> Iterator[Story]:
             yield Story(file.stem, title, tuple(steps))
 
 
-def run(story: Story, server: Contestant, namespace: str) -> list[dict[str, Any]]:
-    """Each compared step and its answer, with words for what is volatile."""
-    runner = _Runner(server, namespace)
+def run(
+    story: Story, server: Contestant, namespace: str, given: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Each compared step and its answer, with words for what is volatile; `given` is referred to like an answer."""
+    runner = _Runner(server, namespace, given or {})
     try:
         runner.furnish()
         return [told for step in story.steps if (told := runner.step(step)) is not None]
@@ -86,10 +87,10 @@ def run(story: Story, server: Contestant, namespace: str) -> list[dict[str, Any]
 
 
 class _Runner:
-    def __init__(self, server: Contestant, namespace: str) -> None:
+    def __init__(self, server: Contestant, namespace: str, given: Mapping[str, Any]) -> None:
         self._server = server
         self._namespace = namespace
-        self._answers: dict[str, Any] = {}
+        self._answers: dict[str, Any] = dict(given)
         self._words = Words()
 
     def furnish(self) -> None:
@@ -130,8 +131,9 @@ class _Runner:
             time.sleep(0.05)
 
     def _body(self, step: Mapping[str, Any]) -> bytes | None:
-        if "base64" in step:
-            return base64.b64decode(step["base64"])
+        if "proto" in step:
+            filled = yaml.safe_load(self._filled(json.dumps(step["proto"])))
+            return envelope(filled["version"], filled["kind"], filled["message"])
         if "raw" in step:
             return self._filled(step["raw"]).encode()
         if "body" in step:
@@ -141,7 +143,7 @@ class _Runner:
     def _headers(self, step: Mapping[str, Any]) -> dict[str, str]:
         headers = {"User-Agent": "contract/1"}
         usual = PATCHES["merge"] if step["do"].startswith("PATCH") else "application/json"
-        kind = step.get("type", usual)
+        kind = step.get("type", "protobuf" if "proto" in step else usual)
         if kind:
             headers["Content-Type"] = PATCHES.get(kind, kind)
         accept = step.get("accept", "application/json")
@@ -167,6 +169,32 @@ class _Runner:
             return reference[0]
 
         return re.sub(r"\$(?:\(([\w.]+)\)|([a-z]+)\b)", found, text)
+
+
+def envelope(version: str, kind: str, message: Mapping[str, Any]) -> bytes:
+    """A protobuf body as Go clients send it: `{"1": {"1": "name"}}` is field 1, a message whose field 1 is a string."""
+    about = wire({"1": version, "2": kind})
+    return b"k8s\0" + wire({"1": about, "2": wire(message)})
+
+
+def wire(message: Mapping[str, Any]) -> bytes:
+    made = b""
+    for number, value in message.items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, bool | int):
+                made += _varint(int(number) << 3) + _varint(int(each))
+            else:
+                raw = each if isinstance(each, bytes) else each.encode() if isinstance(each, str) else wire(each)
+                made += _varint(int(number) << 3 | 2) + _varint(len(raw)) + raw
+    return made
+
+
+def _varint(value: int) -> bytes:
+    made = b""
+    while value > 0x7F:
+        made += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return made + bytes([value])
 
 
 def _parsed(heard: Heard) -> Any:

@@ -12,10 +12,14 @@ STORIES = list(told())
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: f"{story.topic}: {story.title}")
-def test_both_servers_answer_alike(story: Story, the_real: Contestant, the_embedded: Contestant) -> None:
+def test_both_servers_answer_alike(
+    story: Story, the_real: Contestant, the_embedded: Contestant, hook: dict[str, str]
+) -> None:
     namespace = f"story-{secrets.token_hex(4)}"
     with ThreadPoolExecutor(2) as pool:
-        theirs, mine = (pool.submit(run, story, server, namespace) for server in (the_real, the_embedded))
+        theirs, mine = (
+            pool.submit(run, story, server, namespace, {"hook": hook}) for server in (the_real, the_embedded)
+        )
         found = differences(theirs.result(), mine.result())
     assert not found, f"{story.topic}: {story.title}\n{found}"
 

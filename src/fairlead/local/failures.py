@@ -151,4 +151,4 @@ def not_implemented(what: str) -> Failure:
 
 
 def internal(message: str) -> Failure:
-    return Failure(500, "InternalError", f"Internal error occurred: {message}")
+    return Failure(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})

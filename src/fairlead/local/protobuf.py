@@ -25,6 +25,16 @@ class Malformed(ValueError):
     """The bytes are not a message of the kind they claim to be."""
 
 
+class Unregistered(Malformed):
+    """A kind nobody knows."""
+
+    def __init__(self, kind: str, api_version: str) -> None:
+        scheme = 'in scheme "pkg/runtime/scheme.go:111"'
+        super().__init__(f'no kind "{kind}" is registered for version "{api_version}" {scheme}')
+        self.kind = kind
+        self.version = api_version.rpartition("/")[2]
+
+
 def decode(raw: bytes) -> dict[str, Any]:
     """The object in the envelope, with its apiVersion and kind."""
     if not raw.startswith(MAGIC):
@@ -38,7 +48,7 @@ def decode(raw: bytes) -> dict[str, Any]:
     if name is None and kind == "DeleteOptions":
         name = "meta.v1.DeleteOptions"
     if name is None or name not in load().types:
-        raise Malformed(f'no kind "{kind}" is registered for version "{api_version}" in scheme')
+        raise Unregistered(kind, api_version)
     thing = _message(name, _bytes(envelope.get(2, b"")), 0)
     thing["apiVersion"], thing["kind"] = api_version, kind
     return thing

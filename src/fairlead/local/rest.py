@@ -56,6 +56,8 @@ class Options:
     warnings: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
     """Fields the body has more than once."""
+    told: Thing = field(default_factory=dict)
+    """What the query said of managers and validation, for webhooks to see."""
     raw: bytes = b""
     """The body as it came, for a complaint that quotes it."""
 

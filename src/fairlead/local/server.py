@@ -41,7 +41,7 @@ from fairlead.local.failures import (
 )
 from fairlead.local.objects import patches
 from fairlead.local.objects.facts import load, openapi_v3
-from fairlead.local.objects.schema import ParseError, parse
+from fairlead.local.objects.schema import ParseError, kind_label, parse
 from fairlead.local.rbac import Action, Rbac
 from fairlead.local.resources import Resource
 from fairlead.local.rest import (
@@ -347,6 +347,7 @@ class Server:
             validation=validation or "Warn",  # type: ignore[arg-type]
             force=query.get("force", "").lower() in ("true", "1"),
             warnings=warnings,
+            told={name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)},
         )
 
     async def _list(self, request: web.Request, resource: Resource, namespace: str) -> web.Response:
@@ -649,6 +650,8 @@ class Server:
         if content == "application/vnd.kubernetes.protobuf":
             try:
                 return protobuf.decode(raw)
+            except protobuf.Unregistered as problem:
+                raise bad_request(f"{kind_label(problem.kind, problem.version, kind)}: {problem}") from None
             except protobuf.Malformed as problem:
                 raise unrecognized(kind, str(problem), raw) from None
         raise unsupported_media_type(JSON_TYPES)

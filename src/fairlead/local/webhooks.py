@@ -84,7 +84,9 @@ class Webhooks:
         try:
             operations = msgspec.json.decode(base64.b64decode(patch))
             changed = patches.json_patch(thing, operations)
-        except (ValueError, msgspec.DecodeError, patches.PatchFailed) as problem:
+        except patches.PatchFailed as problem:
+            raise internal(problem.why) from None
+        except (ValueError, msgspec.DecodeError) as problem:
             return self._unusable(hook, f"received an invalid patch: {problem}", thing)
         assert isinstance(changed, dict)
         return changed
@@ -120,7 +122,8 @@ class Webhooks:
 
     async def _call(self, hook: Thing, attempt: Attempt, thing: Thing | None) -> Thing:
         assert self._session is not None
-        url, tls = self._target(hook["clientConfig"])
+        url, tls, name = self._target(hook["clientConfig"])
+        url += f"{'&' if '?' in url else '?'}timeout={hook.get('timeoutSeconds', 10)}s"
         unique = str(uuid.uuid4())
         review = {
             "kind": "AdmissionReview",
@@ -130,15 +133,19 @@ class Webhooks:
         try:
             async with asyncio.timeout(hook.get("timeoutSeconds", 10)):
                 async with self._session.post(
-                    url, data=msgspec.json.encode(review), headers={"Content-Type": "application/json"}, ssl=tls
+                    url,
+                    data=msgspec.json.encode(review),
+                    headers={"Content-Type": "application/json"},
+                    ssl=tls,
+                    server_hostname=name,
                 ) as answer:
                     body = await answer.content.read(MAX_ANSWER_BYTES + 1)
                     if answer.status != 200:
                         raise CallFailed(f"failed to call webhook: the server could not handle it: {answer.status}")
         except TimeoutError:
-            raise CallFailed(f"failed to call webhook: Post {url}: context deadline exceeded") from None
+            raise CallFailed(f'failed to call webhook: Post "{url}": context deadline exceeded') from None
         except (aiohttp.ClientError, OSError) as problem:
-            raise CallFailed(f"failed to call webhook: Post {url}: {problem}") from None
+            raise CallFailed(f'failed to call webhook: Post "{url}": {problem}') from None
         try:
             response = msgspec.json.decode(body)["response"]
             if response["uid"] != unique:
@@ -163,7 +170,7 @@ class Webhooks:
             "object": thing,
             "oldObject": attempt.old,
             "dryRun": attempt.options.dry_run,
-            "options": None,
+            "options": _told_options(attempt),
         }
         if attempt.name:
             request["name"] = attempt.name
@@ -173,22 +180,22 @@ class Webhooks:
             request["subResource"] = request["requestSubResource"] = attempt.subresource
         return request
 
-    def _target(self, config: Mapping[str, Any]) -> tuple[str, ssl.SSLContext]:
+    def _target(self, config: Mapping[str, Any]) -> tuple[str, ssl.SSLContext, str | None]:
+        """The address to call, whom to trust, and the name its certificate must bear where that is another."""
         try:
             authority = base64.b64decode(config.get("caBundle") or "").decode()
             tls = ssl.create_default_context(cadata=authority or None)
         except (ValueError, ssl.SSLError) as problem:
             raise CallFailed(f"the caBundle is not PEM: {problem}") from None
         if config.get("url"):
-            return str(config["url"]), tls
+            return str(config["url"]), tls, None
         service = config.get("service") or {}
         found = self._rest.find("/services", f"{service.get('namespace')}/{service.get('name')}")
         if found is None:
             raise CallFailed(f'service "{service.get("name")}" not found')
-        # Cluster addresses are loopback ones here, but the certificate is for the service's name.
-        tls.check_hostname = False
+        name = f"{service['name']}.{service['namespace']}.svc"
         path = "/" + (service.get("path") or "").lstrip("/")
-        return f"https://{found['spec']['clusterIP']}:{service.get('port', 443)}{path}", tls
+        return f"https://{found['spec']['clusterIP']}:{service.get('port', 443)}{path}", tls, name
 
     # -- which -----------------------------------------------------------------------------------------------
 
@@ -230,6 +237,16 @@ class Webhooks:
     def _namespace_labels(self, namespace: str) -> Mapping[str, str]:
         found = self._rest.store.get("/namespaces", namespace)
         return {} if found is None else found.labels
+
+
+def _told_options(attempt: Attempt) -> Thing:
+    kind = f"{attempt.operation.title()}Options"
+    told: Thing = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    if attempt.options.dry_run:
+        told["dryRun"] = ["All"]
+    if attempt.operation != "DELETE":
+        told |= attempt.options.told
+    return told
 
 
 def _rule_matches(rule: Thing, attempt: Attempt) -> bool:
