@@ -24,6 +24,7 @@ class Failure(Exception):
         self.details = dict(details or {})
         self._has_details = details is not None
         self.retry_after_s = retry_after_s
+        self.metadata: dict[str, str] = {}
         if retry_after_s is not None:
             self.details["retryAfterSeconds"] = retry_after_s
 
@@ -31,7 +32,7 @@ class Failure(Exception):
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,

@@ -83,11 +83,9 @@ def page(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str
         last = key
     if not remaining:
         return Page(revision, entries)
-    packed = msgspec.json.encode(ContinueToken("meta.k8s.io/v1", revision, f"{last}\0"))
+    next_token = _token(revision, f"{last}\0")
     # Counting what a selector leaves would cost a walk over everything; Kubernetes does not either.
-    return Page(
-        revision, entries, base64.urlsafe_b64encode(packed).rstrip(b"=").decode(), None if matches else remaining
-    )
+    return Page(revision, entries, next_token, None if matches else remaining)
 
 
 def _items(rest: Rest, resource: Resource, prefix: str, revision: int, start: str) -> Iterator[tuple[str, Entry]]:
@@ -99,13 +97,10 @@ def _items(rest: Rest, resource: Resource, prefix: str, revision: int, start: st
         return
     try:
         then = store.shelf(resource.stored_as).at(revision)
-    except Compacted as problem:
+    except Compacted:
         if start:
-            raise gone(
-                "The provided continue parameter is too old to display a consistent list result. "
-                "You can start a new list without the continue parameter."
-            ) from None
-        raise gone(str(problem)) from None
+            raise _token_expired(start) from None
+        raise gone("The resourceVersion for the provided list is too old.") from None
     for key in sorted(then):
         if key >= start and key.startswith(prefix):
             yield key, then[key]
@@ -143,6 +138,27 @@ def not_a_version(text: str) -> str:
     return f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: invalid syntax"
 
 
+ANY_REVISION = -1
+"""In a continue token: go on with whatever there is now."""
+
+
+def _token(revision: int, start: str) -> str:
+    packed = msgspec.json.encode(ContinueToken("meta.k8s.io/v1", revision, start))
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def _token_expired(start: str) -> Failure:
+    """With a token to go on from, for those who can do with a list of two versions."""
+    expired = gone(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+        "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+        "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+        "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+    )
+    expired.metadata["continue"] = _token(ANY_REVISION, start)
+    return expired
+
+
 def _read_token(token: str, newest: int) -> tuple[int, str]:
     refused = "invalid continue token: continue key is not valid"
     try:
@@ -157,6 +173,8 @@ def _read_token(token: str, newest: int) -> tuple[int, str]:
         raise bad_request(f"{refused}: illegal base64 data at input byte 0") from None
     if found.version != "meta.k8s.io/v1":
         raise bad_request(f"{refused}: server does not recognize this encoded version {found.version}")
+    if found.revision == ANY_REVISION:
+        return newest, found.start
     if not 0 < found.revision <= newest:
         raise bad_request(f"{refused}: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
     return found.revision, found.start
