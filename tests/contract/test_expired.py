@@ -31,6 +31,8 @@ def first_page(server: Contestant) -> tuple[str, str]:
     for name in ("expired-b", "expired-c"):
         make(server, name)
     page = server.ask("GET", f"{MAPS}?limit=1", None, headers(server)).json()
+    make(server, "expired-later")
+    server.hang_up()
     return version, str(page["metadata"]["continue"])
 
 
@@ -52,14 +54,11 @@ async def test_what_is_forgotten_is_gone_in_the_same_words(
     contract_rig: ContractRig, the_real: Contestant, tmp_path: Path
 ) -> None:
     version, token = first_page(the_real)
-    make(the_real, "expired-later")
-    the_real.hang_up()
     contract_rig.compact()
     theirs = told(the_real, version, token)
     async with embedded(tmp_path, RealClock()) as cluster:
         ours = Contestant("embedded", cluster.url, cluster.certificates.authority_file, {"admin": cluster.admin_token})
         version, token = await asyncio.to_thread(first_page, ours)
-        await asyncio.to_thread(make, ours, "expired-later")
         cluster.rest.store.compact("/configmaps")
         mine = await asyncio.to_thread(told, ours, version, token)
     assert mine == theirs

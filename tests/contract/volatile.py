@@ -4,6 +4,7 @@ A value that differs by nature is replaced by a word before answers are compared
 throughout a story (a UID, an object's version), by a numbered word, in the order the story meets it.
 """
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -81,6 +82,9 @@ class Words:
                 made[key] = words[key]
             elif key == "resourceVersion" and isinstance(value, str) and value:
                 made[key] = self._version(thing, value)
+            elif key == "managedFields" and isinstance(value, list):
+                # Sorted by time, to the second: which of two writes comes first depends on when the second turned.
+                made[key] = sorted(self._walk(value, key), key=_owner)
             else:
                 made[key] = self._walk(value, key)
         if thing.get("kind") == "Table":
@@ -96,6 +100,10 @@ class Words:
     @staticmethod
     def _numbered(seen: dict[str, str], what: str, value: str) -> str:
         return seen.setdefault(value, f"<{what} {len(seen) + 1}>")
+
+
+def _owner(entry: Any) -> str:
+    return json.dumps(entry, sort_keys=True)
 
 
 def _table(table: dict[str, Any]) -> None:
