@@ -10,7 +10,8 @@ from tests.soak.leader import fail_over, late_writes
 
 
 def test_no_write_of_a_frozen_leader_is_accepted_after_another_took_over(new_rig: Callable[[], Rig]) -> None:
-    assert fail_over(new_rig().start(), freezes=6, duration_s=3, seed=3) == []
+    # A busy machine may be slow to see that the time is up; what must never happen does not depend on that.
+    assert fail_over(new_rig().start(), freezes=6, duration_s=3, seed=3, slack_s=10.0) == []
 
 
 def test_the_judge_catches_a_leader_without_a_fence(new_rig: Callable[[], Rig]) -> None:
