@@ -50,8 +50,21 @@ EXPECTED: Final = {
     r"failed with Operation cannot be fulfilled on replicasets\.apps": (
         "the Deployment's controller was quicker; so on the real server"
     ),
+    r"pod \S+ is being deleted, cannot be assigned to a host": (
+        "a pod deleted between the scheduler's decision and its binding; so on the real server, more often"
+    ),
+    r'"(Plugin Failed|Error scheduling pod; retrying|Error updating pod)" err=".*pods .* not found"': (
+        "the same, and the pod is gone already; so on the real server, more often"
+    ),
+    r'garbagecollector\.go:\d+\] "Unhandled Error" err="error syncing item .* not found"': (
+        "deleted in the foreground, then again in the background while the collector worked; so on the real server"
+    ),
 }
-"""Warnings and errors in the logs that are not the server's fault, each with its reason."""
+"""Warnings and errors in the logs that are not the server's fault, each with its reason.
+
+Each was seen on the real kube-apiserver under the same requests. A `not found` here does not say that the object
+was rightly gone: the end state must.
+"""
 
 COMPLAINT: Final = re.compile(r"^[EWF]\d{4} ")
 TEMPLATE: Final = {"name": "main", "image": "busybox", "command": ["sleep", "1000"]}
