@@ -35,7 +35,7 @@ KNOWN_500 = re.compile(
     r"|failed to create typed patch object"
     r"|target\.(?:kind|name): "
     r"|list element types are not identical|expected a \[\]interface|but received a|unable to find api field"
-    r"|unknown patch type"
+    r"|unknown patch type|does not contain declared merge key"
     r"|associative list with keys has an element that omits|duplicate entries for key"
     r"|This pod has more than one PodDisruptionBudget"
     r"|failed calling webhook|does not support dry run"
@@ -227,7 +227,7 @@ class Fuzzer:
             path += rng.choice(("/", "/../", "/%2e%2e/", "/./", "//", ";x=y", "%3Fwatch=true", "\\"))
         elif trick < 0.11:
             path = rng.choice(("/", "/api", "/apis", "/openapi/v3", "/version", "/healthz", "/apis/apps", "/openapi/v2",
-                               "/metrics", "/apis/x/y/z", "/api/v1/watch/pods", "/" + "a/" * 200))  # fmt: skip
+                               "/metrics", "/apis/x/y/z", "/api/v1/watch", "/" + "a/" * 200))  # fmt: skip
         return path.encode().decode("latin-1") if path.isascii() else "".join(_quoted(c) for c in path)
 
     def _query(self) -> str:
@@ -272,11 +272,10 @@ class Fuzzer:
                 continue
             match rng.randrange(4):
                 case 0:
-                    thing[key] = rng.choice(ODD)
+                    thing[key] = copy.deepcopy(rng.choice(ODD))
                 case 1 if isinstance(thing, dict):
-                    thing[rng.choice(("unknown", "metadata", "spec", "", "$patch", "$setElementOrder/x", "kind"))] = (
-                        rng.choice(ODD)
-                    )
+                    names = ("unknown", "metadata", "spec", "", "$patch", "$setElementOrder/x", "kind")
+                    thing[rng.choice(names)] = copy.deepcopy(rng.choice(ODD))
                 case 2:
                     del thing[key]
                 case _:
