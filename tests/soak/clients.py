@@ -51,10 +51,10 @@ EXPECTED: Final = {
         "the Deployment's controller was quicker; so on the real server"
     ),
     r"pod \S+ is being deleted, cannot be assigned to a host": (
-        "a pod deleted between the scheduler's decision and its binding; so on the real server, more often"
+        "a pod deleted between the scheduler's decision and its binding; the real server says so too"
     ),
     r'"(Plugin Failed|Error scheduling pod; retrying|Error updating pod)" err=".*pods .* not found"': (
-        "the same, and the pod is gone already; so on the real server, more often"
+        "the same, and the pod is gone already; the real server says so too"
     ),
     r'garbagecollector\.go:\d+\] "Unhandled Error" err="error syncing item .* not found"': (
         "deleted in the foreground, then again in the background while the collector worked; so on the real server"
@@ -62,7 +62,7 @@ EXPECTED: Final = {
 }
 """Warnings and errors in the logs that are not the server's fault, each with its reason.
 
-Each was seen on the real kube-apiserver under the same requests. A `not found` here does not say that the object
+Each was seen on the real kube-apiserver. A `not found` here does not say that the object
 was rightly gone: the end state must.
 """
 
