@@ -60,6 +60,19 @@ async def test_nobody_is_told_of_a_change_before_it_is_on_disk(folder: Path) -> 
     store.close()
 
 
+async def test_what_watchers_may_be_marked_at_is_what_is_committed(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    before = store.committed
+    written = store.put("/pods", "a/x", thing("x"), None)
+    assert (store.revision, store.committed) == (written.revision, before)
+    await store.settled()
+    assert store.committed == written.revision
+    store.close()
+    again = Store(folder, no_fields)
+    assert again.committed == written.revision
+    again.close()
+
+
 async def test_what_was_written_is_there_after_a_restart_with_its_history(folder: Path) -> None:
     store = Store(folder, no_fields)
     kept = store.put("/pods", "a/kept", thing("kept"), None)

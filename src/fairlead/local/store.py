@@ -137,6 +137,7 @@ class Store:
         self._pending: list[tuple[str, Change]] = []
         self._prepare()
         self._load()
+        self.committed = self.revision  # how far watchers have been told
 
     # -- reading --------------------------------------------------------------------------------------------
 
@@ -247,6 +248,7 @@ class Store:
             shelf.changes.append(change)
             if len(shelf.changes) > self.KEPT_CHANGES:
                 self._make_room(kind, shelf)
+        self.committed = self.revision
         for kind in {kind for kind, _ in pending}:
             self.shelf(kind).tell()
         if not commit.done():

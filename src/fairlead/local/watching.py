@@ -102,7 +102,9 @@ class Watching:
                 return
             if self._bookmarks and now >= mark_at:
                 mark_at = now + BOOKMARK_EVERY_S
-                yield self._mark(max(cursor, self._store.revision), initial_end=False)
+                # Never past what is committed: who resumes from a mark must find what came after it.
+                yield self._mark(max(cursor, self._store.committed), initial_end=False)
+                continue  # what happened while that was sent woke nobody
             if changes:
                 continue
             try:
