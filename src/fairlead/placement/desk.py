@@ -1,0 +1,49 @@
+"""The desk: what others may do with the table, between two decisions.
+
+The loop owns the table; whoever wants to plan on it (a round of requests, an explanation, an extender's question)
+hands in work, which the loop does when every change it has heard of is in the table and no decision is half made.
+The work must not wait for anything.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from fairlead.engine.cycle import Cycle
+from fairlead.engine.table import NodeTable
+from fairlead.model.pod import Pod
+from fairlead.placement.promises import Promises
+
+
+class Desk:
+    def __init__(
+        self,
+        table: NodeTable,
+        cycles: Mapping[str, Cycle],
+        promises: Promises,
+        *,
+        pods_of: Callable[[str], Iterable[Pod]],
+        nominated: Callable[[], Iterable[Pod]],
+        now_s: Callable[[], float],
+    ) -> None:
+        self.table = table
+        self.promises = promises
+        self._cycles = cycles
+        self._pods_of = pods_of
+        self._nominated = nominated
+        self._now_s = now_s
+
+    @property
+    def now_s(self) -> float:
+        """On the loop's own clock, the one promises run out by."""
+        return self._now_s()
+
+    def cycle(self, scheduler_name: str) -> Cycle | None:
+        """Decisions under the profile of that name; None when pods of that name are somebody else's."""
+        return self._cycles.get(scheduler_name)
+
+    def pods_of(self, workload: str) -> list[Pod]:
+        """Every pod under the workload with this UID, directly or through a ReplicaSet, in the order of their names."""
+        return sorted(self._pods_of(workload), key=lambda pod: pod.key)
+
+    def nominated(self) -> list[Pod]:
+        """Pods that a node was cleared for and that are not on it yet."""
+        return list(self._nominated())

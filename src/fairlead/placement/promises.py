@@ -1,0 +1,74 @@
+"""Promises: places held in the table for pods that do not exist yet.
+
+Whoever plans ahead (a request for more pods of a service, a gang whose pods are still to be made) places a planned
+pod and holds its place here. When the real pod appears it takes the place over: the planned one leaves the table and
+the pod is tried on its node first. A promise that nobody claims runs out, and its room is free again.
+"""
+
+import msgspec
+
+from fairlead.engine.table import NodeTable
+from fairlead.model.pod import Pod
+
+
+class Promise(msgspec.Struct, frozen=True):
+    # The planned pod, already on `node` in the table; its key (it has no UID) names the promise.
+    pod: Pod
+    node: str
+    # UID of the workload whose pods may claim it: the top of the pod's chain of controllers.
+    owner: str
+    # Who made it, to be let go of together: the name of a request, the key of a unit.
+    by: str
+    until_s: float
+
+    @property
+    def key(self) -> str:
+        return self.pod.uid
+
+
+class Promises:
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._all: dict[str, Promise] = {}
+        self._of_owner: dict[str, dict[str, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def hold(self, promise: Promise) -> None:
+        """The planned pod is on its node in the table; from now on it waits for the real one."""
+        self._all[promise.key] = promise
+        self._of_owner.setdefault(promise.owner, {})[promise.key] = None
+
+    def get(self, key: str) -> Promise | None:
+        return self._all.get(key)
+
+    def made_by(self, maker: str) -> list[Promise]:
+        return [promise for promise in self._all.values() if promise.by == maker]
+
+    def first_of(self, owner: str) -> Promise | None:
+        """The oldest promise to pods of this workload."""
+        return next((self._all[key] for key in self._of_owner.get(owner, ())), None)
+
+    def release(self, key: str) -> Promise | None:
+        """It is kept, or nobody wants it any more: the planned pod leaves the table."""
+        promise = self._all.pop(key, None)
+        if promise is not None:
+            keys = self._of_owner[promise.owner]
+            del keys[key]
+            if not keys:
+                del self._of_owner[promise.owner]
+            if key in self._table.occupants:
+                self._table.remove_pod(key)
+        return promise
+
+    def expire(self, now_s: float) -> list[Promise]:
+        """Let go of those that nobody claimed in time."""
+        late = [promise for promise in self._all.values() if promise.until_s <= now_s]
+        for promise in late:
+            self.release(promise.key)
+        return late
+
+    def next_s(self) -> float | None:
+        """When the next one runs out."""
+        return min((promise.until_s for promise in self._all.values()), default=None)
