@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 from tests.properties import worlds
 from tests.properties.twin import Doc, Twin, amount, number, requests_of, requirement_holds
@@ -90,14 +91,23 @@ class Case:
         for (namespace, app), of_pod in self.forecast["services"].items():
             known = [s["metadata"] for s in self.world["services"]]
             if any((of["namespace"], of["name"]) == (namespace, app) for of in known):
-                x += of_pod * sum(
+                x += self.share(node, of_pod) * sum(
                     pod["metadata"]["namespace"] == namespace
                     and not pod["metadata"].get("deletionTimestamp")
                     and carries(pod, {"app": app})
                     for pod in self.on(node)
                 )
-        x = float(self.forecast["nodes"].get(self.name(node), x))
+        if self.name(node) in self.forecast["nodes"]:
+            x = self.share(node, self.forecast["nodes"][self.name(node)])
         return min(max(x, -1.0), 1.0)
+
+    def share(self, node: Doc, change: Any) -> float:
+        """A change as a share of a node: a share already, or the mean over the resources it speaks of."""
+        if not isinstance(change, dict):
+            return float(change)
+        has = {"cpu_milli": Twin.has(node, "cpu"), "memory_bytes": Twin.has(node, "memory")}
+        shares = [amount / has[of] if has[of] else 0.0 for of, amount in change.items() if amount is not None]
+        return sum(shares) / len(shares) if shares else 0.0
 
 
 def carries(pod: Doc, labels: Doc) -> bool:

@@ -298,6 +298,22 @@ def forecast(rng: Random, world: Doc) -> Doc:
     if some(rng, 0.3):
         return {"nodes": {}, "services": {}}
     return {
-        "nodes": {name: rng.choice((rng.uniform(-1, 1), 0.25, -0.5)) for name in nodes if some(rng, 0.3)},
-        "services": {key: rng.choice((rng.uniform(-0.7, 0.7), 0.1)) for key in services if some(rng, 0.3)},
+        "nodes": {
+            name: amounts(rng) if some(rng, 0.5) else rng.choice((rng.uniform(-1, 1), 0.25, -0.5))
+            for name in nodes
+            if some(rng, 0.3)
+        },
+        "services": {
+            key: amounts(rng) if some(rng, 0.5) else rng.choice((rng.uniform(-0.7, 0.7), 0.1))
+            for key in services
+            if some(rng, 0.3)
+        },
+    }
+
+
+def amounts(rng: Random) -> Doc:
+    """A change in milli and bytes, of which either may be unknown."""
+    return {
+        "cpu_milli": rng.uniform(-2000, 2000) if some(rng, 0.7) else None,
+        "memory_bytes": rng.uniform(-(2**31), 2**31) if some(rng, 0.7) else None,
     }

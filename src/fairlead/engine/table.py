@@ -12,6 +12,7 @@ import numpy as np
 from fairlead.engine import axes
 from fairlead.engine.axes import Bools, Ids, Ints, LabelColumn, ResourceAxis, RowColumn
 from fairlead.engine.catalog import Catalog
+from fairlead.engine.forecast import Rises
 from fairlead.engine.gpu_wishes import given_devices, gpus_of
 from fairlead.engine.gpus import NO_MODEL, GpuHold, GpuTable
 from fairlead.engine.request import Request, class_key
@@ -143,6 +144,8 @@ class NodeTable:
 
         self.journal: list[int] = []
         self.journal_start = 0
+        # What the catalog's forecast comes to on each row, kept by `forecast.change`.
+        self.rises: Rises | None = None
 
     # Reading
 
@@ -183,6 +186,10 @@ class NodeTable:
         if self._in_order is None:
             self._in_order = len(self.order) == self.size and bool((self.order == np.arange(self.size)).all())
         return self._in_order
+
+    def lowest_priority(self) -> int:
+        """Of all pods that hold a place; nobody of this priority or lower could evict anyone."""
+        return min((request.priority for request in self.requests.values() if request.pods), default=2**31)
 
     def has_everywhere(self, rows: tuple[int, ...]) -> bool:
         """Whether every node has some of each of these resources, so that nobody need ask node by node."""
@@ -612,6 +619,11 @@ class NodeTable:
             cut = JOURNAL_LIMIT // 2
             del self.journal[:cut]
             self.journal_start += cut
+
+    def rows_changed_since(self, position: int) -> set[int]:
+        """Rows noted from a former `journal_end` on; not to be asked for what has been cut."""
+        assert position >= self.journal_start
+        return {entry >> ROW_SHIFT for entry in self.journal[position - self.journal_start :]}
 
     @property
     def journal_end(self) -> int:
