@@ -3,6 +3,7 @@
 Health is about this process, readiness about what it needs: a standby with a warm mirror is ready.
 """
 
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -52,7 +53,9 @@ class Probes:
 
 
 @asynccontextmanager
-async def served(routes: list[web.RouteDef], host: str, port: int) -> AsyncIterator[tuple[str, int]]:
+async def served(
+    routes: list[web.RouteDef], host: str, port: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[str, int]]:
     """Routes on an address for as long as the block runs; yields the address really bound."""
     application = web.Application(client_max_size=1 << 20)
     application.add_routes(routes)
@@ -60,7 +63,7 @@ async def served(routes: list[web.RouteDef], host: str, port: int) -> AsyncItera
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host or None, port).start()
+            await web.TCPSite(runner, host or None, port, ssl_context=tls).start()
         except OSError as problem:
             raise BadSettings(f"listen: cannot listen on {host}:{port}: {problem.strerror or problem}") from None
         bound = runner.addresses[0]

@@ -1,0 +1,58 @@
+"""The server's certificate from files, and again when the files change: whoever renews it need not restart us."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import structlog
+
+from fairlead.cluster.clock import Clock
+from fairlead.settings import BadSettings
+
+log = structlog.get_logger("fairlead.api")
+
+LOOK_EVERY_S = 60.0
+
+
+class ServingCertificate:
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate = certificate
+        self._key = key
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._seen = self._moments()
+        self._load()
+
+    async def follow(self, clock: Clock) -> None:
+        """Take up new files for connections made from then on, until cancelled."""
+        while True:
+            await clock.sleep(LOOK_EVERY_S)
+            await asyncio.to_thread(self.look_again)
+
+    def look_again(self) -> None:
+        """Load the files if they have changed; a bad pair is told and the old one stays."""
+        try:
+            seen = self._moments()
+            if seen == self._seen:
+                return
+            self._load()
+            self._seen = seen
+            log.info("certificate renewed", file=str(self._certificate))
+        except BadSettings as problem:
+            # Half of a renewal, perhaps: the next look will find the rest.
+            log.warning("certificate not renewed", problem=str(problem))
+
+    def _moments(self) -> tuple[int, int]:
+        try:
+            return self._certificate.stat().st_mtime_ns, self._key.stat().st_mtime_ns
+        except OSError as problem:
+            raise BadSettings(f"tls: {problem.filename} cannot be read: {problem.strerror}") from None
+
+    def _load(self) -> None:
+        try:
+            # A key under a passphrase is refused: without one to try, OpenSSL would ask the terminal for it.
+            self.context.load_cert_chain(self._certificate, self._key, password="")
+        except (ssl.SSLError, OSError) as problem:
+            raise BadSettings(
+                f"tls: {self._certificate} and {self._key} do not make a certificate and its key: {problem}"
+            ) from None
