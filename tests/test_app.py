@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead import app
-from fairlead.app import Capability, Runtime, find_connection, until_stopped
+from fairlead.app import Build, Runtime, find_connection, until_stopped
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ConfigurationError, Forbidden
 from fairlead.model.intents import Bind, RecordEvent, Regarding
@@ -95,7 +95,7 @@ async def cluster(no_task_left: None, tmp_path: Path) -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def serving(
-    settings: Settings, known: Mapping[str, Capability] | None = None
+    settings: Settings, known: Mapping[str, Build] | None = None
 ) -> AsyncIterator[tuple[asyncio.Task[None], asyncio.Event]]:
     stop = asyncio.Event()
     task = asyncio.create_task(app.serve(settings, clock=RealClock(), rng=lambda: 0.0, stop=stop, known=known or {}))
@@ -198,7 +198,10 @@ async def test_a_capability_runs_while_leading_and_is_told_to_stop(cluster: Clus
         told.append(bound.outcome)
 
     cluster.server.always("POST /api/v1/namespaces/ns/pods/p/binding", reply({}))
-    async with serving(cluster.settings(capabilities=("placement",)), {"placement": work}) as (task, stop):
+    async with serving(cluster.settings(capabilities=("placement",)), {"placement": app.while_leading(work)}) as (
+        task,
+        stop,
+    ):
         await cluster.server.wait_for(lambda: cluster.holder == "me")
         await settle()
         stop.set()
@@ -215,7 +218,10 @@ async def test_what_a_capability_says_is_recorded(cluster: Cluster) -> None:
 
     events = "POST /apis/events.k8s.io/v1/namespaces/ns/events"
     cluster.server.always(events, reply({"metadata": {"name": "e"}}))
-    async with serving(cluster.settings(capabilities=("placement",)), {"placement": work}) as (task, stop):
+    async with serving(cluster.settings(capabilities=("placement",)), {"placement": app.while_leading(work)}) as (
+        task,
+        stop,
+    ):
         await cluster.server.wait_for(lambda: bool(cluster.server.seen(events)))
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
@@ -230,7 +236,10 @@ async def test_a_standby_does_no_work(cluster: Cluster) -> None:
         begun.set()
 
     cluster.hold("other")
-    async with serving(cluster.settings(capabilities=("placement",)), {"placement": work}) as (task, stop):
+    async with serving(cluster.settings(capabilities=("placement",)), {"placement": app.while_leading(work)}) as (
+        task,
+        stop,
+    ):
         await cluster.server.wait_for(lambda: bool(cluster.server.seen(f"GET {LEASE}")))
         await settle()
         assert not begun.is_set()
@@ -242,7 +251,10 @@ async def test_a_capability_that_fails_ends_the_run_and_gives_the_lease_back(clu
     async def work(runtime: Runtime) -> None:
         raise RuntimeError("oops")
 
-    async with serving(cluster.settings(capabilities=("placement",)), {"placement": work}) as (task, _):
+    async with serving(cluster.settings(capabilities=("placement",)), {"placement": app.while_leading(work)}) as (
+        task,
+        _,
+    ):
         with pytest.raises(ExceptionGroup) as caught:
             await asyncio.wait_for(task, QUICKLY_S)
     assert caught.group_contains(RuntimeError, match="oops")

@@ -12,7 +12,8 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -29,9 +30,18 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Writer
-from fairlead.engine.profile import Conditions, kube_profile
+from fairlead.engine.profile import (
+    Conditions,
+    Profile,
+    ProfileError,
+    kube_profile,
+    parse_backoff,
+    parse_configuration,
+    seed_profile,
+)
 from fairlead.model.kinds import Kind, ServerVersion
 from fairlead.placement.loop import Loop
+from fairlead.placement.queue import BackoffTimes
 from fairlead.settings import BadSettings, Settings
 
 log = structlog.get_logger("fairlead")
@@ -63,28 +73,88 @@ class Runtime:
         return Mirror(watch, kind, self.metrics)
 
 
-Capability = Callable[[Runtime], Awaitable[None]]
-"""Runs while this process leads; returns when `runtime.stop` is set (its task is cancelled after GRACE_S)."""
+class Capability(Protocol):
+    """One kind of work. Every replica follows the cluster; one of them leads."""
+
+    async def follow(self) -> None:
+        """Keep up with the cluster, from the start and until cancelled, so that leading can begin at once."""
+        ...
+
+    async def lead(self) -> None:
+        """Runs while this process leads; returns when `runtime.stop` is set (its task is cancelled after GRACE_S)."""
+        ...
+
+    def problem(self) -> str | None:
+        """Why it is not ready, if it is not; a standby that keeps up is."""
+        ...
 
 
-async def placement(runtime: Runtime) -> None:
+Build = Callable[[Runtime], Capability]
+
+
+@dataclass(frozen=True, slots=True)
+class WhileLeading:
+    """A capability that has nothing to keep warm."""
+
+    run: Callable[[], Awaitable[None]]
+
+    async def follow(self) -> None:
+        """Nothing to follow."""
+
+    async def lead(self) -> None:
+        await self.run()
+
+    def problem(self) -> str | None:
+        return None
+
+
+def while_leading(work: Callable[[Runtime], Awaitable[None]]) -> Build:
+    return lambda runtime: WhileLeading(lambda: work(runtime))
+
+
+class Placement:
     """Pods with one of our scheduler names get nodes."""
-    profile = kube_profile(conditions=Conditions.BOTH)
-    loop = Loop(
-        dict.fromkeys(runtime.settings.schedulers, profile),
-        writer=runtime.writer,
-        clock=runtime.clock,
-        mirror=runtime.mirror,
-        reader=runtime.reader,
-    )
-    async with asyncio.TaskGroup() as tasks:
-        following = [tasks.create_task(mirror.run(), name=f"mirror {mirror.kind.name}") for mirror in loop.mirrors]
-        await loop.run(runtime.stop)
-        for task in following:
-            task.cancel()
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        served_profiles, backoff = profiles(runtime.settings)
+        self.loop = Loop(
+            served_profiles,
+            backoff=backoff,
+            writer=runtime.writer,
+            clock=runtime.clock,
+            metrics=runtime.metrics,
+            mirror=runtime.mirror,
+            reader=runtime.reader,
+        )
+
+    async def follow(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for mirror in (*self.loop.mirrors, *self.loop.also):
+                tasks.create_task(mirror.run(), name=f"mirror {mirror.kind.name}")
+            tasks.create_task(self.loop.follow(), name="placement")
+
+    async def lead(self) -> None:
+        await self.loop.lead(self._runtime.stop)
+
+    def problem(self) -> str | None:
+        return self.loop.problem()
 
 
-CAPABILITIES: dict[str, Capability] = {"placement": placement}
+def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
+    """By scheduler name: those of the file named, else the chosen scores under each name of ours."""
+    if not settings.scheduler_config:
+        both = Conditions.BOTH
+        profile = kube_profile(conditions=both) if settings.scores == "kube" else seed_profile(conditions=both)
+        return dict.fromkeys(settings.schedulers, profile), BackoffTimes()
+    document = configuration.read_yaml(Path(settings.scheduler_config))
+    try:
+        return parse_configuration(document, conditions=Conditions.BOTH), BackoffTimes(*parse_backoff(document))
+    except ProfileError as problem:
+        raise BadSettings(f"schedulerConfig: {settings.scheduler_config}: {problem}") from None
+
+
+CAPABILITIES: dict[str, Build] = {"placement": Placement}
 """What this version can do, by the name `--capabilities` takes."""
 
 
@@ -102,7 +172,7 @@ def find_connection(settings: Settings, clock: Clock) -> Connection:
     )
 
 
-def wanted_capabilities(settings: Settings, known: Mapping[str, Capability]) -> dict[str, Capability]:
+def wanted_capabilities(settings: Settings, known: Mapping[str, Build]) -> dict[str, Build]:
     missing = [name for name in settings.capabilities if name not in known]
     if missing:
         there = ", ".join(known) or "none yet"
@@ -116,7 +186,7 @@ async def serve(
     clock: Clock,
     rng: Rng,
     stop: asyncio.Event,
-    known: Mapping[str, Capability] = CAPABILITIES,
+    known: Mapping[str, Build] = CAPABILITIES,
 ) -> None:
     """Run until `stop` is set (gracefully) or the task is cancelled (at once)."""
     capabilities = wanted_capabilities(settings, known)
@@ -135,7 +205,10 @@ async def serve(
             return
         connected.set()
         log.info("connected", server=connection.server, kubernetes=version.git_version, by=connection.described_as)
-        await lead_until_stopped(runtime, capabilities)
+        working = {name: build(runtime) for name, build in capabilities.items()}
+        for name, capability in working.items():
+            probes.readiness[name] = capability.problem
+        await lead_until_stopped(runtime, working)
     log.info("stopped")
 
 
@@ -188,7 +261,7 @@ async def lead_until_stopped(runtime: Runtime, capabilities: dict[str, Capabilit
     async def lead() -> None:
         async with asyncio.TaskGroup() as tasks:
             recording = tasks.create_task(runtime.recorder.run(), name="recorder")
-            working = [tasks.create_task(_run(run, runtime), name=name) for name, run in capabilities.items()]
+            working = [tasks.create_task(each.lead(), name=name) for name, each in capabilities.items()]
             await runtime.stop.wait()
             log.info("stopping", grace_s=GRACE_S)
             if working:
@@ -202,11 +275,11 @@ async def lead_until_stopped(runtime: Runtime, capabilities: dict[str, Capabilit
         # A standby has nothing in hand, and would wait for its turn for ever.
         return GRACE_S + 2.0 if runtime.lease.is_open() else 0.0
 
-    await until_stopped(runtime.lease.run(lead), runtime.stop, grace_s)
-
-
-async def _run(capability: Capability, runtime: Runtime) -> None:
-    await capability(runtime)
+    async with asyncio.TaskGroup() as tasks:
+        following = [tasks.create_task(each.follow(), name=f"{name}: follow") for name, each in capabilities.items()]
+        await until_stopped(runtime.lease.run(lead), runtime.stop, grace_s)
+        for task in following:
+            task.cancel()
 
 
 async def until_stopped(

@@ -49,6 +49,8 @@ class Settings(Section, frozen=True):
     namespace: str = "fairlead-system"
     capabilities: tuple[Capability, ...] = ()
     schedulers: tuple[str, ...] = ("fairlead",)
+    scheduler_config: str = ""
+    scores: Literal["kube", "seed"] = "kube"
     identity: str = ""
     listen: Annotated[str, msgspec.Meta(pattern=r"^\S*:\d{1,5}$")] = "127.0.0.1:8470"
     traces_to: str = ""
@@ -111,15 +113,19 @@ def identity(settings: Settings, unique: str) -> str:
     return settings.identity or f"{socket.gethostname()}_{unique}"
 
 
-def _from_file(file: Path) -> dict[str, Any]:
+def read_yaml(file: Path) -> Any:
     try:
-        found = yaml.safe_load(file.read_text())
+        return yaml.safe_load(file.read_text())
     except OSError as problem:
         raise BadSettings(f"{file} cannot be read: {problem.strerror}") from None
     except UnicodeDecodeError:
         raise BadSettings(f"{file} is not YAML: it is not text") from None
     except yaml.YAMLError as problem:
         raise BadSettings(f"{file} is not YAML: {problem}") from None
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    found = read_yaml(file)
     if not isinstance(found, dict):
         raise BadSettings(f"{file}: wanted a mapping with apiVersion {API_VERSION} and kind {KIND}")
     told = (found.pop("apiVersion", None), found.pop("kind", None))

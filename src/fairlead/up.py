@@ -84,7 +84,10 @@ async def up(
         if "controllers" not in options.without:
             working.append(tasks.create_task(_controllers(runtime, cluster), name="controllers"))
         if "placement" not in options.without:
-            working.append(tasks.create_task(_capability(app.placement, runtime), name="placement"))
+            placement = app.Placement(runtime)
+            probes.readiness["placement"] = placement.problem
+            working.append(tasks.create_task(placement.follow(), name="placement"))
+            working.append(tasks.create_task(placement.lead(), name="placement: lead"))
         if "nodes" not in options.without and (options.nodes or options.simulate):
             fleet = _fleet(runtime, cluster, liveness, options)
             cluster.server.logs = _logs(fleet, clock)
@@ -97,10 +100,6 @@ async def up(
         recorder.stop()
         for task in working:
             task.cancel()
-
-
-async def _capability(run: app.Capability, runtime: app.Runtime) -> None:
-    await run(runtime)
 
 
 async def _controllers(runtime: app.Runtime, cluster: Embedded) -> None:

@@ -5,29 +5,29 @@ import pytest
 from fairlead.model.deltas import Delta
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.pod import Pod, PodSpec
-from fairlead.placement.queue import FLUSH_AFTER_S, PodQueue, backoff_s
+from fairlead.placement.queue import FLUSH_AFTER_S, BackoffTimes, UnitQueue, key_of
 
 
 def pod(name: str, priority: int = 0, **spec: object) -> Pod:
     return Pod(metadata=ObjectMeta(name=name, namespace="d", uid=name), spec=PodSpec(priority=priority, **spec))  # type: ignore[arg-type]
 
 
-def taken(queue: PodQueue) -> list[str]:
+def taken(queue: UnitQueue, now_s: float = 0.0) -> list[str]:
     names = []
-    while (found := queue.take()) is not None:
-        names.append(found.uid)
+    while (found := queue.take(now_s)) is not None:
+        names.append(key_of(found))
     return names
 
 
 def test_the_more_important_come_first_and_of_equals_the_longest_waiting() -> None:
-    queue = PodQueue()
+    queue = UnitQueue()
     for number, (name, priority) in enumerate((("late", 5), ("low", 0), ("early", 5))):
         queue.put(pod(name, priority), now_s=10.0 - number)
     assert taken(queue) == ["early", "late", "low"]
 
 
 def test_a_refused_pod_sleeps_until_one_of_its_cures_and_then_backs_off() -> None:
-    queue = PodQueue()
+    queue = UnitQueue()
     queue.put(pod("x"), 0.0)
     assert taken(queue) == ["x"]
     queue.refused("x", frozenset({Delta.NODE_ADDED}), 0.0)
@@ -41,18 +41,18 @@ def test_a_refused_pod_sleeps_until_one_of_its_cures_and_then_backs_off() -> Non
 
 
 def test_a_cure_after_the_back_off_wakes_at_once() -> None:
-    queue = PodQueue()
+    queue = UnitQueue()
     queue.put(pod("x"), 0.0)
-    queue.take()
+    queue.take(0.0)
     queue.refused("x", frozenset({Delta.NODE_ADDED}), 0.0)
     queue.changed([Delta.NODE_ADDED], 30.0)
     assert taken(queue) == ["x"]
 
 
 def test_nobody_sleeps_for_ever() -> None:
-    queue = PodQueue()
+    queue = UnitQueue()
     queue.put(pod("x"), 0.0)
-    queue.take()
+    queue.take(0.0)
     queue.refused("x", frozenset(), 0.0)
     queue.tick(FLUSH_AFTER_S - 1)
     assert taken(queue) == []
@@ -62,9 +62,9 @@ def test_nobody_sleeps_for_ever() -> None:
 
 
 def test_a_pod_that_changes_wakes_itself() -> None:
-    queue = PodQueue()
+    queue = UnitQueue()
     queue.put(pod("x"), 0.0)
-    queue.take()
+    queue.take(0.0)
     queue.refused("x", frozenset(), 0.0)
     queue.put(pod("x"), 20.0)
     assert taken(queue) == []
@@ -73,9 +73,9 @@ def test_a_pod_that_changes_wakes_itself() -> None:
 
 
 def test_what_is_dropped_while_in_hand_does_not_come_back() -> None:
-    queue = PodQueue()
+    queue = UnitQueue()
     queue.put(pod("x"), 0.0)
-    queue.take()
+    queue.take(0.0)
     queue.drop("x")
     queue.failed("x", 0.0)
     queue.refused("x", frozenset(Delta), 0.0)
@@ -85,4 +85,43 @@ def test_what_is_dropped_while_in_hand_does_not_come_back() -> None:
 
 @pytest.mark.parametrize(("attempts", "seconds"), [(1, 1.0), (2, 2.0), (4, 8.0), (5, 10.0), (1000, 10.0)])
 def test_back_off_doubles_up_to_ten_seconds(attempts: int, seconds: float) -> None:
-    assert backoff_s(attempts) == seconds
+    assert BackoffTimes().after(attempts) == seconds
+
+
+def test_with_nobody_else_in_line_a_back_off_ends_early_but_not_within_its_first_second() -> None:
+    queue = UnitQueue()
+    queue.put(pod("x"), 0.0)
+    for moment in (0.0, 2.0, 4.0):
+        assert taken(queue, moment) == ["x"]
+        queue.refused("x", frozenset({Delta.NODE_ADDED}), moment)
+        queue.changed([Delta.NODE_ADDED], moment + 0.5)
+        assert taken(queue, moment + 0.5) == []
+    # The third back-off lasts four seconds; others go first, and then it need not wait them out.
+    queue.put(pod("y"), 5.5)
+    assert taken(queue, 5.5) == ["y", "x"]
+
+
+def test_after_an_error_the_back_off_is_kept_whole() -> None:
+    queue = UnitQueue()
+    queue.put(pod("x"), 0.0)
+    for moment in (0.0, 10.0, 20.0):
+        queue.tick(moment)
+        assert taken(queue, moment) == ["x"]
+        queue.failed("x", moment)
+    assert queue.next_tick_s() == 24.0
+    assert taken(queue, 23.9) == []
+
+
+def test_a_sleeper_that_is_dropped_is_woken_by_nothing() -> None:
+    queue = UnitQueue()
+    queue.put(pod("x"), 0.0)
+    queue.take(0.0)
+    queue.refused("x", frozenset({Delta.NODE_ADDED}), 0.0)
+    queue.drop("x")
+    queue.changed([Delta.NODE_ADDED], 100.0)
+    queue.tick(1000.0)
+    assert (taken(queue, 1000.0), queue.next_tick_s(), queue.counts()) == (
+        [],
+        None,
+        {"active": 0, "backoff": 0, "unschedulable": 0},
+    )

@@ -59,7 +59,13 @@ def main(unfenced: bool, **flags: Any) -> None:
     async def run() -> None:
         stop = asyncio.Event()
         with app.stopped_by_signals(stop):
-            await app.serve(settings, clock=RealClock(), rng=random.random, stop=stop, known={"placement": hammer})
+            await app.serve(
+                settings,
+                clock=RealClock(),
+                rng=random.random,
+                stop=stop,
+                known={"placement": app.while_leading(hammer)},
+            )
 
     start_logs(settings.logs)
     asyncio.run(run())

@@ -35,15 +35,22 @@ class Delta(Generic[T]):
 class Subscription(Generic[T]):
     """The keys that changed since the last drain. Many changes of one key are one delta."""
 
-    def __init__(self, mirror: "Mirror[T]") -> None:
+    def __init__(self, mirror: "Mirror[T]", bell: asyncio.Event | None = None) -> None:
         self._mirror = mirror
         self._before: dict[str, T | None] = {}
         self._dirty = asyncio.Event()
+        self._bell = bell
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._before)
 
     def mark(self, key: str, old: T | None) -> None:
         if key not in self._before:
             self._before[key] = old
             self._dirty.set()
+            if self._bell is not None:
+                self._bell.set()
 
     def drain(self, limit: int | None = None) -> list[Delta[T]]:
         """The net change of each dirty key, oldest first; with a limit the rest stays for the next call."""
@@ -111,9 +118,12 @@ class Mirror(Generic[T]):
         """Until the first whole list has arrived."""
         await self._synced.wait()
 
-    def subscribe(self) -> Subscription[T]:
-        """Deltas from nothing on: what is already here comes first, as added."""
-        subscription = Subscription(self)
+    def subscribe(self, bell: asyncio.Event | None = None) -> Subscription[T]:
+        """Deltas from nothing on: what is already here comes first, as added.
+
+        The bell is rung whenever there is something new; whoever reads many mirrors waits for one bell.
+        """
+        subscription = Subscription(self, bell)
         for key in self._objects:
             subscription.mark(key, None)
         self._subscriptions.append(subscription)

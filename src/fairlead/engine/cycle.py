@@ -46,11 +46,13 @@ class Cycle:
         statement: Statement | None = None,
         within_N: Bools | None = None,
         nominated: Sequence[Pod] = (),
+        first: str = "",
     ) -> Outcome:
         """Place the pod on the best feasible node, in the statement if one is given; or say why not.
 
         `within_N` narrows the choice to some rows, as for a gang that must stay in one domain. `nominated` are pods
-        that a node was cleared for and that are not on it yet.
+        that a node was cleared for and that are not on it yet. `first` is a node that is taken before all others if
+        it will do: one cleared for this pod or promised to it.
         """
         request = self.table.request(pod)
         evaluation = self._evaluate(request)
@@ -59,7 +61,8 @@ class Cycle:
             free_N = np.ones(self.table.size, dtype=np.bool_)
             free_N[[each.row for each in held]] = False
             within_N = free_N if within_N is None else within_N & free_N
-        chosen = self.choose(evaluation, within_N)
+        chosen = self._at(evaluation, first, within_N) if first else None
+        chosen = chosen or self.choose(evaluation, within_N)
         if chosen is None:
             return Refused(pod.key, diagnose(evaluation, held))
         row, score = chosen
@@ -100,6 +103,13 @@ class Cycle:
         best = np.flatnonzero(key_N == highest)
         best = best[np.argsort(self.table.rank[best])]
         return self.pick.choose(best.tolist()), int(highest)
+
+    def _at(self, evaluation: Evaluation, node: str, within_N: Bools | None) -> tuple[int, int] | None:
+        """That node and no other, unscored as Kubernetes leaves it; None when it will not do."""
+        row = self.table.row_of.get(node)
+        if row is None or not evaluation.feasible()[row] or (within_N is not None and not within_N[row]):
+            return None
+        return row, 0
 
     def evaluation(self, pod: Pod) -> Evaluation:
         """What is known about pods like this one, up to date."""

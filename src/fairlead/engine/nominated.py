@@ -12,7 +12,7 @@ import numpy as np
 
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.statement import Statement
-from fairlead.engine.table import Occupant, occupant_of
+from fairlead.engine.table import NodeTable, Occupant, occupant_of
 from fairlead.model.outcome import Refusal
 from fairlead.model.pod import Pod
 
@@ -29,16 +29,24 @@ def held_rows(evaluation: Evaluation, pod: Pod, nominated: Iterable[Pod]) -> tup
     table = evaluation.table
     if evaluation.rejection is not None:
         return ()
+    tried = (
+        Held(row, _refusals(evaluation, row, others))
+        for row, others in guests_by_row(table, pod, nominated).items()
+        if evaluation.narrowed is None or table.name(row) in evaluation.narrowed
+    )
+    return tuple(held for held in tried if held.refusals)
+
+
+def guests_by_row(table: NodeTable, pod: Pod, nominated: Iterable[Pod]) -> dict[int, list[Occupant]]:
+    """Who counts as being on which row when this pod is looked at: nominated pods that matter as much or more."""
     by_row: dict[int, list[Occupant]] = {}
     for other in nominated:
         node = other.status.nominated_node_name
         row = table.row_of.get(node)
         if row is None or other.uid == pod.uid or other.uid in table.occupants or other.priority < pod.priority:
             continue
-        if evaluation.narrowed is None or node in evaluation.narrowed:
-            by_row.setdefault(row, []).append(occupant_of(other, table.request(other), node))
-    tried = (Held(row, _refusals(evaluation, row, others)) for row, others in by_row.items())
-    return tuple(held for held in tried if held.refusals)
+        by_row.setdefault(row, []).append(occupant_of(other, table.request(other), node))
+    return by_row
 
 
 def _refusals(evaluation: Evaluation, row: int, others: list[Occupant]) -> tuple[Refusal, ...]:

@@ -13,6 +13,7 @@ import msgspec
 
 from fairlead.engine.diagnosis import codes
 from fairlead.engine.evaluation import Evaluation
+from fairlead.engine.nominated import guests_by_row, held_rows
 from fairlead.engine.profile import Profile
 from fairlead.engine.table import NodeTable, Occupant
 from fairlead.engine.trial import Trial
@@ -42,6 +43,8 @@ class PreemptionPlan(msgspec.Struct, frozen=True):
     victims: tuple[Occupant, ...] = ()
     violations: int = 0
     candidates: tuple[Candidate, ...] = ()
+    # Nothing was tried: the pod may not preempt, or waits for victims it already has.
+    waits: bool = False
 
 
 class Preemption:
@@ -49,17 +52,28 @@ class Preemption:
         self._table = table
         self._profile = profile
 
-    def plan(self, pod: Pod) -> PreemptionPlan:
-        """The node to clear and the pods to evict; or why evicting does not help."""
+    def plan(self, pod: Pod, nominated: Sequence[Pod] = ()) -> PreemptionPlan:
+        """The node to clear and the pods to evict; or why evicting does not help.
+
+        `nominated` are pods that nodes were cleared for and that are not on them yet: one that matters as much as
+        this pod keeps its room.
+        """
         table = self._table
         evaluation = Evaluation(table, self._profile, table.request(pod))
         evaluation.refresh()
+        held = {each.row for each in held_rows(evaluation, pod, nominated)} if nominated else set()
         found = codes(evaluation)
+        for row in held:
+            # Refused because of whom it was cleared for, which evicting others may mend.
+            found.setdefault(row, Code.UNSCHEDULABLE)
         why_not = self._ineligible(pod, found)
         if why_not:
-            return _failure(why_not)
+            return PreemptionPlan(Code.UNSCHEDULABLE, _said(why_not), waits=True)
 
         rows = [int(row) for row in table.order if found.get(int(row)) is Code.UNSCHEDULABLE]
+        if pod.priority <= table.lowest_priority():
+            return self._hopeless(Counter({NO_VICTIMS: len(rows)}) if rows else Counter(), len(rows))
+        guests = guests_by_row(table, pod, nominated)
         limits = self._profile.args.preemption
         wanted = min(max(len(rows) * limits.least_percentage // 100, limits.least_absolute), len(rows))
         budgets = _Budget.all_of(table.catalog.budgets.values())
@@ -67,7 +81,7 @@ class Preemption:
         refused: Counter[str] = Counter()
         harmless = 0
         for row in rows:
-            tried = self._try(evaluation, row, budgets)
+            tried = self._try(evaluation, row, budgets, guests.get(row, ()))
             if isinstance(tried, Candidate):
                 candidates.append(tried)
                 harmless += not tried.violations
@@ -77,13 +91,16 @@ class Preemption:
             else:
                 refused.update(tried)
         if not candidates:
-            untried = table.node_count - len(rows)
-            if untried:
-                refused[NOT_HELPFUL] += untried
-            parts = sorted(f"{count} {reason}" for reason, count in refused.items())
-            return _failure(f"0/{table.node_count} nodes are available: {', '.join(parts)}.")
+            return self._hopeless(refused, len(rows))
         best = min(candidates, key=_cost)
         return PreemptionPlan(Code.SUCCESS, "", best.node, best.victims, best.violations, tuple(candidates))
+
+    def _hopeless(self, refused: Counter[str], tried: int) -> PreemptionPlan:
+        nodes = self._table.node_count
+        if nodes > tried:
+            refused[NOT_HELPFUL] += nodes - tried
+        parts = sorted(f"{count} {reason}" for reason, count in refused.items())
+        return PreemptionPlan(Code.UNSCHEDULABLE, _said(f"0/{nodes} nodes are available: {', '.join(parts)}."))
 
     def _ineligible(self, pod: Pod, found: dict[int, Code]) -> str:
         if pod.spec.preemption_policy == "Never":
@@ -98,7 +115,9 @@ class Preemption:
                 return "not eligible due to a terminating pod on the nominated node."
         return ""
 
-    def _try(self, evaluation: Evaluation, row: int, budgets: "list[_Budget]") -> Candidate | list[str]:
+    def _try(
+        self, evaluation: Evaluation, row: int, budgets: "list[_Budget]", guests: Iterable[Occupant]
+    ) -> Candidate | list[str]:
         """What clearing this node would cost, or why it would not do."""
         table, request = self._table, evaluation.request
         weaker = [o for o in table.on_row[row].values() if o.request.priority < request.priority]
@@ -108,6 +127,8 @@ class Preemption:
         with Trial(evaluation, row) as trial:
             for occupant in weaker:
                 trial.remove(occupant)
+            for guest in guests:
+                trial.place(guest)
             reasons = trial.reasons()
             if reasons:
                 return reasons
@@ -198,6 +219,6 @@ def _reversed(moment: str) -> tuple[int, ...]:
     return tuple(-ord(character) for character in moment)
 
 
-def _failure(why: str) -> PreemptionPlan:
+def _said(why: str) -> str:
     # Claims are looked at first in Kubernetes, and their word comes first in the sentence.
-    return PreemptionPlan(Code.UNSCHEDULABLE, f"no new claims to deallocate, preemption: {why}")
+    return f"no new claims to deallocate, preemption: {why}"

@@ -215,6 +215,8 @@ def parse_configuration(
     document: Mapping[str, Any], quirks: Quirks = NONE, *, conditions: Conditions = Conditions.TAINTS
 ) -> dict[str, Profile]:
     """The profiles of a KubeSchedulerConfiguration by scheduler name; without any, the default one."""
+    if not isinstance(document, dict):
+        raise ProfileError(f"want a KubeSchedulerConfiguration, not {type(document).__name__}")
     if document.get("kind", "KubeSchedulerConfiguration") != "KubeSchedulerConfiguration":
         raise ProfileError(f"kind: want KubeSchedulerConfiguration, not {document['kind']!r}")
     if document.get("apiVersion", API_VERSION) != API_VERSION:
@@ -226,6 +228,19 @@ def parse_configuration(
             raise ProfileError(f"profiles[{i}].schedulerName: {profile.name!r} is there twice")
         profiles[profile.name] = profile
     return profiles
+
+
+def parse_backoff(document: Mapping[str, Any]) -> tuple[float, float]:
+    """Seconds to wait after the first refusal, and at most."""
+    times = []
+    for key, default in (("podInitialBackoffSeconds", 1), ("podMaxBackoffSeconds", 10)):
+        given = document.get(key, default)
+        if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+            raise ProfileError(f"{key}: want whole seconds, not {given!r}")
+        times.append(float(given))
+    if times[1] < times[0]:
+        raise ProfileError(f"podMaxBackoffSeconds: want podInitialBackoffSeconds ({times[0]:g}) or more")
+    return times[0], times[1]
 
 
 def parse_profile(

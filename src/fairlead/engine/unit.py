@@ -78,6 +78,20 @@ UnitOutcome = UnitPlaced | UnitRefused
 
 
 class UnitSource(Protocol):
-    """Offers what waits for a place."""
+    """Offers units of several pods. Asked by the placement loop alone, between two decisions; nothing here may wait."""
 
-    def units(self) -> Iterable[Unit]: ...
+    def changed(self) -> Iterable[tuple[str, Unit | None]]:
+        """Units offered, offered anew in another form, or (None) withdrawn since last asked, by their keys."""
+        ...
+
+    def unit_of(self, pod: Pod) -> str | None:
+        """The unit this pod belongs to: it is placed with that unit and never by itself. None: not one of ours."""
+        ...
+
+    def member_of(self, pod: Pod) -> str | None:
+        """The key of the planned member that this pod has turned up as, whose place is held for it."""
+        ...
+
+    def decided(self, outcome: UnitOutcome) -> None:
+        """What became of a unit: where its members go, or why they go nowhere."""
+        ...

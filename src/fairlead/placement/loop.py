@@ -1,58 +1,121 @@
-"""The loop: drain what changed, decide pod after pod in memory, bind concurrently, settle by the watch.
+"""The loop: drain what changed, decide unit after unit in memory, bind concurrently, settle by the watch.
 
-A decided pod is assumed: it is in the table from the moment of the decision, long before its binding is
-written. When the write fails it is forgotten again and queued with a back-off; when the watch shows it on its
-node, nothing changes.
+It follows the cluster from the start, as leader or standby, so that a new leader decides at once. A decided pod is
+assumed: it is in the table from the moment of the decision, long before its binding is written. When the write fails
+it is forgotten again and queued with a back-off; when the watch shows it on its node, nothing changes.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import structlog
 
 from fairlead.cluster.client import Client
-from fairlead.cluster.clock import Clock, rfc3339
-from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta as Change
-from fairlead.cluster.mirror import Mirror
-from fairlead.cluster.writer import Outcome, Writer
+from fairlead.cluster.mirror import Mirror, Subscription
+from fairlead.cluster.writer import Writer
 from fairlead.engine.cycle import Cycle
+from fairlead.engine.forecast import Forecast
+from fairlead.engine.gang import Gangs
+from fairlead.engine.preemption import Preemption, PreemptionPlan
 from fairlead.engine.profile import Profile
+from fairlead.engine.statement import Statement
+from fairlead.engine.unit import Unit, UnitPlaced, UnitSource
 from fairlead.model.deltas import Delta
-from fairlead.model.intents import Bind, Patch, RecordEvent, Regarding
+from fairlead.model.intents import Intent
 from fairlead.model.outcome import Diagnosis, Placed
 from fairlead.model.pod import Pod
-from fairlead.placement.queue import PodQueue
+from fairlead.placement import telling
+from fairlead.placement.binding import Binder
+from fairlead.placement.desk import Desk
+from fairlead.placement.metrics import PlacementMetrics
+from fairlead.placement.preempting import Nominations, Preemptor
+from fairlead.placement.promises import Promise, Promises
+from fairlead.placement.queue import BackoffTimes, UnitQueue
 from fairlead.placement.spec import NODES, PODS, SURROUNDINGS
 from fairlead.placement.state import State
 
 log = structlog.get_logger("fairlead.placement")
 
+T = TypeVar("T")
+
 # Decide so many, then let the writes and the watches have a turn.
 BATCH = 128
 # Bindings on their way; past this the loop waits for some to settle.
 MOST_BINDING = 512
+# Work handed in at the desk and not done yet.
+MOST_AT_DESK = 256
+# How long the place of a gang's member is kept for a pod that is still to be made.
+PROMISED_S = 300.0
 
 MakeMirror = Callable[[Any], Mirror[Any]]
+Work = tuple[Callable[[Desk], Any], "asyncio.Future[Any]"]
+
+
+class NotLeading(Exception):
+    """Only the leader plans on the table; ask again, or ask whoever leads."""
+
+
+class DeskFull(Exception):
+    """More work waits for the table than is taken."""
 
 
 class Loop:
     def __init__(
-        self, profiles: Mapping[str, Profile], *, writer: Writer, clock: Clock, mirror: MakeMirror, reader: Client
+        self,
+        profiles: Mapping[str, Profile],
+        *,
+        writer: Writer,
+        clock: Clock,
+        metrics: Metrics,
+        mirror: MakeMirror,
+        reader: Client,
+        sources: Sequence[UnitSource] = (),
+        backoff: BackoffTimes = BackoffTimes(),  # noqa: B008 - frozen
+        forecast: Callable[[], Forecast] | None = None,
     ) -> None:
         """`profiles` by the schedulerName they serve; all share one table."""
         self._writer = writer
-        self._reader = reader
         self._clock = clock
+        self._sources = tuple(sources)
+        self._forecast = forecast
         self._state = State()
         self._cycles = {name: Cycle(self._state.table, profile) for name, profile in profiles.items()}
-        self._queue = PodQueue()
-        self._assumed: dict[str, Pod] = {}
-        self._binding: set[asyncio.Task[None]] = set()
+        self._gangs = {name: Gangs(cycle) for name, cycle in self._cycles.items()}
+        self._preemptions = {name: Preemption(self._state.table, profile) for name, profile in profiles.items()}
+        self._queue = UnitQueue(backoff)
+        self._nominations = Nominations()
+        self._binder = Binder(self._state.table.catalog, writer=writer, reader=reader, clock=clock)
+        self._preemptor = Preemptor(writer=writer, clock=clock)
+        self._metrics = PlacementMetrics(metrics)
+        # By UID, when each was first seen.
+        self._assumed: dict[str, float] = {}
+        self._writing: set[asyncio.Task[None]] = set()
+        self._binding = 0
+        self._at_desk: deque[Work] = deque()
+        self._bell = asyncio.Event()
+        self._leading = False
+        self._prepared = False
+        self.promises = Promises(self._state.table)
         self.nodes: Mirror[Any] = mirror(NODES)
         self.pods: Mirror[Any] = mirror(PODS)
         self.surroundings = [mirror(kind) for kind in SURROUNDINGS]
+        self.also: list[Mirror[Any]] = []
+        """Mirrors of others that must be whole before the first decision."""
+        self.preparations: list[Callable[[Desk], None]] = []
+        """Done on the full table before a leader's first decision."""
+        self._desk = Desk(
+            self._state.table,
+            self._cycles,
+            self.promises,
+            pods_of=self._pods_of,
+            nominated=self._nominations.all,
+            now_s=clock.elapsed_s,
+        )
 
     @property
     def mirrors(self) -> list[Mirror[Any]]:
@@ -61,49 +124,105 @@ class Loop:
     def counts(self) -> dict[str, int]:
         return self._queue.counts()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Schedule until told to stop; bindings under way are finished first. The mirrors run elsewhere."""
-        for mirror in self.mirrors:
+    def problem(self) -> str | None:
+        """What is not ready yet: a standby is, once its mirrors are whole."""
+        missing = [mirror.kind.plural for mirror in (*self.mirrors, *self.also) if not mirror.is_synced]
+        return f"still reading {', '.join(missing)}" if missing else None
+
+    # -- life -------------------------------------------------------------------------------------------------
+
+    async def follow(self) -> None:
+        """Keep the table in step with the cluster until cancelled, and decide while leading. Mirrors run elsewhere."""
+        for mirror in (*self.mirrors, *self.also):
             await mirror.wait_synced()
-        nodes, pods = self.nodes.subscribe(), self.pods.subscribe()
-        around = [mirror.subscribe() for mirror in self.surroundings]
-        stopping = asyncio.ensure_future(stop.wait())
+        nodes, pods = self.nodes.subscribe(self._bell), self.pods.subscribe(self._bell)
+        around = [mirror.subscribe(self._bell) for mirror in self.surroundings]
         try:
-            while not stop.is_set():
-                cures: set[Delta] = set()
-                for subscription in around:
-                    cures |= self._state.surroundings(subscription.drain())
-                cures |= self._state.nodes(nodes.drain())
-                cures |= self._take_pods(pods.drain())
-                now_s = self._clock.elapsed_s()
-                self._queue.changed(cures, now_s)
-                self._queue.tick(now_s)
-                if await self._decide_some():
+            while True:
+                self._bell.clear()
+                self._drain(nodes, pods, around)
+                if not self._leading:
+                    self._turn_away()
+                elif self._lead_on():
                     await asyncio.sleep(0)
                     continue
-                await self._rest([stopping, *(asyncio.ensure_future(each.wait()) for each in (nodes, pods, *around))])
+                await self._rest()
         finally:
-            stopping.cancel()
             for subscription in (nodes, pods, *around):
                 subscription.close()
-            if self._binding:
-                await asyncio.wait(self._binding)
+            for task in self._writing:
+                task.cancel()
 
-    async def _rest(self, awaited: list["asyncio.Future[Any]"]) -> None:
-        """Until something changes or somebody's back-off is over."""
-        next_s = self._queue.next_tick_s()
-        pause = None
-        if next_s is not None:
-            pause = asyncio.ensure_future(self._clock.sleep(max(0.01, next_s - self._clock.elapsed_s())))
+    async def lead(self, stop: asyncio.Event) -> None:
+        """Decide from now on, until told to stop; bindings under way are finished first."""
+        self._leading, self._prepared = True, False
+        self._bell.set()
         try:
-            await asyncio.wait([*awaited, *([pause] if pause else [])], return_when=asyncio.FIRST_COMPLETED)
+            await stop.wait()
         finally:
-            for future in awaited[1:]:
+            # Writes still on their way settle by themselves: without the lease they come to nothing.
+            self._leading = False
+            self._bell.set()
+        if self._writing:
+            await asyncio.wait(self._writing)
+
+    async def on_table(self, work: Callable[[Desk], T]) -> T:
+        """Have work done on the table between two decisions, with every change heard of in it."""
+        if len(self._at_desk) >= MOST_AT_DESK:
+            raise DeskFull(f"{MOST_AT_DESK} others wait for the table")
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._at_desk.append((work, done))
+        self._bell.set()
+        return await done
+
+    def _lead_on(self) -> bool:
+        """What a leader does with the table in step; False when there was nothing to do."""
+        if not self._prepared:
+            self._prepared = True
+            for prepare in self.preparations:
+                prepare(self._desk)
+        now_s = self._clock.elapsed_s()
+        if self.promises.expire(now_s):
+            self._queue.changed([Delta.POD_REMOVED], now_s)
+        self._take_forecast()
+        self._work_at_desk()
+        self._take_units(now_s)
+        self._queue.tick(now_s)
+        decided = self._decide_some()
+        for name, count in self._queue.counts().items():
+            self._metrics.pending.labels(name).set(count)
+        self._metrics.promises.set(len(self.promises))
+        return decided
+
+    async def _rest(self) -> None:
+        """Until something changes, somebody's back-off is over, or a promise runs out."""
+        times = [] if not self._leading else [self._queue.next_tick_s(), self.promises.next_s()]
+        next_s = min((each for each in times if each is not None), default=None)
+        ringing = asyncio.ensure_future(self._bell.wait())
+        awaited: list[asyncio.Future[Any]] = [ringing]
+        if next_s is not None:
+            awaited.append(asyncio.ensure_future(self._clock.sleep(max(0.01, next_s - self._clock.elapsed_s()))))
+        try:
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for future in awaited:
                 future.cancel()
-            if pause is not None:
-                pause.cancel()
 
     # -- what changed -----------------------------------------------------------------------------------------
+
+    def _drain(self, nodes: Subscription[Any], pods: Subscription[Any], around: Sequence[Subscription[Any]]) -> None:
+        cures: set[Delta] = set()
+        for subscription in around:
+            if subscription.is_dirty:
+                cures |= self._state.surroundings(subscription.drain())
+        if nodes.is_dirty:
+            cures |= self._state.nodes(nodes.drain())
+        if pods.is_dirty:
+            cures |= self._take_pods(pods.drain())
+        if cures:
+            if Delta.STORAGE_CHANGED in cures:
+                self._binder.storage_changed()
+            self._queue.changed(cures, self._clock.elapsed_s())
 
     def _take_pods(self, changes: list[Change[Pod]]) -> set[Delta]:
         now_s = self._clock.elapsed_s()
@@ -111,21 +230,33 @@ class Loop:
         for change in changes:
             old, new = change.old, change.new
             if old is not None and (new is None or change.is_replaced):
-                self._queue.drop(old.uid)
-                assumed = self._assumed.pop(old.uid, None)
-                if assumed is not None:
-                    self._state.table.remove_pod(old.uid)
+                self._settled(old.uid)
+                self._nominations.drop(old.uid)
             if new is not None and self._wants_node(new):
                 if new.uid not in self._assumed:
-                    self._queue.put(new, now_s)
+                    self._wanting(new, now_s)
                     seen.append(change)
                 # Assumed: the table knows better than a pod that does not show its node yet.
                 continue
             if new is not None:
-                self._queue.drop(new.uid)
-                self._assumed.pop(new.uid, None)
+                self._settled(new.uid)
+                self._nominations.drop(new.uid)
             seen.append(change)
         return self._state.pods(seen)
+
+    def _settled(self, uid: str) -> None:
+        """The cluster's word on this pod counts from now on, not ours."""
+        self._queue.drop(uid)
+        since_s = self._assumed.pop(uid, None)
+        if since_s is not None:
+            self._metrics.bound_seconds.observe(self._clock.elapsed_s() - since_s)
+
+    def _wanting(self, pod: Pod, now_s: float) -> None:
+        self._nominations.seen(pod)
+        if any(source.unit_of(pod) is not None for source in self._sources) and self._member(pod) is None:
+            self._queue.drop(pod.uid)  # placed with its unit, which has it among its members
+            return
+        self._queue.put(pod, now_s)
 
     def _wants_node(self, pod: Pod) -> bool:
         return (
@@ -136,97 +267,198 @@ class Loop:
             and pod.status.phase in ("", "Pending")
         )
 
+    def _take_units(self, now_s: float) -> None:
+        for source in self._sources:
+            for key, unit in source.changed():
+                if unit is None:
+                    self._queue.drop(key)
+                    for promise in self.promises.made_by(key):
+                        self.promises.release(promise.key)
+                else:
+                    self._queue.put(unit, now_s)
+
+    def _take_forecast(self) -> None:
+        if self._forecast is not None:
+            forecast, catalog = self._forecast(), self._state.table.catalog
+            if forecast is not catalog.forecast:
+                catalog.set_forecast(forecast)
+
+    def _pods_of(self, workload: str) -> Iterable[Pod]:
+        found = (self.pods.get(key) for key in self._state.owners.pods_of(workload))
+        return [pod for pod in found if pod is not None]
+
+    # -- the desk ---------------------------------------------------------------------------------------------
+
+    def _work_at_desk(self) -> None:
+        while self._at_desk:
+            work, done = self._at_desk.popleft()
+            if done.cancelled():
+                continue
+            try:
+                done.set_result(work(self._desk))
+            except Exception as problem:  # the caller's own, handed back to it
+                done.set_exception(problem)
+
+    def _turn_away(self) -> None:
+        while self._at_desk:
+            _, done = self._at_desk.popleft()
+            if not done.done():
+                done.set_exception(NotLeading("this process does not lead"))
+
     # -- deciding ---------------------------------------------------------------------------------------------
 
-    async def _decide_some(self) -> int:
-        """Decide a batch; returns how many were looked at."""
+    def _decide_some(self) -> bool:
+        """Decide a batch; True if anything was looked at."""
         decided = 0
-        while decided < BATCH and (pod := self._queue.take()) is not None:
+        started_s = self._clock.elapsed_s()
+        while decided < BATCH and self._binding < MOST_BINDING and (what := self._queue.take(started_s)) is not None:
             decided += 1
-            outcome = self._cycles[pod.spec.scheduler_name].decide(pod)
-            if isinstance(outcome, Placed):
-                self._assume(pod, outcome)
+            if isinstance(what, Unit):
+                self._decide_unit(what)
             else:
-                self._queue.refused(pod.uid, outcome.diagnosis.cures, self._clock.elapsed_s())
-                await self._tell_refused(pod, outcome.diagnosis)
-        while len(self._binding) >= MOST_BINDING:
-            await asyncio.wait(self._binding, return_when=asyncio.FIRST_COMPLETED)
-        return decided
+                self._decide_pod(what)
+            ended_s = self._clock.elapsed_s()
+            self._metrics.algorithm_seconds.observe(ended_s - started_s)
+            started_s = ended_s
+        return bool(decided)
+
+    def _decide_pod(self, pod: Pod) -> None:
+        name = pod.spec.scheduler_name
+        first = self._nominations.node_of(pod.uid)
+        promise = self._promised(pod)
+        if promise is not None:
+            self.promises.release(promise.key)
+            first = promise.node
+        nominated = self._nominations.all()
+        outcome = self._cycles[name].decide(pod, nominated=nominated, first=first)
+        if isinstance(outcome, Placed):
+            self._metrics.attempts.labels("scheduled", name).inc()
+            self._assume(pod, outcome)
+            return
+        self._metrics.attempts.labels("unschedulable", name).inc()
+        plan = self._preempt(pod, nominated)
+        cures = outcome.diagnosis.cures | ({Delta.POD_REMOVED} if plan.node is not None else set())
+        self._queue.refused(pod.uid, cures, self._clock.elapsed_s())
+        self._tell_refused(pod, outcome.diagnosis, plan)
+
+    def _decide_unit(self, unit: Unit) -> None:
+        name = unit.members[0].pod.spec.scheduler_name if unit.members else ""
+        gangs = self._gangs.get(name)
+        source = next((each for each in self._sources if each.unit_of(unit.members[0].pod) == unit.key), None)
+        if gangs is None or source is None:
+            log.warning("unit of nobody", unit=unit.key, scheduler=name)
+            self._queue.drop(unit.key)
+            return
+        statement = Statement(self._state.table)
+        outcome = gangs.decide(unit, statement)
+        statement.commit()
+        if isinstance(outcome, UnitPlaced):
+            self._metrics.attempts.labels("scheduled", name).inc()
+            self._queue.drop(unit.key)
+            self._assume_members(unit, outcome)
+        else:
+            self._metrics.attempts.labels("unschedulable", name).inc()
+            self._queue.refused(unit.key, outcome.diagnosis.cures, self._clock.elapsed_s())
+            for member in unit.members:
+                if member.pod.metadata.uid:
+                    self._tell(member.pod, outcome.diagnosis.message())
+        source.decided(outcome)
+
+    def _assume_members(self, unit: Unit, outcome: UnitPlaced) -> None:
+        pods = {member.pod.key: member.pod for member in unit.members}
+        for placed in outcome.placed:
+            pod = pods[placed.pod]
+            if pod.metadata.uid:
+                self._assume(pod, placed)
+            else:
+                until_s = self._clock.elapsed_s() + PROMISED_S
+                self.promises.hold(Promise(pod, placed.node, owner="", by=unit.key, until_s=until_s))
+
+    def _promised(self, pod: Pod) -> Promise | None:
+        if not len(self.promises):
+            return None
+        member = self._member(pod)
+        if member is not None:
+            return self.promises.get(member)
+        owner = self._state.owners.top(pod)
+        return self.promises.first_of(owner) if owner else None
+
+    def _member(self, pod: Pod) -> str | None:
+        return next((key for source in self._sources if (key := source.member_of(pod)) is not None), None)
+
+    def _preempt(self, pod: Pod, nominated: tuple[Pod, ...]) -> PreemptionPlan:
+        plan = self._preemptions[pod.spec.scheduler_name].plan(pod, nominated)
+        if plan.node is None:
+            return plan
+        self._metrics.preemptions.inc()
+        self._metrics.victims.observe(len(plan.victims))
+        self._nominations.set(pod, plan.node)
+        for loser in self._nominations.give_way(pod, plan.node):
+            self._write(telling.not_nominated(loser))
+        self._start(self._evict(pod, plan), f"preempt for {pod.key}")
+        return plan
+
+    async def _evict(self, pod: Pod, plan: PreemptionPlan) -> None:
+        await self._preemptor.evict(pod, plan)
+
+    # -- binding ----------------------------------------------------------------------------------------------
 
     def _assume(self, pod: Pod, placed: Placed) -> None:
-        self._assumed[pod.uid] = pod
-        task = asyncio.create_task(self._bind(pod, placed), name=f"bind {placed.pod}")
-        self._binding.add(task)
-        task.add_done_callback(self._binding.discard)
+        waiting = self._queue.get(pod.uid)
+        self._assumed[pod.uid] = waiting.since_s if waiting else self._clock.elapsed_s()
+        self._nominations.drop(pod.uid)
+        self._binding += 1
+        self._start(self._bind(pod, placed), f"bind {placed.pod}")
 
     async def _bind(self, pod: Pod, placed: Placed) -> None:
-        intent = Bind(namespace=pod.metadata.namespace, name=pod.metadata.name, uid=pod.uid, node=placed.node)
-        result = await self._writer.carry_out(intent)
-        if result.outcome is Outcome.DONE:
-            note = f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {placed.node}"
-            await self._event(pod, "Scheduled", "Binding", note)
-            return
-        if result.may_have_happened and await self._was_bound(pod, placed.node):
-            return
-        self._forget(pod)
-        log.warning(
-            "binding failed", pod=placed.pod, node=placed.node, outcome=result.outcome, problem=str(result.error)
-        )
-
-    async def _was_bound(self, pod: Pod, node: str) -> bool:
-        """The write got no answer: its room stays taken until the server has told whether it was carried out."""
-        while True:
-            try:
-                found = await self._reader.find(PODS, pod.metadata.name, pod.metadata.namespace)
-            except ClusterError as problem:
-                log.info("binding in doubt", pod=pod.key, problem=str(problem))
-                await self._clock.sleep(1.0)
-                continue
-            return found is not None and found.uid == pod.uid and found.spec.node_name == node
+        is_bound = False
+        try:
+            is_bound = await self._binder.bind(pod, placed)
+        finally:
+            self._binding -= 1
+            if not is_bound:
+                self._forget(pod)
+            elif self._binding == MOST_BINDING - 1:
+                self._bell.set()
 
     def _forget(self, pod: Pod) -> None:
         """The binding came to nothing: give the room back and try again, if the pod still wants a node."""
         if self._assumed.pop(pod.uid, None) is None:
             return  # the watch has told us more meanwhile
+        now_s = self._clock.elapsed_s()
+        self._metrics.attempts.labels("error", pod.spec.scheduler_name).inc()
         self._state.table.remove_pod(pod.uid)
-        self._queue.failed(pod.uid, self._clock.elapsed_s())
-        self._queue.changed([Delta.POD_REMOVED], self._clock.elapsed_s())
+        self._queue.failed(pod.uid, now_s)
+        self._queue.changed([Delta.POD_REMOVED], now_s)
+        self._bell.set()
 
     # -- telling ----------------------------------------------------------------------------------------------
 
-    async def _tell_refused(self, pod: Pod, diagnosis: Diagnosis) -> None:
+    def _tell_refused(self, pod: Pod, diagnosis: Diagnosis, plan: PreemptionPlan) -> None:
         message = diagnosis.message()
-        await self._event(pod, "FailedScheduling", "Scheduling", message, warning=True)
-        known = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
-        if known is not None and (known.status, known.reason, known.message) == ("False", "Unschedulable", message):
-            return
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": message,
-            "lastProbeTime": None,
-            "lastTransitionTime": rfc3339(self._clock.now()),
-        }
-        intent = Patch(
-            kind=PODS,
-            name=pod.metadata.name,
-            namespace=pod.metadata.namespace,
-            subresource="status",
-            patch={"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}},
-            strategic=True,
-        )
-        task = asyncio.create_task(self._patch(intent), name=f"condition {pod.key}")
-        self._binding.add(task)
-        task.add_done_callback(self._binding.discard)
+        if plan.message:
+            message = f"{message} {plan.message}"
+        nominate: str | None = plan.node
+        if plan.node is None and not plan.waits and (self._nominations.node_of(pod.uid)):
+            # What was cleared for it has been taken, and nothing else can be cleared.
+            nominate = ""
+            self._nominations.drop(pod.uid)
+        self._tell(pod, message, nominate)
 
-    async def _patch(self, intent: Patch) -> None:
+    def _tell(self, pod: Pod, message: str, nominate: str | None = None) -> None:
+        self._write(telling.failed_scheduling(pod, message))
+        condition = telling.refused(pod, message, self._clock.now(), nominate)
+        if condition is not None:
+            self._write(condition)
+
+    def _write(self, intent: Intent) -> None:
         # A pod that is gone, or another one, needs no condition; anything else the writer has logged.
+        self._start(self._carry_out(intent), "tell")
+
+    async def _carry_out(self, intent: Intent) -> None:
         await self._writer.carry_out(intent)
 
-    async def _event(self, pod: Pod, reason: str, action: str, note: str, *, warning: bool = False) -> None:
-        metadata = pod.metadata
-        about = Regarding(kind="Pod", name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
-        await self._writer.carry_out(
-            RecordEvent(regarding=about, reason=reason, action=action, note=note, warning=warning)
-        )
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)

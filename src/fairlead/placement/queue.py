@@ -1,4 +1,4 @@
-"""The pods that want a node: who is next, who waits how long, who sleeps until something changes.
+"""The units that want places: who is next, who waits how long, who sleeps until something changes.
 
     active ──take──▶ in hand ──refused──▶ sleeping ──a cure──▶ backing off ──time──▶ active
                          └────failed────▶ backing off
@@ -10,138 +10,227 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from fairlead.engine.unit import Unit
 from fairlead.model.deltas import Delta
 from fairlead.model.pod import Pod
 
-FIRST_BACKOFF_S = 1.0
-LAST_BACKOFF_S = 10.0
 # Whoever was forgotten by every cure is looked at again after this long.
 FLUSH_AFTER_S = 300.0
+
+Wanting = Pod | Unit
+"""A pod is a unit of one."""
+
+
+def key_of(what: Wanting) -> str:
+    return what.uid if isinstance(what, Pod) else what.key
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffTimes:
+    first_s: float = 1.0
+    last_s: float = 10.0
+
+    def after(self, times: int) -> float:
+        return min(self.last_s, self.first_s * 2.0 ** min(times - 1, 10)) if times else 0.0
 
 
 @dataclass(slots=True)
 class Waiting:
-    pod: Pod
+    what: Wanting
     since_s: float
-    attempts: int = 0
+    refusals: int = 0
+    # Consecutive ones: a refusal in between means that the way was clear.
+    errors: int = 0
     backing_off_until_s: float = 0.0
     cures: frozenset[Delta] = field(default_factory=frozenset)
     asleep_since_s: float = 0.0
 
+    @property
+    def attempts(self) -> int:
+        return self.refusals + self.errors
 
-class PodQueue:
-    def __init__(self) -> None:
+
+class UnitQueue:
+    def __init__(self, backoff: BackoffTimes = BackoffTimes()) -> None:  # noqa: B008 - frozen
+        self._backoff = backoff
         self._all: dict[str, Waiting] = {}
         self._active: list[tuple[int, float, int, str]] = []
-        self._in_line: dict[str, int] = {}  # uid → the ticket that is valid; older heap entries are void
-        self._backing_off: dict[str, None] = {}
+        self._backing_off: list[tuple[float, int, str]] = []
+        # Key → the ticket that is valid; entries of a heap with an older one are void.
+        self._in_line: dict[str, int] = {}
+        self._pausing: dict[str, int] = {}
+        # In the order they fell asleep, and by what would wake them.
         self._asleep: dict[str, None] = {}
+        self._by_cure: dict[Delta, dict[str, None]] = {}
         self._in_hand: set[str] = set()
         self._tickets = 0
 
     def __len__(self) -> int:
         return len(self._all)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._all
+
     def counts(self) -> dict[str, int]:
         """By kube-scheduler's names of its queues."""
         return {
             "active": len(self._in_line),
-            "backoff": len(self._backing_off),
+            "backoff": len(self._pausing),
             "unschedulable": len(self._asleep),
         }
 
-    def put(self, pod: Pod, now_s: float) -> None:
-        """A pod that wants a node appeared or changed; a change of its own wakes it."""
-        waiting = self._all.get(pod.uid)
+    def get(self, key: str) -> Waiting | None:
+        return self._all.get(key)
+
+    def state(self, key: str) -> str:
+        """Where it is, by the same names; `deciding` while it is in hand, empty when it is not here."""
+        if key in self._in_line:
+            return "active"
+        if key in self._pausing:
+            return "backoff"
+        if key in self._asleep:
+            return "unschedulable"
+        return "deciding" if key in self._in_hand else ""
+
+    def put(self, what: Wanting, now_s: float) -> None:
+        """A unit that wants a place appeared or changed; a change of its own wakes it."""
+        key = key_of(what)
+        waiting = self._all.get(key)
         if waiting is None:
-            self._all[pod.uid] = Waiting(pod, now_s)
-            self._line_up(pod.uid)
+            self._all[key] = Waiting(what, now_s)
+            self._line_up(key)
             return
-        changed = waiting.pod.spec != pod.spec or waiting.pod.metadata.labels != pod.metadata.labels
-        waiting.pod = pod
-        if changed and pod.uid in self._asleep:
-            self._wake(pod.uid, now_s)
+        before, waiting.what = waiting.what, what
+        if key in self._asleep and _asks_otherwise(before, what):
+            self._wake(key, now_s)
 
-    def drop(self, uid: str) -> None:
-        """It has a node, is gone, or is not ours any more."""
-        self._all.pop(uid, None)
-        self._in_line.pop(uid, None)
-        self._backing_off.pop(uid, None)
-        self._asleep.pop(uid, None)
-        self._in_hand.discard(uid)
+    def drop(self, key: str) -> None:
+        """It has its place, is gone, or is not ours any more."""
+        if key not in self._all:
+            return
+        if key in self._asleep:
+            self._rise(key)
+        del self._all[key]
+        self._in_line.pop(key, None)
+        self._pausing.pop(key, None)
+        self._in_hand.discard(key)
 
-    def take(self) -> Pod | None:
-        """The most important pod, the longest waiting of those; held until it is settled."""
+    def take(self, now_s: float) -> Wanting | None:
+        """The most important, the longest waiting of those; held until it is settled.
+
+        With nobody in line, whoever's back-off after a refusal ends first is looked at before it does: backing off
+        is there to let others go first. After an error it is there to spare the server; and nobody is looked at
+        again within the first back-off, however busy the cluster.
+        """
         while self._active:
-            _, _, ticket, uid = heapq.heappop(self._active)
-            if self._in_line.get(uid) == ticket:
-                del self._in_line[uid]
-                self._in_hand.add(uid)
-                return self._all[uid].pod
-        return None
+            _, _, ticket, key = heapq.heappop(self._active)
+            if self._in_line.get(key) == ticket:
+                del self._in_line[key]
+                self._in_hand.add(key)
+                return self._all[key].what
+        return self._take_early(now_s)
 
-    def refused(self, uid: str, cures: frozenset[Delta], now_s: float) -> None:
+    def _take_early(self, now_s: float) -> Wanting | None:
+        not_yet = []
+        found = None
+        while self._backing_off and found is None:
+            entry = heapq.heappop(self._backing_off)
+            _, ticket, key = entry
+            if self._pausing.get(key) != ticket:
+                continue
+            waiting = self._all[key]
+            if waiting.errors or now_s - waiting.asleep_since_s < self._backoff.first_s:
+                not_yet.append(entry)
+                continue
+            del self._pausing[key]
+            self._in_hand.add(key)
+            found = waiting.what
+        for entry in not_yet:
+            heapq.heappush(self._backing_off, entry)
+        return found
+
+    def refused(self, key: str, cures: frozenset[Delta], now_s: float) -> None:
         """No node would have it: sleep until one of these changes."""
-        waiting = self._back(uid)
-        if waiting is not None:
-            waiting.attempts += 1
-            waiting.cures = cures
-            waiting.asleep_since_s = now_s
-            waiting.backing_off_until_s = now_s + backoff_s(waiting.attempts)
-            self._asleep[uid] = None
+        waiting = self._back(key)
+        if waiting is None:
+            return
+        waiting.refusals += 1
+        waiting.errors = 0
+        waiting.backing_off_until_s = now_s + self._backoff.after(waiting.refusals)
+        waiting.cures = cures
+        waiting.asleep_since_s = now_s
+        self._asleep[key] = None
+        for cure in cures:
+            self._by_cure.setdefault(cure, {})[key] = None
 
-    def failed(self, uid: str, now_s: float) -> None:
+    def failed(self, key: str, now_s: float) -> None:
         """Something broke on the way: try again after a while."""
-        waiting = self._back(uid)
+        waiting = self._back(key)
         if waiting is not None:
-            waiting.attempts += 1
-            waiting.backing_off_until_s = now_s + backoff_s(waiting.attempts)
-            self._backing_off[uid] = None
-
-    def attempts(self, uid: str) -> int:
-        waiting = self._all.get(uid)
-        return waiting.attempts if waiting else 0
+            waiting.errors += 1
+            waiting.backing_off_until_s = now_s + self._backoff.after(waiting.errors)
+            self._pause(key)
 
     def changed(self, deltas: Iterable[Delta], now_s: float) -> None:
         """Wake whom one of these changes may help."""
-        happened = frozenset(deltas)
-        if happened:
-            for uid in [uid for uid in self._asleep if self._all[uid].cures & happened]:
-                self._wake(uid, now_s)
+        for delta in deltas:
+            for key in list(self._by_cure.get(delta, ())):
+                self._wake(key, now_s)
 
     def tick(self, now_s: float) -> None:
         """Line up whose back-off is over, and whom nothing has woken for very long."""
-        for uid in [uid for uid in self._asleep if now_s - self._all[uid].asleep_since_s >= FLUSH_AFTER_S]:
-            self._wake(uid, now_s)
-        for uid in [uid for uid in self._backing_off if self._all[uid].backing_off_until_s <= now_s]:
-            del self._backing_off[uid]
-            self._line_up(uid)
+        while self._asleep:
+            key = next(iter(self._asleep))
+            if now_s - self._all[key].asleep_since_s < FLUSH_AFTER_S:
+                break
+            self._wake(key, now_s)
+        while self._backing_off and self._backing_off[0][0] <= now_s:
+            _, ticket, key = heapq.heappop(self._backing_off)
+            if self._pausing.get(key) == ticket:
+                del self._pausing[key]
+                self._line_up(key)
 
     def next_tick_s(self) -> float | None:
         """When `tick` has something to do next."""
-        times = [self._all[uid].backing_off_until_s for uid in self._backing_off]
-        times += [self._all[uid].asleep_since_s + FLUSH_AFTER_S for uid in self._asleep]
+        while self._backing_off and self._pausing.get(self._backing_off[0][2]) != self._backing_off[0][1]:
+            heapq.heappop(self._backing_off)
+        times = [self._backing_off[0][0]] if self._backing_off else []
+        if self._asleep:
+            times.append(self._all[next(iter(self._asleep))].asleep_since_s + FLUSH_AFTER_S)
         return min(times, default=None)
 
-    def _back(self, uid: str) -> Waiting | None:
-        if uid not in self._in_hand:
+    def _back(self, key: str) -> Waiting | None:
+        if key not in self._in_hand:
             return None  # dropped meanwhile
-        self._in_hand.discard(uid)
-        return self._all[uid]
+        self._in_hand.discard(key)
+        return self._all[key]
 
-    def _wake(self, uid: str, now_s: float) -> None:
-        del self._asleep[uid]
-        if self._all[uid].backing_off_until_s <= now_s:
-            self._line_up(uid)
+    def _wake(self, key: str, now_s: float) -> None:
+        self._rise(key)
+        if self._all[key].backing_off_until_s <= now_s:
+            self._line_up(key)
         else:
-            self._backing_off[uid] = None
+            self._pause(key)
 
-    def _line_up(self, uid: str) -> None:
-        waiting = self._all[uid]
+    def _rise(self, key: str) -> None:
+        del self._asleep[key]
+        for cure in self._all[key].cures:
+            self._by_cure[cure].pop(key, None)
+
+    def _line_up(self, key: str) -> None:
+        waiting = self._all[key]
         self._tickets += 1
-        self._in_line[uid] = self._tickets
-        heapq.heappush(self._active, (-(waiting.pod.spec.priority or 0), waiting.since_s, self._tickets, uid))
+        self._in_line[key] = self._tickets
+        heapq.heappush(self._active, (-(waiting.what.priority), waiting.since_s, self._tickets, key))
+
+    def _pause(self, key: str) -> None:
+        self._tickets += 1
+        self._pausing[key] = self._tickets
+        heapq.heappush(self._backing_off, (self._all[key].backing_off_until_s, self._tickets, key))
 
 
-def backoff_s(attempts: int) -> float:
-    return min(LAST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(attempts - 1, 10))
+def _asks_otherwise(before: Wanting, now: Wanting) -> bool:
+    """Whether it asks for something else than when it was refused; its status changes with every refusal."""
+    if isinstance(before, Pod) and isinstance(now, Pod):
+        return before.spec != now.spec or before.metadata.labels != now.metadata.labels
+    return before != now

@@ -26,16 +26,20 @@ from fairlead.model.workloads import (
 PODS = Kind("", "v1", "pods", "Pod", Pod)
 NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
 
+VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume, namespaced=False)
+CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", PersistentVolumeClaim)
+REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet)
+
 # What decisions depend on besides nodes and pods; all of it goes into the table's catalog.
 SURROUNDINGS: tuple[Kind[Any], ...] = (
     Kind("", "v1", "namespaces", "Namespace", Namespace, namespaced=False),
     Kind("", "v1", "services", "Service", Service),
     Kind("", "v1", "replicationcontrollers", "ReplicationController", ReplicationController),
-    Kind("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet),
+    REPLICA_SETS,
     Kind("apps", "v1", "statefulsets", "StatefulSet", StatefulSet),
     Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", PodDisruptionBudget),
-    Kind("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume, namespaced=False),
-    Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", PersistentVolumeClaim),
+    VOLUMES,
+    CLAIMS,
     Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", StorageClass, namespaced=False),
     Kind("storage.k8s.io", "v1", "csinodes", "CSINode", CsiNode, namespaced=False),
     Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", CsiDriver, namespaced=False),

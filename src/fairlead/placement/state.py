@@ -16,6 +16,7 @@ from fairlead.model.workloads import (
     Service,
     StatefulSet,
 )
+from fairlead.placement.owners import Owners
 
 _SELECTING = (Service, ReplicationController, ReplicaSet, StatefulSet)
 
@@ -23,6 +24,7 @@ _SELECTING = (Service, ReplicationController, ReplicaSet, StatefulSet)
 class State:
     def __init__(self) -> None:
         self.table = NodeTable()
+        self.owners = Owners()
 
     def nodes(self, changes: Iterable[Change[Node]]) -> set[Delta]:
         cures: set[Delta] = set()
@@ -42,6 +44,7 @@ class State:
         cures: set[Delta] = set()
         for change in changes:
             old, new = change.old, change.new
+            self.owners.see_pod(old, new)
             if old is not None and (new is None or change.is_replaced):
                 if old.uid in self.table.occupants:
                     cures.add(Delta.POD_REMOVED)
@@ -64,6 +67,8 @@ class State:
         catalog = self.table.catalog
         for change in changes:
             thing = change.new if change.new is not None else change.old
+            if isinstance(thing, ReplicaSet):
+                self.owners.see_replica_set(change.old, change.new)
             if isinstance(thing, Namespace):
                 cures.add(Delta.NAMESPACE_CHANGED)
             elif isinstance(thing, PodDisruptionBudget):

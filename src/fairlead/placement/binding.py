@@ -1,0 +1,164 @@
+"""Binding: the slow half of a placement. Volumes first, then the pod; it ends when the server's word is known.
+
+A binding whose answer got lost is in doubt: its room stays taken until the server has told what became of it.
+"""
+
+import asyncio
+
+import structlog
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.writer import Outcome, Writer
+from fairlead.engine.catalog import Catalog
+from fairlead.model.intents import Bind, Patch
+from fairlead.model.outcome import Placed
+from fairlead.model.pod import Pod
+from fairlead.model.volumes import SELECTED_NODE_ANNOTATION, PersistentVolume, PersistentVolumeClaim
+from fairlead.placement import telling
+from fairlead.placement.spec import CLAIMS, PODS, VOLUMES
+
+log = structlog.get_logger("fairlead.placement")
+
+# How long provisioning may take, as in Kubernetes' own configuration.
+VOLUMES_TIMEOUT_S = 600.0
+LOOK_AGAIN_S = 1.0
+
+
+class Binder:
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        writer: Writer,
+        reader: Client,
+        clock: Clock,
+        volumes_timeout_s: float = VOLUMES_TIMEOUT_S,
+    ) -> None:
+        self._catalog = catalog
+        self._writer = writer
+        self._reader = reader
+        self._clock = clock
+        self._timeout_s = volumes_timeout_s
+        self._news = asyncio.Event()
+
+    def storage_changed(self) -> None:
+        """Claims or volumes are not what they were: whoever waits for one looks again."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def bind(self, pod: Pod, placed: Placed) -> bool:
+        """True when the pod is bound there; False when it came to nothing and the room is free again."""
+        if placed.volumes and (problem := await self._bind_volumes(placed)):
+            log.warning("volumes not bound", pod=placed.pod, node=placed.node, problem=problem)
+            return False
+        metadata = pod.metadata
+        intent = Bind(namespace=metadata.namespace, name=metadata.name, uid=pod.uid, node=placed.node)
+        result = await self._writer.carry_out(intent)
+        if result.outcome is not Outcome.DONE and not (
+            result.may_have_happened and await self._was_bound(pod, placed.node)
+        ):
+            log.warning(
+                "binding failed", pod=placed.pod, node=placed.node, outcome=result.outcome, problem=str(result.error)
+            )
+            return False
+        await self._writer.carry_out(telling.scheduled(pod, placed.node))
+        return True
+
+    async def _was_bound(self, pod: Pod, node: str) -> bool:
+        """The write got no answer: its room stays taken until the server has told whether it was carried out."""
+        while True:
+            try:
+                found = await self._reader.find(PODS, pod.metadata.name, pod.metadata.namespace)
+            except ClusterError as problem:
+                log.info("binding in doubt", pod=pod.key, problem=str(problem))
+                await self._clock.sleep(LOOK_AGAIN_S)
+                continue
+            return found is not None and found.uid == pod.uid and found.spec.node_name == node
+
+    # -- volumes ----------------------------------------------------------------------------------------------
+
+    async def _bind_volumes(self, placed: Placed) -> str:
+        """Promise each claim its volume, or ask for one to be made, and wait; a sentence if that fails."""
+        for choice in placed.volumes:
+            claim = self._catalog.claims.get(choice.claim)
+            if claim is None:
+                return f"claim {choice.claim} is gone"
+            intent = self._promise(claim, choice.volume, placed.node)
+            if isinstance(intent, str):
+                return intent
+            if intent is not None:
+                result = await self._writer.carry_out(intent)
+                if result.outcome is not Outcome.DONE:
+                    return f"claim {choice.claim}: {result.error}"
+        give_up_at_s = self._clock.elapsed_s() + self._timeout_s
+        waiting = {choice.claim: not choice.volume for choice in placed.volumes}
+        asked: set[str] = set()
+        while True:
+            for key in sorted(waiting):
+                claim = self._catalog.claims.get(key)
+                if claim is None:
+                    return f"claim {key} is gone"
+                selected = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)
+                if claim.is_bound:
+                    del waiting[key]
+                elif waiting[key] and selected == placed.node:
+                    asked.add(key)
+                elif waiting[key] and (selected is not None or key in asked):
+                    # A provisioner that cannot make the volume for the node takes the node off the claim again.
+                    return f"claim {key} is no longer to be made for {placed.node}, but for {selected or 'no node'}"
+            if not waiting:
+                return ""
+            left_s = give_up_at_s - self._clock.elapsed_s()
+            if left_s <= 0:
+                return f"claims {', '.join(sorted(waiting))} not bound after {self._timeout_s:g} s"
+            await self._until_news(min(left_s, 10 * LOOK_AGAIN_S))
+
+    def _promise(self, claim: PersistentVolumeClaim, volume_name: str, node: str) -> Patch | str | None:
+        if not volume_name:
+            if claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION) == node:
+                return None
+            return Patch(
+                kind=CLAIMS,
+                name=claim.metadata.name,
+                namespace=claim.metadata.namespace,
+                patch={"metadata": {"annotations": {SELECTED_NODE_ANNOTATION: node}}},
+                resource_version=claim.metadata.resource_version,
+            )
+        volume = self._catalog.volumes.get(volume_name)
+        if volume is None:
+            return f"volume {volume_name} is gone"
+        if _is_promised(volume, claim):
+            return None
+        return Patch(
+            kind=VOLUMES,
+            name=volume_name,
+            patch={
+                "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
+                "spec": {
+                    "claimRef": {
+                        "apiVersion": "v1",
+                        "kind": "PersistentVolumeClaim",
+                        "namespace": claim.metadata.namespace,
+                        "name": claim.metadata.name,
+                        "uid": claim.metadata.uid,
+                    }
+                },
+            },
+            resource_version=volume.metadata.resource_version,
+        )
+
+    async def _until_news(self, at_most_s: float) -> None:
+        news = asyncio.ensure_future(self._news.wait())
+        pause = asyncio.ensure_future(self._clock.sleep(at_most_s))
+        try:
+            await asyncio.wait([news, pause], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+            pause.cancel()
+
+
+def _is_promised(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    ref = volume.spec.claim_ref
+    return ref is not None and ref.uid == claim.metadata.uid

@@ -1,0 +1,47 @@
+"""What the scheduler counts, under kube-scheduler's names, so that its dashboards and alerts work unchanged."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from fairlead.cluster.metrics import Metrics
+
+_ALGORITHM_BUCKETS = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1)
+_BOUND_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 30, 60, 300)
+
+
+class PlacementMetrics:
+    def __init__(self, metrics: Metrics) -> None:
+        registry = metrics.registry
+        self.attempts = Counter(
+            "scheduler_schedule_attempts_total",
+            "Attempts to place a unit, by result: scheduled, unschedulable, error.",
+            ["result", "profile"],
+            registry=registry,
+        )
+        self.algorithm_seconds = Histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Time to decide.",
+            buckets=_ALGORITHM_BUCKETS,
+            registry=registry,
+        )
+        self.bound_seconds = Histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Time from first seen to bound.",
+            buckets=_BOUND_BUCKETS,
+            registry=registry,
+        )
+        self.pending = Gauge(
+            "scheduler_pending_pods",
+            "Units that wait, by queue: active, backoff, unschedulable.",
+            ["queue"],
+            registry=registry,
+        )
+        self.preemptions = Counter("scheduler_preemption_attempts_total", "Attempts to preempt.", registry=registry)
+        self.victims = Histogram(
+            "scheduler_preemption_victims",
+            "Pods evicted for another.",
+            buckets=(1, 2, 4, 8, 16, 32, 64),
+            registry=registry,
+        )
+        self.promises = Gauge(
+            "fairlead_promised_places", "Places held for pods that do not exist yet.", registry=registry
+        )

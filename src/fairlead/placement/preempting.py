@@ -1,0 +1,90 @@
+"""Preempting: carrying out what the engine planned. Victims are told, then deleted; the node is promised to the pod.
+
+The pod itself goes back to sleep until a pod leaves: its node is tried first when it wakes.
+"""
+
+import msgspec
+import structlog
+
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.writer import Outcome, Writer
+from fairlead.engine.preemption import PreemptionPlan
+from fairlead.engine.table import Occupant
+from fairlead.model.intents import Delete, Regarding
+from fairlead.model.pod import Pod
+from fairlead.placement import telling
+from fairlead.placement.spec import PODS
+
+log = structlog.get_logger("fairlead.placement")
+
+
+class Nominations:
+    """Pods that a node is being cleared for. What we decided counts at once, before the server shows it."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def all(self) -> tuple[Pod, ...]:
+        return tuple(self._pods.values())
+
+    def node_of(self, uid: str) -> str:
+        pod = self._pods.get(uid)
+        return pod.status.nominated_node_name if pod else ""
+
+    def seen(self, pod: Pod) -> None:
+        """The server's word on a pod that waits; ours is newer where there is one, until the pod has a node."""
+        if pod.uid in self._pods:
+            self.set(pod, self.node_of(pod.uid))
+        elif pod.status.nominated_node_name:
+            self._pods[pod.uid] = pod
+
+    def set(self, pod: Pod, node: str) -> None:
+        status = msgspec.structs.replace(pod.status, nominated_node_name=node)
+        self._pods[pod.uid] = msgspec.structs.replace(pod, status=status)
+
+    def drop(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+
+    def give_way(self, pod: Pod, node: str) -> list[Pod]:
+        """Those of lower priority that wait for this node lose it."""
+        losing = [
+            other
+            for other in self._pods.values()
+            if other.status.nominated_node_name == node and other.priority < pod.priority and other.uid != pod.uid
+        ]
+        for other in losing:
+            del self._pods[other.uid]
+        return losing
+
+
+class Preemptor:
+    def __init__(self, *, writer: Writer, clock: Clock) -> None:
+        self._writer = writer
+        self._clock = clock
+
+    async def evict(self, pod: Pod, plan: PreemptionPlan) -> int:
+        """Evict the victims for the pod; returns how many are on their way out."""
+        assert plan.node is not None
+        gone = 0
+        for victim in plan.victims:
+            gone += await self._evict(pod, plan.node, victim)
+        return gone
+
+    async def _evict(self, pod: Pod, node: str, victim: Occupant) -> bool:
+        namespace, _, name = victim.key.rpartition("/")
+        whom = Regarding(kind="Pod", name=name, namespace=namespace, uid=victim.uid)
+        if not victim.terminating:
+            told = await self._writer.carry_out(telling.disrupted(whom, pod.spec.scheduler_name, self._clock.now()))
+            if told.outcome in (Outcome.MISSING, Outcome.CONFLICT):
+                return False  # gone already, or another pod of that name: nothing to evict
+        # No grace period of ours: the victim's own holds.
+        result = await self._writer.carry_out(Delete(kind=PODS, name=name, namespace=namespace, uid=victim.uid))
+        if result.outcome is not Outcome.DONE:
+            log.warning("victim not evicted", pod=victim.key, by=pod.key, problem=str(result.error))
+            return False
+        await self._writer.carry_out(telling.preempted(whom, pod, node))
+        log.info("preempted", pod=victim.key, node=node, by=pod.key)
+        return True

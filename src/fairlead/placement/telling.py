@@ -1,0 +1,76 @@
+"""What the scheduler says on pods and about them, as intents: conditions and events in the words Kubernetes uses."""
+
+from datetime import datetime
+from typing import Any
+
+from fairlead.cluster.clock import rfc3339
+from fairlead.model.intents import Patch, RecordEvent, Regarding
+from fairlead.model.pod import Pod
+from fairlead.placement.spec import PODS
+
+UNSCHEDULABLE = "Unschedulable"
+
+
+def about(pod: Pod) -> Regarding:
+    metadata = pod.metadata
+    return Regarding(kind="Pod", name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
+
+
+def scheduled(pod: Pod, node: str) -> RecordEvent:
+    note = f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {node}"
+    return RecordEvent(regarding=about(pod), reason="Scheduled", action="Binding", note=note)
+
+
+def failed_scheduling(pod: Pod, message: str) -> RecordEvent:
+    return RecordEvent(regarding=about(pod), reason="FailedScheduling", action="Scheduling", note=message, warning=True)
+
+
+def preempted(victim: Regarding, pod: Pod, node: str) -> RecordEvent:
+    note = f"Preempted by pod {pod.uid} on node {node}"
+    return RecordEvent(regarding=victim, reason="Preempted", action="Preempting", note=note, related=about(pod))
+
+
+def refused(pod: Pod, message: str, now: datetime, nominate: str | None = None) -> Patch | None:
+    """The condition that says why a pod has no node, with the node being cleared for it; None if it says so already.
+
+    `nominate` is a node's name, empty to take an earlier nomination back, None to leave it alone.
+    """
+    status: dict[str, Any] = {}
+    known = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+    if known is None or (known.status, known.reason, known.message) != ("False", UNSCHEDULABLE, message):
+        since = known.last_transition_time if known is not None and known.status == "False" else None
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": UNSCHEDULABLE,
+            "message": message,
+            "lastProbeTime": None,
+            "lastTransitionTime": since or rfc3339(now),
+        }
+        status["conditions"] = [condition]
+    if nominate is not None and nominate != pod.status.nominated_node_name:
+        status["nominatedNodeName"] = nominate or None
+    return _status(pod.metadata.namespace, pod.metadata.name, pod.uid, status) if status else None
+
+
+def not_nominated(pod: Pod) -> Patch:
+    """Somebody more important gets the node that was cleared for this pod."""
+    return _status(pod.metadata.namespace, pod.metadata.name, pod.uid, {"nominatedNodeName": None})
+
+
+def disrupted(victim: Regarding, scheduler: str, now: datetime) -> Patch:
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": f"{scheduler}: preempting to accommodate a higher priority pod",
+        "lastProbeTime": None,
+        "lastTransitionTime": rfc3339(now),
+    }
+    return _status(victim.namespace, victim.name, victim.uid, {"conditions": [condition]})
+
+
+def _status(namespace: str, name: str, uid: str, status: dict[str, Any]) -> Patch:
+    # The UID makes it a conflict to write on another pod of the same name.
+    patch = {"metadata": {"uid": uid}, "status": status}
+    return Patch(kind=PODS, name=name, namespace=namespace, subresource="status", patch=patch, strategic=True)
