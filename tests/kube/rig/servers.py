@@ -322,6 +322,17 @@ class Rig:
     def start_apiserver(self) -> None:
         self._launch("kube-apiserver")
 
+    def start_scheduler(self, config: Mapping[str, Any] | None = None) -> None:
+        """A kube-scheduler on a rig that runs already; `config` as for `start`."""
+        if "kube-scheduler" in self._servers:
+            raise RigBroken("kube-scheduler runs already")
+        self._ports["kube-scheduler"] = free_ports(1)[0]
+        self._commands["kube-scheduler"] = self._scheduler_flags(config or {})
+        self._launch("kube-scheduler")
+
+    def stop_scheduler(self) -> None:
+        self._servers.pop("kube-scheduler").stop()
+
     # --- what tests do to it ------------------------------------------------------------------------------
 
     def request(
