@@ -190,6 +190,59 @@ def test_a_mistake_in_a_flag_names_it() -> None:
             id="no time to retry",
         ),
         pytest.param(
+            {"forecast.source": "elasticsearch"},
+            "forecast.url: wanted the http:// or https:// address of elasticsearch, got ''",
+            id="no address",
+        ),
+        pytest.param(
+            {"forecast.source": "file"},
+            "forecast.file: wanted the path of a file, for forecast.source is file",
+            id="no file",
+        ),
+        pytest.param(
+            {"forecast.username": "me"},
+            "forecast.passwordFile: wanted a file that holds the password of forecast.username",
+            id="no password",
+        ),
+        pytest.param(
+            {"forecast.username": "me", "forecast.passwordFile": "p", "forecast.tokenFile": "t"},
+            "forecast: wanted username and passwordFile, or tokenFile, got both",
+            id="two credentials",
+        ),
+        pytest.param(
+            {
+                "forecast.forecaster.history": "metrics-server",
+                "forecast.source": "prometheus",
+                "forecast.url": "http://p",
+            },
+            "forecast.source: the built-in forecaster writes where forecasts are read, so with forecaster.history set "
+            "wanted elasticsearch, configmap or file, got prometheus",
+            id="nowhere to write",
+        ),
+        pytest.param(
+            {"forecast.forecaster.history": "prometheus", "forecast.source": "configmap"},
+            "forecast.forecaster.prometheusUrl: wanted the http:// or https:// address of a Prometheus, got ''",
+            id="no history",
+        ),
+        pytest.param(
+            {
+                "forecast.forecaster.history": "prometheus",
+                "forecast.source": "configmap",
+                "forecast.forecaster.prometheusUrl": "http://p",
+            },
+            "forecast.forecaster: wanted nodeUsage or serviceUsage, a PromQL query, got neither",
+            id="nothing to ask",
+        ),
+        pytest.param(
+            {
+                "forecast.forecaster.history": "metrics-server",
+                "forecast.source": "configmap",
+                "forecast.forecaster.stepS": 700,
+            },
+            "forecast.forecaster: wanted a seasonS that is a whole number of stepS, got 86400 and 700",
+            id="a season of broken steps",
+        ),
+        pytest.param(
             {"listen": "127.0.0.1:99999"},
             "listen: wanted host:port with a port up to 65535, got '127.0.0.1:99999'",
             id="no such port",

@@ -43,6 +43,66 @@ class LogSettings(Section, frozen=True):
     form: Literal["auto", "json", "text"] = "auto"
 
 
+class ForecastFields(Section, frozen=True):
+    """What the fields of a forecast document are called."""
+
+    node: str = "node"
+    namespace: str = "namespace"
+    service: str = "service"
+    resource: str = "resource"
+    issued_at: str = "issued_at"
+    target_at: str = "target_at"
+    horizon_s: str = "horizon_s"
+    value: str = "value"
+    baseline: str = "baseline"
+    pods: str = "pods"
+
+
+class ForecastQueries(Section, frozen=True):
+    """PromQL: what is expected, and what is now. Series carry node or namespace and service, and resource."""
+
+    node_value: str = "fairlead_forecast_node_value"
+    node_baseline: str = "fairlead_forecast_node_baseline"
+    service_value: str = ""
+    service_baseline: str = ""
+
+
+class ForecasterSettings(Section, frozen=True):
+    """The built-in forecaster: from what history, how often, by which season."""
+
+    history: Literal["none", "prometheus", "metrics-server"] = "none"
+    prometheus_url: str = ""
+    node_usage: str = ""
+    service_usage: str = ""
+    every_s: Annotated[float, msgspec.Meta(ge=10, le=86400)] = 300.0
+    step_s: Annotated[int, msgspec.Meta(ge=60, le=3600)] = 900
+    season_s: Annotated[int, msgspec.Meta(ge=3600, le=604800)] = 86400
+    seasons: Annotated[int, msgspec.Meta(ge=2, le=60)] = 14
+
+
+class ForecastSettings(Section, frozen=True):
+    """Where load forecasts are read from, and how long one counts."""
+
+    source: Literal["none", "elasticsearch", "prometheus", "configmap", "file"] = "none"
+    url: str = ""
+    username: str = ""
+    password_file: str = ""
+    token_file: str = ""
+    ca_file: str = ""
+    file: str = ""
+    config_map: str = "fairlead-forecasts"
+    node_index: str = "node-load-forecast-*"
+    service_index: str = "service-load-forecast-*"
+    fields: ForecastFields = ForecastFields()
+    queries: ForecastQueries = ForecastQueries()
+    horizon_s: Annotated[float, msgspec.Meta(gt=0, le=604800)] = 3600.0
+    ttl_s: Annotated[float, msgspec.Meta(gt=0, le=604800)] = 900.0
+    period_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 30.0
+    deadline_s: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    remove_sign: Annotated[int, msgspec.Meta(ge=-1, le=1)] = 1
+    forecaster: ForecasterSettings = ForecasterSettings()
+
+
 class Settings(Section, frozen=True):
     kubeconfig: str = ""
     context: str = ""
@@ -57,6 +117,7 @@ class Settings(Section, frozen=True):
     in_flight: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64
     lease: LeaseSettings = LeaseSettings()
     logs: LogSettings = LogSettings()
+    forecast: ForecastSettings = ForecastSettings()
 
 
 class BadSettings(Exception):
@@ -199,8 +260,43 @@ def _check_together(settings: Settings) -> None:
             "lease: wanted durationS > renewDeadlineS > retryS, "
             f"got {lease.duration_s} > {lease.renew_deadline_s:g} > {lease.retry_s:g}"
         )
+    _check_forecast(settings.forecast)
     if int(settings.listen.rpartition(":")[2]) > 65535:
         raise BadSettings(f"listen: wanted host:port with a port up to 65535, got {settings.listen!r}")
+
+
+def _check_forecast(forecast: ForecastSettings) -> None:
+    forecaster = forecast.forecaster
+    if forecast.source in ("elasticsearch", "prometheus") and not forecast.url.startswith(("http://", "https://")):
+        raise BadSettings(
+            f"forecast.url: wanted the http:// or https:// address of {forecast.source}, got {forecast.url!r}"
+        )
+    if forecast.source == "file" and not forecast.file:
+        raise BadSettings("forecast.file: wanted the path of a file, for forecast.source is file")
+    if forecast.username and not forecast.password_file:
+        raise BadSettings("forecast.passwordFile: wanted a file that holds the password of forecast.username")
+    if forecast.username and forecast.token_file:
+        raise BadSettings("forecast: wanted username and passwordFile, or tokenFile, got both")
+    if forecaster.history == "none":
+        return
+    if forecast.source not in ("elasticsearch", "configmap", "file"):
+        raise BadSettings(
+            "forecast.source: the built-in forecaster writes where forecasts are read, so with forecaster.history "
+            f"set wanted elasticsearch, configmap or file, got {forecast.source}"
+        )
+    if forecaster.history == "prometheus":
+        if not forecaster.prometheus_url.startswith(("http://", "https://")):
+            raise BadSettings(
+                "forecast.forecaster.prometheusUrl: wanted the http:// or https:// address of a Prometheus, "
+                f"got {forecaster.prometheus_url!r}"
+            )
+        if not (forecaster.node_usage or forecaster.service_usage):
+            raise BadSettings("forecast.forecaster: wanted nodeUsage or serviceUsage, a PromQL query, got neither")
+    if forecaster.season_s % forecaster.step_s:
+        raise BadSettings(
+            "forecast.forecaster: wanted a seasonS that is a whole number of stepS, "
+            f"got {forecaster.season_s} and {forecaster.step_s}"
+        )
 
 
 def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:

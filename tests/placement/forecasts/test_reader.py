@@ -1,0 +1,233 @@
+"""The reader: the last good copy until its time is over, never waiting, always able to say why."""
+
+import asyncio
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fairlead.engine.forecast import Change, Forecast
+from fairlead.model.kinds import ConfigMap
+from fairlead.model.meta import ObjectMeta
+from fairlead.placement.forecasts.documents import Read
+from fairlead.placement.forecasts.sources import ConfigMapSource, FileSource, SourceProblem
+from fairlead.testing.clock import ManualClock
+from tests.placement.forecasts.kit import NOW, Scripted, a_reader, ago, ahead, of_node
+
+RISING = {"a": Change(1000.0)}
+
+
+def failing(problem: BaseException) -> Any:
+    def fail() -> Read:
+        raise problem
+
+    return fail
+
+
+async def test_nothing_read_yet_is_neutral_and_said() -> None:
+    reader = a_reader(Scripted())
+    assert reader.current(NOW).is_empty
+    assert reader.problem() == "script has not been read yet; forecasts count for nothing"
+
+
+async def test_what_was_read_counts() -> None:
+    reader = a_reader(Scripted(of_node("a", 2.0)))
+    await reader.refresh()
+    assert reader.current(NOW).nodes == RISING
+    assert reader.problem() is None
+
+
+async def test_the_same_forecast_is_the_same_object_after_another_read() -> None:
+    source = Scripted(of_node("a", 2.0))
+    reader = a_reader(source)
+    await reader.refresh()
+    first = reader.current(NOW)
+    source.answer = lambda: Read((of_node("a", 2.0, issued_at=ago(1)),))
+    await reader.refresh()
+    assert reader.current(NOW) is first
+    source.answer = lambda: Read((of_node("a", 3.0, issued_at=NOW),))
+    await reader.refresh()
+    assert reader.current(NOW) is not first
+
+
+@pytest.mark.parametrize("problem", [SourceProblem("nobody there"), RuntimeError("a slip")])
+async def test_the_last_good_copy_holds_until_its_time_and_then_nothing_does(problem: Exception) -> None:
+    clock = ManualClock(NOW)
+    source = Scripted(of_node("a", 2.0, target_at=ahead(3000)))
+    reader = a_reader(source, clock, ttl_s=900)
+    await reader.refresh()
+    source.answer = failing(problem)
+    await clock.advance(839)
+    await reader.refresh()
+    assert reader.current(clock.now()).nodes == RISING
+    assert str(reader.problem()).endswith("forecasts read at 2026-01-01T12:00:00Z are used until they are too old")
+    await clock.advance(2)
+    assert reader.current(clock.now()) == Forecast()
+    assert str(reader.problem()).endswith(f"{problem}; forecasts count for nothing until it is read")
+
+
+async def test_a_source_that_comes_back_counts_again() -> None:
+    source = Scripted()
+    source.answer = failing(SourceProblem("nobody there"))
+    reader = a_reader(source)
+    await reader.refresh()
+    source.answer = lambda: Read((of_node("a", 2.0),))
+    await reader.refresh()
+    assert (reader.current(NOW).nodes, reader.problem()) == (RISING, None)
+
+
+async def test_documents_run_out_one_by_one() -> None:
+    clock = ManualClock(NOW)
+    reader = a_reader(Scripted(of_node("a", 2.0, target_at=ahead(10)), of_node("b", 2.0)), clock)
+    await reader.refresh()
+    await clock.advance(11)
+    assert set(reader.current(clock.now()).nodes) == {"b"}
+
+
+async def test_only_stale_documents_are_said() -> None:
+    reader = a_reader(Scripted(of_node("a", 2.0, issued_at=ago(1000))))
+    await reader.refresh()
+    assert reader.current(NOW).is_empty
+    assert reader.problem() == (
+        "script holds no forecast that was issued in the last 900 s and speaks of the next 3600 s; "
+        "forecasts count for nothing"
+    )
+
+
+async def test_documents_left_out_are_said_beside_those_that_count() -> None:
+    source = Scripted()
+    source.answer = lambda: Read((of_node("a", 2.0),), ("resource of node b: wanted cpu or memory, got 'gpu'",), 3)
+    reader = a_reader(source)
+    await reader.refresh()
+    assert reader.current(NOW).nodes == RISING
+    assert reader.problem() == (
+        "3 forecast documents were left out: resource of node b: wanted cpu or memory, got 'gpu'"
+    )
+
+
+class Hanging(Scripted):
+    async def read(self, now: datetime) -> Read:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_read_that_hangs_is_given_up_at_its_deadline() -> None:
+    reader = a_reader(Hanging(), deadline_s=0.01)
+    await reader.refresh()
+    assert str(reader.problem()).startswith("script: not read within 0.01 s; ")
+
+
+class Told(ManualClock):
+    """Says when somebody rests."""
+
+    def __init__(self, now: datetime) -> None:
+        super().__init__(now)
+        self.rests: asyncio.Queue[float] = asyncio.Queue()
+
+    async def sleep(self, seconds: float) -> None:
+        self.rests.put_nowait(seconds)
+        await super().sleep(seconds)
+
+
+async def test_it_reads_every_period_until_it_is_stopped_and_closes_its_source() -> None:
+    clock, stop, source = Told(NOW), asyncio.Event(), Scripted()
+    reads = 0
+
+    def count() -> Read:
+        nonlocal reads
+        reads += 1
+        return Read()
+
+    source.answer = count
+    running = asyncio.create_task(a_reader(source, clock, period_s=30).run(stop))
+    for wanted in (1, 2, 3):
+        assert await clock.rests.get() == 30
+        assert reads == wanted
+        await clock.advance(30)
+    await clock.rests.get()
+    stop.set()
+    await running
+    assert source.closed
+
+
+async def test_metrics_tell_reads_by_outcome_and_the_age_of_the_copy() -> None:
+    registry, clock = CollectorRegistry(), ManualClock(NOW)
+    source = Scripted(of_node("a", 2.0))
+    reader = a_reader(source, clock, registry=registry)
+
+    def shown(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"fairlead_forecast_{name}", labels)
+
+    assert shown("age_seconds") == 0
+    await reader.refresh()
+    assert (shown("age_seconds"), shown("subjects")) == (60, 1)
+    source.answer = failing(SourceProblem("nobody there"))
+    await reader.refresh()
+    await reader.refresh()
+    assert shown("reads_total", source="script", outcome="done") == 1
+    assert shown("reads_total", source="script", outcome="failed") == 2
+    await clock.advance(100)
+    assert shown("age_seconds") == 160
+    await clock.advance(900)
+    assert (shown("age_seconds"), shown("subjects")) == (0, 0)
+
+
+# --- files and ConfigMaps -----------------------------------------------------------------------------------
+
+YAML = """
+documents:
+- {node: a, resource: cpu, issued_at: 2026-01-01T11:59:00Z, horizon_s: 660, value: 2, baseline: 1}
+"""
+LINES = """
+{"node": "a", "resource": "cpu", "issued_at": "2026-01-01T11:59:00Z", "horizon_s": 660, "value": 2, "baseline": 1}
+{"node": "a", "resource": "cpu", "issued_at": "2026-01-01T11:58:00Z", "horizon_s": 660, "value": 7, "baseline": 1}
+"""
+
+
+@pytest.mark.parametrize("content", [YAML, LINES, LINES.strip().splitlines()[0].join("[]")])
+async def test_a_file_of_documents(tmp_path: Path, content: str) -> None:
+    (tmp_path / "f").write_text(content)
+    reader = a_reader(FileSource(tmp_path / "f"))
+    await reader.refresh()
+    assert (reader.problem(), reader.current(NOW).nodes) == (None, RISING)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        (b"just a word", "wanted a list of documents, got str"),
+        (b"{a: [", "is neither JSON nor YAML: while parsing"),
+        (b"\xff\xfe\x00", "is neither JSON nor YAML: "),
+        (b"7", "wanted a list of documents, got int"),
+    ],
+)
+async def test_a_file_that_cannot_be_used_is_said(tmp_path: Path, content: bytes | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "f").write_bytes(content)
+    reader = a_reader(FileSource(tmp_path / "f"))
+    await reader.refresh()
+    assert said in str(reader.problem())
+
+
+async def test_an_empty_file_holds_no_forecast(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    reader = a_reader(FileSource(tmp_path / "f"))
+    await reader.refresh()
+    assert "holds no forecast" in str(reader.problem())
+
+
+async def test_every_entry_of_a_config_map_is_read() -> None:
+    found: ConfigMap | None = ConfigMap(metadata=ObjectMeta(name="f"), data={"a.yaml": YAML, "b.json": LINES})
+
+    async def find() -> ConfigMap | None:
+        return found
+
+    reader = a_reader(ConfigMapSource(find, "fairlead-system/f"))
+    await reader.refresh()
+    assert (reader.problem(), reader.current(NOW).nodes) == (None, RISING)
+    found = None
+    await reader.refresh()
+    assert str(reader.problem()).startswith("ConfigMap fairlead-system/f does not exist; forecasts read at ")

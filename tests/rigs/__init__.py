@@ -1,0 +1,1 @@
+"""Real servers other than Kubernetes that tests run against: Prometheus and Elasticsearch."""

@@ -1,0 +1,121 @@
+"""Installs the servers once into a cache outside the checkout, by package name, through the ordinary clients.
+
+Called by the fixtures; run by hand (`python -m tests.rigs.install`) it prints the folders. Nothing is installed into
+the system and no service is started. What cannot be had is an error that says what to do, never a skip.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+ELASTICSEARCH: Final = "8.8.2"
+ARTEFACT: Final = f"org.elasticsearch.distribution.integ-test-zip:elasticsearch:{ELASTICSEARCH}:zip"
+# The whole of one installation must end within a test's own timeout.
+INSTALL_S: Final = 240.0
+
+
+class ServerUnavailable(Exception):
+    """A server cannot be installed here; the message says what is missing and how to get it."""
+
+
+def cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead"
+
+
+def ensure_prometheus() -> Path:
+    """The folder with `prometheus` and `promtool`: Debian's package, unpacked."""
+    on_path = shutil.which("prometheus"), shutil.which("promtool")
+    if on_path[0] and on_path[1]:
+        return Path(on_path[0]).parent
+    return _once("prometheus", Path("usr/bin/prometheus"), _unpack_prometheus) / "usr" / "bin"
+
+
+def ensure_elasticsearch() -> Path:
+    """The unpacked distribution."""
+    return _once(f"elasticsearch-{ELASTICSEARCH}", Path("bin/elasticsearch"), _unpack_elasticsearch)
+
+
+def _once(name: str, proof: Path, unpack: Callable[[Path, Path], None]) -> Path:
+    home = cache() / name
+    if (home / proof).exists():
+        return home
+    cache().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{name}.installing-", dir=cache()) as staging:
+        unpacked = Path(staging) / "unpacked"
+        unpack(Path(staging), unpacked)
+        if not (unpacked / proof).exists():
+            raise ServerUnavailable(f"the package of {name} does not hold {proof}")
+        # One rename makes the folder appear whole; a racing installer's identical result is as good as ours.
+        try:
+            unpacked.rename(home)
+        except OSError:
+            if not (home / proof).exists():
+                raise
+    return home
+
+
+def _unpack_prometheus(staging: Path, into: Path) -> None:
+    hint = "install the package `prometheus` (Debian, Ubuntu: apt install prometheus), its service need not run"
+    apt, dpkg = _program("apt-get", hint), _program("dpkg", hint)
+    try:
+        _run([apt, "download", "prometheus"], staging, hint)
+    except ServerUnavailable:
+        # A fresh machine has no package lists, and the system's are root's: fetch our own, beside them.
+        (staging / "lists").mkdir(exist_ok=True)
+        own = ["-o", f"Dir::State::lists={staging}/lists", "-o", f"Dir::Cache={staging}/apt"]
+        (staging / "apt" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
+        _run([apt, *own, "update"], staging, hint)
+        _run([apt, *own, "download", "prometheus"], staging, hint)
+    packages = sorted(staging.glob("prometheus_*.deb"))
+    if not packages:
+        raise ServerUnavailable(f"apt-get downloaded no package called prometheus: {hint}")
+    _run([dpkg, "-x", str(packages[-1]), str(into)], staging, hint)
+
+
+def _unpack_elasticsearch(staging: Path, into: Path) -> None:
+    hint = "Elasticsearch comes by Maven: install `maven` and a JDK 17 (Debian, Ubuntu: apt install maven)"
+    maven = _program("mvn", hint)
+    _program("java", hint)
+    repository = staging / "repository"
+    get = [maven, "-q", "-B", f"-Dmaven.repo.local={repository}", "dependency:get"]
+    _run([*get, f"-Dartifact={ARTEFACT}", "-Dtransitive=false"], staging, hint)
+    archives = list(repository.rglob(f"elasticsearch-{ELASTICSEARCH}.zip"))
+    if not archives:
+        raise ServerUnavailable(f"Maven fetched no {ARTEFACT}")
+    shutil.unpack_archive(archives[0], staging / "zip")
+    (staging / "zip" / f"elasticsearch-{ELASTICSEARCH}").rename(into)
+    # Python's unzip forgets who may be run.
+    for program in (into / "bin").iterdir():
+        program.chmod(0o755)
+
+
+def _program(name: str, hint: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise ServerUnavailable(f"there is no {name} on the PATH: {hint}")
+    return found
+
+
+def _run(command: Sequence[str], where: Path, hint: str) -> None:
+    try:
+        done = subprocess.run(
+            command, cwd=where, capture_output=True, text=True, check=False, timeout=INSTALL_S, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise ServerUnavailable(f"`{' '.join(command[:4])} …` took more than {INSTALL_S:.0f} s: {hint}") from None
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
+        raise ServerUnavailable(f"`{' '.join(command[:4])} …` failed: {hint}; it said:\n{tail}")
+
+
+if __name__ == "__main__":
+    try:
+        print(ensure_prometheus())
+        print(ensure_elasticsearch())
+    except ServerUnavailable as problem:
+        sys.exit(str(problem))
