@@ -74,18 +74,25 @@ def presort(asks: Sequence[Ask], how: Presort = Presort.SEED, cluster: Mapping[s
 
 def shares(asks: Sequence[Ask]) -> list[Fraction]:
     """Each ask's share among those of its operation: of its own kind, or of all for kinds without a favourite."""
-    found: list[Fraction] = []
+    # By operation, and by operation and kind: how much cpu and memory in all.
+    totals: dict[tuple[Operation, Kind | None], tuple[int, int]] = {}
     for ask in asks:
-        same = [other for other in asks if other.operation is ask.operation]
-        alike = [other for other in same if other.kind is ask.kind]
-        if ask.kind is Kind.CPU:
-            found.append(_over(ask.cpu, sum(other.cpu for other in alike)))
-        elif ask.kind is Kind.MEMORY:
-            found.append(_over(ask.memory, sum(other.memory for other in alike)))
-        else:
-            cpu = _over(ask.cpu, sum(other.cpu for other in same))
-            found.append(max(cpu, _over(ask.memory, sum(other.memory for other in same))))
-    return found
+        for key in ((ask.operation, None), (ask.operation, ask.kind)):
+            cpu, memory = totals.get(key, (0, 0))
+            totals[key] = (cpu + ask.cpu, memory + ask.memory)
+    known: dict[Ask, Fraction] = {}
+    for ask in asks:
+        if ask not in known:
+            known[ask] = _share(ask, totals[ask.operation, None], totals[ask.operation, ask.kind])
+    return [known[ask] for ask in asks]
+
+
+def _share(ask: Ask, same: tuple[int, int], alike: tuple[int, int]) -> Fraction:
+    if ask.kind is Kind.CPU:
+        return _over(ask.cpu, alike[0])
+    if ask.kind is Kind.MEMORY:
+        return _over(ask.memory, alike[1])
+    return max(_over(ask.cpu, same[0]), _over(ask.memory, same[1]))
 
 
 def _over(part: int, whole: int) -> Fraction:

@@ -66,7 +66,8 @@ def plan_removal(
     left = {pod.uid: pod for pod in pods if not pod.is_terminating and not pod.is_finished}
     removed: list[Removed] = []
     homeless = sorted(
-        (pod for pod in left.values() if pod.uid not in table.occupants), key=lambda pod: _order(pod, 0, now_s)
+        (pod for pod in left.values() if pod.uid not in table.occupants),
+        key=lambda pod: scale_down_order(pod, 0, now_s),
     )
     for pod in homeless[:count]:
         removed.append(Removed(pod.key, pod.uid, ""))
@@ -82,7 +83,7 @@ def plan_removal(
         if not rows:
             return RemovalPlan(tuple(removed), count - len(removed), _diagnosis(table, rules, left.keys()))
         row, score = _choose_row(table, {row: on_row[row] for row in rows}, weights, pick)
-        pod = min(on_row[row], key=lambda pod: _order(pod, len(on_row[row]), now_s))
+        pod = min(on_row[row], key=lambda pod: scale_down_order(pod, len(on_row[row]), now_s))
         occupant = table.occupants[pod.uid]
         removed.append(Removed(pod.key, pod.uid, occupant.node, score))
         statement.remove(occupant)
@@ -128,23 +129,25 @@ def removal_scores(
 ) -> Ints:
     """The weighted score of taking one of the service's pods off each row, in millionths."""
     total = sum(len(pods) for pods in on_row.values())
-    scores = np.zeros(len(rows), dtype=np.int64)
-    for i, row in enumerate(rows):
-        # Replicas of one service usually share a request; the first stands for them all on its row.
-        request = table.occupants[on_row[row][0].uid].request
-        view = table.view(np.array([row], dtype=np.int64))
+    scores = np.array([weights.service * round(ONE * len(on_row[row]) / total) for row in rows], dtype=np.int64)
+    # Replicas of one service usually share a request; the first stands for them all on its row.
+    requests = [table.occupants[on_row[row][0].uid].request for row in rows]
+    alike: dict[int, list[int]] = {}
+    for i, request in enumerate(requests):
+        alike.setdefault(request.number, []).append(i)
+    for positions in alike.values():
+        request = requests[positions[0]]
+        view = table.view(np.array([rows[i] for i in positions], dtype=np.int64))
         share_2V = utilisation(view, request, sign=-1)
-        score = weights.used * int(millionths(share_2V.mean(axis=0))[0])
-        score += weights.even * int(millionths(evenness(share_2V))[0])
-        score += weights.service * round(ONE * len(on_row[row]) / total)
+        part_V = weights.used * millionths(share_2V.mean(axis=0)) + weights.even * millionths(evenness(share_2V))
         if not table.catalog.forecast.is_empty:
-            rise = float(change(table.catalog.forecast, view, request)[0])
-            score += weights.forecast * weights.forecast_sign * round(ONE * rise)
-        scores[i] = score
+            rise_V = change(table.catalog.forecast, view, request)
+            part_V += weights.forecast * weights.forecast_sign * millionths(rise_V)
+        scores[positions] += part_V
     return scores
 
 
-def _order(pod: Pod, neighbours: int, now_s: float) -> tuple[object, ...]:
+def scale_down_order(pod: Pod, neighbours: int, now_s: float) -> tuple[object, ...]:
     """Sorts whom Kubernetes would scale down first: idle before busy, young before old, crowded before alone."""
     ready_at = _ready_at(pod)
     return (
