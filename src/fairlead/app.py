@@ -11,18 +11,26 @@ import signal
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from fairlead import settings as configuration
+from fairlead.api.dispatcher import Dispatcher
+from fairlead.api.guard import Guard
+from fairlead.api.limits import Limits
+from fairlead.api.openapi import document_route
+from fairlead.api.page import page_route
 from fairlead.api.probes import Probes, served
+from fairlead.api.routes import RouteTable
+from fairlead.api.schedule_pod import SchedulePod
+from fairlead.api.tls import ServingCertificate
 from fairlead.cluster.backoff import Backoff, Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.errors import ConfigurationError, Temporary
+from fairlead.cluster.errors import ConfigurationError, Refused, Temporary
 from fairlead.cluster.kubeconfig import Connection, connect_by_kubeconfig, connect_in_cluster
 from fairlead.cluster.lease import LeaseTimes, NamedLease
 from fairlead.cluster.metrics import Metrics
@@ -30,6 +38,7 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Writer
+from fairlead.engine.presort import Presort
 from fairlead.engine.profile import (
     Conditions,
     Profile,
@@ -39,9 +48,13 @@ from fairlead.engine.profile import (
     parse_configuration,
     seed_profile,
 )
+from fairlead.engine.removal import RemovalWeights
 from fairlead.model.kinds import Kind, ServerVersion
 from fairlead.placement.loop import Loop
 from fairlead.placement.queue import BackoffTimes
+from fairlead.placement.requests.controller import Rounds
+from fairlead.placement.requests.plan import RoundOptions
+from fairlead.placement.requests.spec import SCHEDULE_REQUESTS
 from fairlead.settings import BadSettings, Settings
 
 log = structlog.get_logger("fairlead")
@@ -66,10 +79,12 @@ class Runtime:
     recorder: Recorder
     lease: NamedLease
     stop: asyncio.Event
+    # What is served over HTTP; a capability adds its own.
+    routes: RouteTable = field(default_factory=RouteTable)
 
-    def mirror(self, kind: Kind[Any]) -> Mirror[Any]:
+    def mirror(self, kind: Kind[Any], namespace: str = "") -> Mirror[Any]:
         """A mirror of a kind, to be run by whoever asked for it."""
-        watch = Watch(self.reader, kind, clock=self.clock, rng=self.rng, metrics=self.metrics)
+        watch = Watch(self.reader, kind, clock=self.clock, rng=self.rng, metrics=self.metrics, namespace=namespace)
         return Mirror(watch, kind, self.metrics)
 
 
@@ -127,18 +142,75 @@ class Placement:
             mirror=runtime.mirror,
             reader=runtime.reader,
         )
+        self.requests = Requests(runtime, self.loop)
 
     async def follow(self) -> None:
+        # Placing does not wait for requests where there can be none.
+        if await self.requests.can_be_read():
+            self.loop.also.append(self.requests.mirror)
         async with asyncio.TaskGroup() as tasks:
-            for mirror in (*self.loop.mirrors, *self.loop.also):
+            for mirror in (*self.loop.mirrors, self.requests.mirror):
                 tasks.create_task(mirror.run(), name=f"mirror {mirror.kind.name}")
             tasks.create_task(self.loop.follow(), name="placement")
 
     async def lead(self) -> None:
-        await self.loop.lead(self._runtime.stop)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.loop.lead(self._runtime.stop), name="placement: loop")
+            tasks.create_task(self.requests.rounds.run(self._runtime.stop), name="placement: requests")
 
     def problem(self) -> str | None:
         return self.loop.problem()
+
+
+class Requests:
+    """More or fewer pods of a service: accepted by every replica, carried out by the leader."""
+
+    def __init__(self, runtime: Runtime, loop: Loop) -> None:
+        settings = runtime.settings
+        self._runtime = runtime
+        self.mirror: Mirror[Any] = runtime.mirror(SCHEDULE_REQUESTS, settings.namespace)
+        self.rounds = Rounds(
+            self.mirror,
+            namespace=settings.namespace,
+            reader=runtime.reader,
+            writer=runtime.writer,
+            clock=runtime.clock,
+            on_table=loop.on_table,
+            find_pod=loop.pods.get,
+            options=RoundOptions(
+                settle_s=settings.requests.settle_s,
+                presort=Presort(settings.requests.presort),
+                weights=RemovalWeights(forecast_sign=settings.forecast.remove_sign),
+            ),
+            keep=settings.requests.keep,
+            keep_s=settings.requests.keep_s,
+        )
+        loop.preparations.append(self.rounds.prepare)
+        accepting = SchedulePod(
+            self.mirror,
+            client=runtime.reader,
+            namespace=settings.namespace,
+            clock=runtime.clock,
+            new_id=lambda: uuid.uuid4().hex[:24],
+            most_waiting=settings.requests.most_waiting,
+            most_number=settings.requests.most_pods,
+        )
+        runtime.routes.add(*accepting.routes())
+
+    async def can_be_read(self) -> bool:
+        """Whether the cluster knows the kind and lets us read it."""
+        backoff = Backoff(self._runtime.rng)
+        path = SCHEDULE_REQUESTS.collection_path(self._runtime.settings.namespace)
+        while True:
+            try:
+                await self._runtime.reader.request("GET", path, query={"limit": "1"})
+                return True
+            except Refused as problem:
+                told = "POST /schedulePod answers 503 until deploy/crds and deploy/rbac/requests.yaml are applied"
+                log.warning("no ScheduleRequests", told=told, problem=str(problem))
+                return False
+            except Temporary as problem:
+                await self._runtime.clock.sleep(backoff.next_s(problem.retry_after_s))
 
 
 def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
@@ -193,17 +265,18 @@ async def serve(
     connection = find_connection(settings, clock)
     metrics = Metrics()
     probes = Probes(metrics.registry)
-    host, _, port = settings.listen.rpartition(":")
     connected = asyncio.Event()
+    routes = RouteTable()
     probes.readiness["kubernetes"] = lambda: None if connected.is_set() else f"no answer yet from {connection.server}"
     async with (
-        served(probes.routes(), host.strip("[]"), int(port)),
-        built(settings, connection, clock, rng, metrics, stop) as runtime,
+        listening(settings, probes, routes, clock, metrics),
+        built(settings, connection, clock, rng, metrics, stop, routes) as runtime,
     ):
         version = await until_stopped(first_contact(runtime), stop)
         if version is None:
             return
         connected.set()
+        routes.guard = Guard(runtime.reader, clock)
         log.info("connected", server=connection.server, kubernetes=version.git_version, by=connection.described_as)
         working = {name: build(runtime) for name, build in capabilities.items()}
         for name, capability in working.items():
@@ -213,8 +286,46 @@ async def serve(
 
 
 @asynccontextmanager
+async def listening(
+    settings: Settings, probes: Probes, routes: RouteTable, clock: Clock, metrics: Metrics
+) -> AsyncIterator[str]:
+    """Probes and routes on the configured address, over TLS where there is a certificate; yields the URL."""
+    routes.add(document_route(routes), page_route(routes))
+    dispatcher = Dispatcher(
+        routes,
+        clock=clock,
+        registry=metrics.registry,
+        limits=Limits(settings.api.rate_per_s, settings.api.burst),
+        allow_plaintext=settings.api.allow_plaintext,
+    )
+    pair = (
+        ServingCertificate(Path(settings.tls.certificate), Path(settings.tls.key)) if settings.tls.certificate else None
+    )
+    host, _, port = settings.listen.rpartition(":")
+    all_routes = [*probes.routes(), *dispatcher.routes()]
+    async with served(all_routes, host.strip("[]"), int(port), pair.context if pair else None) as bound:
+        renewing = asyncio.create_task(pair.follow(clock), name="certificate") if pair else None
+        try:
+            # Every address is reached from here by the nearest one.
+            name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(
+                bound[0], f"[{bound[0]}]" if ":" in bound[0] else bound[0]
+            )
+            yield f"{'https' if pair else 'http'}://{name}:{bound[1]}"
+        finally:
+            if renewing is not None:
+                renewing.cancel()
+                await asyncio.gather(renewing, return_exceptions=True)
+
+
+@asynccontextmanager
 async def built(
-    settings: Settings, connection: Connection, clock: Clock, rng: Rng, metrics: Metrics, stop: asyncio.Event
+    settings: Settings,
+    connection: Connection,
+    clock: Clock,
+    rng: Rng,
+    metrics: Metrics,
+    stop: asyncio.Event,
+    routes: RouteTable,
 ) -> AsyncIterator[Runtime]:
     times = LeaseTimes(settings.lease.duration_s, settings.lease.renew_deadline_s, settings.lease.retry_s)
     identity = configuration.identity(settings, uuid.uuid4().hex[:8])
@@ -236,7 +347,7 @@ async def built(
         ) as leader:
             recorder = Recorder(leader, controller="fairlead", instance=identity, clock=clock, metrics=metrics)
             writer = Writer(leader, recorder, clock=clock, rng=rng, metrics=metrics, in_flight=settings.in_flight)
-            yield Runtime(settings, clock, rng, metrics, reader, writer, recorder, lease, stop)
+            yield Runtime(settings, clock, rng, metrics, reader, writer, recorder, lease, stop, routes)
 
 
 async def first_contact(runtime: Runtime) -> ServerVersion:

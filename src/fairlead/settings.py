@@ -43,6 +43,32 @@ class LogSettings(Section, frozen=True):
     form: Literal["auto", "json", "text"] = "auto"
 
 
+class TlsSettings(Section, frozen=True):
+    """The certificate our own API is served with; without one it is plain HTTP, and tokens are taken from here only."""
+
+    certificate: str = ""
+    key: str = ""
+
+
+class ApiSettings(Section, frozen=True):
+    """How often one caller may ask, and whether tokens may arrive in the clear."""
+
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=10_000)] = 20.0
+    burst: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 40
+    allow_plaintext: bool = False
+
+
+class RequestSettings(Section, frozen=True):
+    """Requests for more or fewer pods: how many, how large, how long pods are waited for, how long they are kept."""
+
+    most_waiting: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    most_pods: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    settle_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 300.0
+    presort: Literal["seed", "drf", "priority"] = "seed"
+    keep: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 500
+    keep_s: Annotated[float, msgspec.Meta(ge=0, le=31_536_000)] = 86_400.0
+
+
 class ForecastFields(Section, frozen=True):
     """What the fields of a forecast document are called."""
 
@@ -117,6 +143,9 @@ class Settings(Section, frozen=True):
     in_flight: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64
     lease: LeaseSettings = LeaseSettings()
     logs: LogSettings = LogSettings()
+    tls: TlsSettings = TlsSettings()
+    api: ApiSettings = ApiSettings()
+    requests: RequestSettings = RequestSettings()
     forecast: ForecastSettings = ForecastSettings()
 
 
@@ -261,6 +290,8 @@ def _check_together(settings: Settings) -> None:
             f"got {lease.duration_s} > {lease.renew_deadline_s:g} > {lease.retry_s:g}"
         )
     _check_forecast(settings.forecast)
+    if bool(settings.tls.certificate) != bool(settings.tls.key):
+        raise BadSettings("tls: wanted both certificate and key, or neither")
     if int(settings.listen.rpartition(":")[2]) > 65535:
         raise BadSettings(f"listen: wanted host:port with a port up to 65535, got {settings.listen!r}")
 

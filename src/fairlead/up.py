@@ -16,7 +16,8 @@ import structlog
 import yaml
 
 from fairlead import app
-from fairlead.api.probes import Probes, served
+from fairlead.api.guard import Guard
+from fairlead.api.probes import Probes
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
@@ -29,16 +30,22 @@ from fairlead.local import controllers
 from fairlead.local.embedded import Embedded, embedded
 from fairlead.local.failures import Failure
 from fairlead.local.providers.fleet import Fleet, FleetPlan
-from fairlead.model.intents import Create
+from fairlead.local.tokens import write_secret
+from fairlead.model.intents import Apply, Create
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import Thing
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
+from fairlead.placement.requests.spec import definition
 from fairlead.settings import Settings, identity
 
 log = structlog.get_logger("fairlead.up")
 
 PARTS = ("controllers", "placement", "nodes")
 """What `--without` can leave out."""
+
+DEFINITIONS = Kind(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", Thing, namespaced=False
+)
 
 DEMO_KINDS: dict[str, Kind[Any]] = {
     "Namespace": NAMESPACES,
@@ -77,8 +84,11 @@ async def up(
         runtime = app.Runtime(settings, clock, rng, metrics, reader, writer, recorder, lease, stop)
         probes = Probes(metrics.registry)
         probes.readiness["api"] = lambda: None if cluster.server.ready else "the API server is not ready"
-        host, _, port = settings.listen.rpartition(":")
-        await stack.enter_async_context(served(probes.routes(), host.strip("[]"), int(port)))
+        await _furnish(writer, settings.namespace)
+        runtime.routes.guard = Guard(reader, clock)
+        url = await stack.enter_async_context(app.listening(settings, probes, runtime.routes, clock, metrics))
+        write_secret(options.data / "api.url", url.encode())
+        write_secret(options.data / "api.token", cluster.admin_token.encode())
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         working = [tasks.create_task(recorder.run(), name="recorder")]
         if "controllers" not in options.without:
@@ -94,7 +104,7 @@ async def up(
             await stack.enter_async_context(fleet.serving())
         if options.demo:
             await _demonstrate(writer)
-        _greet(cluster, options, say)
+        _greet(cluster, url, options, say)
         await stop.wait()
         say("stopping")
         recorder.stop()
@@ -148,6 +158,15 @@ def _logs(fleet: Fleet, clock: Clock) -> Callable[[dict[str, Any], Mapping[str, 
     return lines
 
 
+async def _furnish(writer: Writer, namespace: str) -> None:
+    """What Fairlead needs on any cluster and an administrator applies there: its namespace and its kinds."""
+    await writer.carry_out(Create(kind=NAMESPACES, body={"metadata": {"name": namespace}}))
+    wanted = definition()
+    applied = await writer.carry_out(Apply(kind=DEFINITIONS, name=wanted["metadata"]["name"], body=wanted))
+    if not applied.is_done:
+        log.warning("kind not defined", kind=wanted["metadata"]["name"], problem=str(applied.error))
+
+
 async def _demonstrate(writer: Writer) -> None:
     """Apply the demo's objects; those of an earlier start stay as they are now."""
     for thing in yaml.safe_load_all(files("fairlead.local").joinpath("demo.yaml").read_text()):
@@ -158,10 +177,11 @@ async def _demonstrate(writer: Writer) -> None:
             log.warning("not in the demo", kind=thing["kind"], name=metadata["name"], problem=str(result.error))
 
 
-def _greet(cluster: Embedded, options: UpOptions, say: Callable[[str], object]) -> None:
+def _greet(cluster: Embedded, url: str, options: UpOptions, say: Callable[[str], object]) -> None:
     nodes = [f"{options.nodes} running pods as processes"] if options.nodes else []
     nodes += [f"{options.simulate} simulated"] if options.simulate else []
     say(f"Fairlead is up: {cluster.url}, nodes: {', '.join(nodes) or 'none'}, data in {options.data}")
+    say(f"Fairlead's own API: {url}/docs, token in {options.data / 'api.token'}")
     say(f"\n  export KUBECONFIG={cluster.kubeconfig}\n")
     if options.demo:
         say("The demo runs in the namespace demo: kubectl -n demo get pods,services; why is too-big pending?\n")

@@ -15,7 +15,6 @@ FAILURES = {
     "401": "No token, or one the cluster does not know.",
     "403": "The cluster's roles do not allow it.",
     "404": "There is no such thing, or not for this caller.",
-    "405": "Not this method.",
     "413": "The body is too large.",
     "422": "Well-formed, but it cannot be done as asked; `errors` tells which fields and why.",
     "429": "Too often; `Retry-After` tells when again.",
@@ -83,7 +82,9 @@ def _operation(route: Route) -> dict[str, Any]:
         str(status): {"description": _said(struct), "content": {"application/json": {"schema": _reference(struct)}}}
         for status, struct in route.gives.items()
     }
-    expected = [code for code in FAILURES if not (route.public and code in ("401", "403"))]
+    strangers = ("401", "403") if route.public else ()
+    bodiless = () if route.takes is not None else ("400", "413")
+    expected = [code for code in FAILURES if code not in strangers and code not in bodiless]
     answers |= {code: {"description": FAILURES[code], "content": failure} for code in expected if code not in answers}
     operation["responses"] = answers
     return operation

@@ -20,6 +20,7 @@ h1 { font-size: 1.9rem; margin: 0; letter-spacing: -.01em; }
 h1 small { font-size: .95rem; font-weight: 400; color: var(--soft); margin-left: .5rem; }
 h2 { font-size: 1.25rem; margin: 2.5rem 0 .5rem; }
 h3 { font-size: .8rem; text-transform: uppercase; letter-spacing: .06em; color: var(--soft); margin: 1.25rem 0 .25rem; }
+h3 a { text-transform: none; letter-spacing: 0; }
 p { margin: .4rem 0; } .lead { color: var(--soft); max-width: 46rem; }
 section.card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1.1rem 1.3rem;
   margin: 1rem 0; }

@@ -44,7 +44,7 @@ def cli() -> None:
 LOG_LEVELS = ["debug", "info", "warning", "error"]
 COMMON_OPTIONS = [
     click.option("--config", type=click.Path(path_type=Path), help="A configuration file (kind: Configuration)."),
-    click.option("--listen", metavar="HOST:PORT", help="Health and metrics.  [default: 127.0.0.1:8470]"),
+    click.option("--listen", metavar="HOST:PORT", help="Health, metrics and the API.  [default: 127.0.0.1:8470]"),
     click.option("--log-level", type=click.Choice(LOG_LEVELS), help="[default: info; of `up`: warning]"),
 ]
 SERVE_OPTIONS = [

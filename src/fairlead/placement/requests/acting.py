@@ -1,0 +1,127 @@
+"""What is done about a planned item, as intents; and what a request is as a whole. Pure."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from fairlead.engine.removal import DELETION_COST
+from fairlead.model.intents import Evict, Patch, Scale
+from fairlead.model.kinds import POD_THINGS
+from fairlead.placement.requests.following import is_over, written
+from fairlead.placement.requests.spec import (
+    ANNOTATION,
+    FINISHED,
+    REMEMBERED,
+    WORKLOADS,
+    Item,
+    ItemStatus,
+    Phase,
+    Replicas,
+    RequestStatus,
+    ScheduleRequest,
+    Victim,
+    Workload,
+)
+
+LOWEST_COST: Final = "-2147483647"
+"""Below any cost people give, so that Kubernetes takes this pod before its equals."""
+
+
+def plan_scale(request: str, item: Item, workload: Workload) -> Scale | None:
+    """The one PATCH that carries the item out; None when it was sent before, or there is nothing to change.
+
+    Its resourceVersion is that of the object whose annotation was looked at, so a second one can only be refused.
+    """
+    if request in workload.changed_by:
+        return None
+    sign = -1 if item.is_removal else 1
+    after = max(0, workload.replicas + sign * item.number)
+    if after == workload.replicas:
+        return None
+    return Scale(
+        kind=WORKLOADS[item.workload.kind],
+        namespace=item.namespace,
+        name=item.workload.name,
+        replicas=after,
+        resource_version=workload.metadata.resource_version,
+        annotations={ANNOTATION: ",".join((request, *workload.changed_by)[:REMEMBERED])},
+    )
+
+
+def plan_costs(item: Item, status: ItemStatus) -> list[Patch]:
+    """What makes Kubernetes take the named pods: nothing is left to say about pods it takes first anyway."""
+    if item.workload.kind not in ("Deployment", "ReplicaSet"):
+        return []
+    return [_cost(item, victim, LOWEST_COST) for victim in status.victims if victim.promised]
+
+
+def plan_costs_back(item: Item, status: ItemStatus) -> list[Patch]:
+    """Named pods that stayed get their own cost back."""
+    if item.workload.kind not in ("Deployment", "ReplicaSet"):
+        return []
+    return [_cost(item, victim, victim.cost) for victim in status.victims if victim.promised and not victim.gone]
+
+
+def _cost(item: Item, victim: Victim, cost: str | None) -> Patch:
+    # With its UID: a pod made anew under the same name was never named.
+    metadata = {"uid": victim.uid, "annotations": {DELETION_COST: cost}}
+    return Patch(kind=POD_THINGS, name=victim.pod, namespace=item.namespace, patch={"metadata": metadata})
+
+
+def plan_evictions(item: Item, status: ItemStatus) -> list[Evict]:
+    """Pods of nobody are asked to go one by one, so that disruption budgets are heard."""
+    if item.workload.kind != "Service":
+        return []
+    return [
+        Evict(namespace=item.namespace, name=victim.pod, uid=victim.uid) for victim in status.victims if not victim.gone
+    ]
+
+
+def acted(status: ItemStatus, item: Item, workload: Workload | None, now: datetime) -> ItemStatus:
+    """The change is made: with the replicas it was made from, where they are known."""
+    if workload is not None:
+        sign = -1 if item.is_removal else 1
+        after = max(0, workload.replicas + sign * item.number)
+        shortfall = item.number - abs(after - workload.replicas)
+        replicas = Replicas(before=workload.replicas, after=after)
+        status = msgspec.structs.replace(status, replicas=replicas, shortfall=shortfall)
+    return msgspec.structs.replace(status, phase="Scaled", acted_at=written(now))
+
+
+# --- the whole request ------------------------------------------------------------------------------------
+
+
+def summed_up(request: ScheduleRequest, items: Sequence[ItemStatus], now: datetime) -> RequestStatus:
+    """How far the request is as a whole."""
+    phases = [item.phase for item in items]
+    phase: Phase
+    if all(each in FINISHED for each in phases):
+        phase = "Done" if set(phases) == {"Done"} else "Failed" if set(phases) == {"Failed"} else "Partial"
+    else:
+        phase = next(each for each in ("Accepted", "Waiting", "Planned", "Scaled") if each in phases)
+    said = [item.message for item in items if item.message]
+    if len(items) > 1:
+        finished = sum(1 for each in phases if each in FINISHED)
+        message = f"{finished} of {len(items)} items finished"
+    else:
+        message = said[0] if said else ""
+    return RequestStatus(
+        phase=phase,
+        message=message,
+        added=sum(item.added for item in items),
+        removed=sum(item.removed for item in items),
+        finished_at=(request.status.finished_at or written(now)) if phase in FINISHED else "",
+        items=tuple(items),
+    )
+
+
+def plan_tidying(
+    requests: Iterable[ScheduleRequest], *, now: datetime, keep: int, keep_s: float
+) -> list[ScheduleRequest]:
+    """Finished requests that nobody needs any more: too old, or too many; the oldest first."""
+    finished = sorted((each for each in requests if each.is_finished), key=lambda each: each.status.finished_at)
+    old = [each for each in finished if is_over(each.status.finished_at, keep_s, now)]
+    many = finished[: max(0, len(finished) - keep)]
+    return old if len(old) >= len(many) else many

@@ -1,0 +1,434 @@
+"""Rounds: the leader carries out what was accepted.
+
+See every request that is not finished, plan those that wait on one table, write the plan down, act, follow the pods,
+write down how far it is. A crash at any line is survivable: a plan that was written is found and taken up, and whether
+its PATCH was sent is told by the workload itself.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import ClusterError, NotLeader
+from fairlead.cluster.mirror import Mirror, Subscription
+from fairlead.cluster.writer import Outcome, Result, Writer
+from fairlead.model.intents import Delete, Intent, PatchStatus, RecordEvent, Regarding
+from fairlead.model.pod import Pod
+from fairlead.placement.desk import Desk
+from fairlead.placement.loop import DeskFull, NotLeading
+from fairlead.placement.requests import acting, following, plan
+from fairlead.placement.requests.plan import RoundOptions, Wanted
+from fairlead.placement.requests.spec import (
+    SCHEDULE_REQUESTS,
+    SERVICES,
+    UNDER_WAY,
+    WORKLOADS,
+    ItemStatus,
+    RequestStatus,
+    ScheduleRequest,
+    Workload,
+)
+from fairlead.placement.spec import PODS
+
+log = structlog.get_logger("fairlead.requests")
+
+T = TypeVar("T")
+
+# How often pods are looked at while some request is under way.
+TICK_S = 1.0
+# How often finished requests are tidied away, and how many at a time.
+TIDY_S, MOST_TIDIED = 60.0, 50
+# Workloads read at the same time at the start of a round.
+READING = 16
+# A workload that changes under our hands so often is left for the next look.
+MOST_CONFLICTS = 8
+
+
+class OnTable(Protocol):
+    def __call__(self, work: Callable[[Desk], T], /) -> Awaitable[T]: ...
+
+
+class Rounds:
+    def __init__(
+        self,
+        mirror: Mirror[ScheduleRequest],
+        *,
+        namespace: str,
+        reader: Client,
+        writer: Writer,
+        clock: Clock,
+        on_table: OnTable,
+        find_pod: Callable[[str], Pod | None],
+        options: RoundOptions,
+        keep: int = 500,
+        keep_s: float = 86_400.0,
+    ) -> None:
+        self._mirror = mirror
+        self._namespace = namespace
+        self._reader = reader
+        self._writer = writer
+        self._clock = clock
+        self._on_table = on_table
+        self._find_pod = find_pod
+        self._options = options
+        self._keep = keep
+        self._keep_s = keep_s
+        # What we wrote last, newer than the mirror may be: nobody else writes status while we lead.
+        self._latest: dict[str, ScheduleRequest] = {}
+        # Whose last write is in doubt: the server is asked before anything else is done about them.
+        self._in_doubt: set[str] = set()
+        # Items that hold promises, by the name they made them under.
+        self._promising: set[str] = set()
+        self._evicting: dict[str, asyncio.Task[None]] = {}
+        self._tidied_at_s = 0.0
+
+    # -- life -------------------------------------------------------------------------------------------------
+
+    def prepare(self, desk: Desk) -> None:
+        """Before a leader's first decision: hold again what was promised and is still waited for."""
+        self._latest.clear()
+        self._in_doubt.clear()
+        _release(desk, *self._promising)
+        self._promising.clear()
+        for request in self._unfinished():
+            self._restore(desk, request)
+
+    def _restore(self, desk: Desk, request: ScheduleRequest) -> None:
+        for index, (item, status) in enumerate(zip(request.spec.items, request.item_statuses, strict=True)):
+            maker = f"{request.name}/{index}"
+            if status.phase in UNDER_WAY and not item.is_removal and maker not in self._promising:
+                self._promising.add(maker)
+                plan.restore_promises(desk, maker, item, status, self._options.settle_s, self._clock.now())
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Hold rounds until told to stop. The mirror runs elsewhere."""
+        await self._mirror.wait_synced()
+        subscription = self._mirror.subscribe()
+        try:
+            while not stop.is_set():
+                subscription.drain()
+                try:
+                    await self.once()
+                except (NotLeader, NotLeading):
+                    log.info("not leading")
+                except (ClusterError, DeskFull) as problem:
+                    log.warning("round broken off", problem=str(problem))
+                await self._rest(subscription, stop)
+        finally:
+            subscription.close()
+            tasks = list(self._evicting.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _rest(self, subscription: Subscription[ScheduleRequest], stop: asyncio.Event) -> None:
+        pause_s = TICK_S if self._unfinished() else TIDY_S
+        waits: list[Awaitable[Any]] = [subscription.wait(), stop.wait(), self._clock.sleep(pause_s)]
+        awaited = [asyncio.ensure_future(each) for each in waits]
+        try:
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for future in awaited:
+                future.cancel()
+            await asyncio.gather(*awaited, return_exceptions=True)
+
+    async def once(self) -> None:
+        """One look at everything: what is under way goes on, then what waits is planned and begun."""
+        await self._forget_deleted()
+        await self._clear_doubts()
+        for request in self._unfinished():
+            await self._act(request)
+        await self._follow()
+        await self._plan()
+        await self._tidy()
+
+    def _unfinished(self) -> list[ScheduleRequest]:
+        known = [self._latest.get(request.name, request) for request in self._mirror]
+        return sorted((request for request in known if not request.is_finished), key=lambda each: each.arrival)
+
+    # -- planning ---------------------------------------------------------------------------------------------
+
+    async def _plan(self) -> None:
+        requests = self._unfinished()
+        busy: dict[str, str] = {}
+        leaving: set[str] = set()
+        for request in requests:
+            for item, status in zip(request.spec.items, request.item_statuses, strict=True):
+                if status.phase in UNDER_WAY:
+                    busy[item.workload.uid] = request.name
+                    leaving |= {victim.uid for victim in status.victims if not victim.gone}
+        wanted, settled = await self._see(requests, busy)
+        if not wanted and not settled:
+            return
+        now = self._clock.now()
+        statuses = await self._on_table(
+            lambda desk: plan.plan_round(
+                desk, wanted, now=now, options=self._options, busy=busy, leaving=frozenset(leaving)
+            )
+        )
+        planned = {each.key: status for each, status in zip(wanted, statuses, strict=True)} | settled
+        self._promising |= {key for key, status in planned.items() if status.phase == "Planned" and status.places}
+        for request in requests:
+            items = [
+                planned.get(f"{request.name}/{index}", status) for index, status in enumerate(request.item_statuses)
+            ]
+            saved = await self._save(request, items)
+            if saved is None:
+                # Nothing may be done that is not written: whatever became of it is seen next time.
+                await self._release([f"{request.name}/{index}" for index in range(len(items))], keep=request)
+            else:
+                await self._act(saved)
+
+    async def _see(
+        self, requests: Sequence[ScheduleRequest], busy: dict[str, str]
+    ) -> tuple[list[Wanted], dict[str, ItemStatus]]:
+        """The items to be planned with their workloads as they are now, and those that come to nothing at once."""
+        slots = asyncio.Semaphore(READING)
+        wanted: list[Wanted] = []
+        settled: dict[str, ItemStatus] = {}
+
+        async def look(request: ScheduleRequest, index: int) -> Wanted | ItemStatus:
+            item, status = request.spec.items[index], request.item_statuses[index]
+            seen = Wanted(request.name, index, item, status, request.spec.accepted_at, None)
+            if item.workload.uid in busy:
+                return seen
+            async with slots:
+                return await self._see_item(seen)
+
+        asked = [
+            (request, index)
+            for request in requests
+            for index, status in enumerate(request.item_statuses)
+            if status.phase in ("Accepted", "Waiting")
+        ]
+        for (request, index), found in zip(asked, await asyncio.gather(*(look(*each) for each in asked)), strict=True):
+            if isinstance(found, Wanted):
+                wanted.append(found)
+            else:
+                settled[f"{request.name}/{index}"] = found
+        return wanted, settled
+
+    async def _see_item(self, seen: Wanted) -> Wanted | ItemStatus:
+        item = seen.item
+        if item.workload.kind == "Service":
+            service = await self._reader.find(SERVICES, item.workload.name, item.namespace)
+            if service is None or service.metadata.uid != item.workload.uid:
+                return plan.failed(seen, f"{item.workload.described()} is gone, or another one now")
+            if not item.is_removal:
+                return plan.failed(seen, "pods that nothing makes can be removed, not added")
+            selector = ",".join(f"{key}={value}" for key, value in sorted((service.spec.selector or {}).items()))
+            pods = await self._reader.list(PODS, item.namespace, query={"labelSelector": selector})
+            loose = tuple(pod for pod in pods if pod.metadata.controller is None)
+            return Wanted(seen.request, seen.index, item, seen.status, seen.accepted_at, None, loose)
+        workload = await self._workload(seen)
+        if workload is None:
+            return plan.failed(seen, f"{item.workload.described()} is gone, or another one now")
+        return Wanted(seen.request, seen.index, item, seen.status, seen.accepted_at, workload)
+
+    async def _workload(self, wanted: Wanted) -> Workload | None:
+        item = wanted.item
+        found = await self._reader.find(WORKLOADS[item.workload.kind], item.workload.name, item.namespace)
+        return found if found is not None and found.metadata.uid == item.workload.uid else None
+
+    # -- acting -----------------------------------------------------------------------------------------------
+
+    async def _act(self, request: ScheduleRequest) -> None:
+        """Carry out what is planned; written down as Scaled, or Failed, once it is."""
+        items = list(request.item_statuses)
+        for index, status in enumerate(items):
+            if status.phase == "Planned":
+                items[index] = await self._carry_out(request, index, status)
+        await self._save(request, items)
+
+    async def _carry_out(self, request: ScheduleRequest, index: int, status: ItemStatus) -> ItemStatus:
+        item = request.spec.items[index]
+        wanted = Wanted(request.name, index, item, status, request.spec.accepted_at, None)
+        if item.workload.kind == "Service":
+            return acting.acted(status, item, None, self._clock.now())  # the evictions follow, as often as need be
+        await self._write_all(acting.plan_costs(item, status))
+        for _ in range(MOST_CONFLICTS):
+            workload = await self._workload(wanted)
+            if workload is None:
+                return await self._given_up(wanted, f"{item.workload.described()} is gone, or another one now")
+            scale = acting.plan_scale(request.name, item, workload)
+            if scale is None:
+                was_sent = request.name in workload.changed_by
+                return acting.acted(status, item, None if was_sent else workload, self._clock.now())
+            result = await self._write(scale)
+            if result.outcome is Outcome.DONE:
+                done = acting.acted(status, item, workload, self._clock.now())
+                await self._tell(request, index, done)
+                return done
+            if result.outcome is Outcome.REFUSED and not result.may_have_happened:
+                return await self._given_up(wanted, f"{item.workload.described()} was not changed: {result.error}")
+            if result.outcome not in (Outcome.CONFLICT, Outcome.MISSING):
+                log.warning("not scaled yet", request=request.name, item=index, problem=str(result.error))
+                return status
+        log.warning("not scaled yet", request=request.name, item=index, problem="it keeps changing")
+        return status
+
+    async def _given_up(self, wanted: Wanted, why: str) -> ItemStatus:
+        await self._write_all(acting.plan_costs_back(wanted.item, wanted.status))
+        await self._release([wanted.key])
+        return plan.failed(wanted, why)
+
+    async def _tell(self, request: ScheduleRequest, index: int, status: ItemStatus) -> None:
+        item, replicas = request.spec.items[index], status.replicas
+        assert replicas is not None
+        about = Regarding(
+            kind=item.workload.kind,
+            api_version="apps/v1",
+            name=item.workload.name,
+            namespace=item.namespace,
+            uid=item.workload.uid,
+        )
+        note = f"Scaled from {replicas.before} to {replicas.after} by request {request.name} of {request.spec.user}"
+        await self._writer.carry_out(
+            RecordEvent(regarding=about, reason="ScaledByRequest", action="Scaling", note=note)
+        )
+
+    # -- following --------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        scaled = [
+            (request, index)
+            for request in self._unfinished()
+            for index, status in enumerate(request.item_statuses)
+            if status.phase == "Scaled"
+        ]
+        if not scaled:
+            return
+
+        def pods(desk: Desk) -> list[list[Pod]]:
+            found: list[list[Pod]] = []
+            for request, index in scaled:
+                item, status = request.spec.items[index], request.item_statuses[index]
+                if item.workload.kind == "Service":
+                    named = (self._find_pod(f"{item.namespace}/{victim.pod}") for victim in status.victims)
+                    found.append([pod for pod in named if pod is not None])
+                else:
+                    found.append(desk.pods_of(item.workload.uid))
+            return found
+
+        seen = await self._on_table(pods)
+        changed: dict[str, dict[int, ItemStatus]] = {}
+        for (request, index), there in zip(scaled, seen, strict=True):
+            item, status = request.spec.items[index], request.item_statuses[index]
+            now = self._clock.now()
+            status = following.follow(item, status, there, now=now, settle_s=self._options.settle_s)
+            if status.is_finished:
+                await self._write_all(acting.plan_costs_back(item, status))
+                await self._release([f"{request.name}/{index}"])
+            else:
+                self._evict(f"{request.name}/{index}", acting.plan_evictions(item, status))
+            changed.setdefault(request.name, {})[index] = status
+        for name, statuses in changed.items():
+            request = next(each for each, _ in scaled if each.name == name)
+            items = [statuses.get(index, status) for index, status in enumerate(request.item_statuses)]
+            await self._save(request, items)
+
+    def _evict(self, key: str, evictions: Sequence[Intent]) -> None:
+        """Ask the pods to go, beside the rounds: a budget may make that long. Asked again until they are gone."""
+        if evictions and key not in self._evicting:
+            task = asyncio.create_task(self._ask_to_go(evictions), name=f"evict {key}")
+            self._evicting[key] = task
+            task.add_done_callback(lambda _: self._evicting.pop(key, None))
+
+    async def _ask_to_go(self, evictions: Sequence[Intent]) -> None:
+        await self._writer.carry_out_all(evictions)
+
+    # -- the books --------------------------------------------------------------------------------------------
+
+    async def _save(self, request: ScheduleRequest, items: Sequence[ItemStatus]) -> ScheduleRequest | None:
+        """Write down how far it is, if that has changed; None when it was not written, or not as far as we know."""
+        status = acting.summed_up(request, items, self._clock.now())
+        if status == request.status:
+            return request
+        intent = PatchStatus(
+            kind=SCHEDULE_REQUESTS,
+            name=request.name,
+            namespace=self._namespace,
+            status=_whole(status),
+            resource_version=request.metadata.resource_version,
+        )
+        result = await self._write(intent)
+        if result.outcome is Outcome.DONE:
+            self._latest[request.name] = result.answer
+            if status.phase != request.status.phase:
+                log.info("request", request=request.name, phase=status.phase, told=status.message)
+            return self._latest[request.name]
+        log.warning("request not written", request=request.name, outcome=result.outcome, problem=str(result.error))
+        self._in_doubt.add(request.name)
+        return None
+
+    async def _clear_doubts(self) -> None:
+        for name in sorted(self._in_doubt):
+            found = await self._reader.find(SCHEDULE_REQUESTS, name, self._namespace)
+            if found is not None:
+                self._latest[name] = found
+                await self._on_table(lambda desk, seen=found: self._restore(desk, seen))  # type: ignore[misc]
+            self._in_doubt.discard(name)
+
+    async def _forget_deleted(self) -> None:
+        """Somebody deleted a request: what is done stays done, what was promised is let go of."""
+        known = {request.name for request in self._mirror}
+        for name in [name for name in self._latest if name not in known]:
+            del self._latest[name]
+        self._in_doubt &= known
+        gone = [maker for maker in self._promising if maker.partition("/")[0] not in known]
+        await self._release(gone)
+
+    async def _release(self, makers: Sequence[str], keep: ScheduleRequest | None = None) -> None:
+        """Let go of promises; of a request that is kept, only of items that are not under way."""
+        if keep is not None:
+            under_way = {
+                f"{keep.name}/{index}" for index, status in enumerate(keep.item_statuses) if status.phase in UNDER_WAY
+            }
+            makers = [maker for maker in makers if maker not in under_way]
+        mine = [maker for maker in makers if maker in self._promising]
+        if mine:
+            await self._on_table(lambda desk: _release(desk, *mine))
+            self._promising.difference_update(mine)
+
+    async def _tidy(self) -> None:
+        now_s = self._clock.elapsed_s()
+        if now_s - self._tidied_at_s < TIDY_S and self._tidied_at_s:
+            return
+        self._tidied_at_s = now_s
+        known = [self._latest.get(request.name, request) for request in self._mirror]
+        old = acting.plan_tidying(known, now=self._clock.now(), keep=self._keep, keep_s=self._keep_s)
+        for request in old[:MOST_TIDIED]:
+            await self._write(
+                Delete(kind=SCHEDULE_REQUESTS, name=request.name, namespace=self._namespace, uid=request.metadata.uid)
+            )
+
+    async def _write(self, intent: Intent) -> Result:
+        result = await self._writer.carry_out(intent)
+        if result.outcome is Outcome.NOT_LEADER:
+            raise NotLeader(str(result.error))
+        return result
+
+    async def _write_all(self, intents: Sequence[Intent]) -> None:
+        results = await self._writer.carry_out_all(intents)
+        if any(result.outcome is Outcome.NOT_LEADER for result in results):
+            raise NotLeader("the lease has run out")
+
+
+def _release(desk: Desk, *makers: str) -> None:
+    for maker in makers:
+        for promise in desk.promises.made_by(maker):
+            desk.promises.release(promise.key)
+
+
+def _whole(status: RequestStatus) -> dict[str, Any]:
+    """Every field, so that a merge also takes away what is not so any more."""
+    told = msgspec.to_builtins(status)
+    return {
+        field.encode_name: told.get(field.encode_name, [] if field.encode_name == "items" else None)
+        for field in msgspec.structs.fields(RequestStatus)
+    }

@@ -1,0 +1,144 @@
+"""How far a change is, by the pods there are: which came for which place, which went, and what differed. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from fairlead.model.pod import Pod
+from fairlead.placement.requests.spec import Item, ItemStatus, Place
+
+
+def new_pods(status: ItemStatus, item: Item, pods: Sequence[Pod]) -> list[Pod]:
+    """Pods that were not there when the item was planned, oldest first."""
+    known = set(seen_names(status, item.workload.name))
+    fresh = [pod for pod in pods if pod.metadata.name not in known and not pod.is_terminating and not pod.is_finished]
+    return sorted(fresh, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+
+
+def match_places(places: Sequence[Place], new: Sequence[Pod]) -> list[Place]:
+    """Each place with the pod that came for it: first those on the promised node, then whoever came instead."""
+    on_node: dict[str, list[Pod]] = {}
+    for pod in new:
+        on_node.setdefault(pod.spec.node_name, []).append(pod)
+    kept = [on_node[place.node].pop(0) if place.node and on_node.get(place.node) else None for place in places]
+    # Pods without a node come last: they may still find their way.
+    left = sorted((pod for pods in on_node.values() for pod in pods), key=lambda pod: (not pod.spec.node_name, pod.key))
+    others = iter(left)
+    matched: list[Place] = []
+    for place, own in zip(places, kept, strict=True):
+        if own is not None:
+            matched.append(_kept(place, own))
+        elif (other := next(others, None)) is not None:
+            matched.append(_came(place, other))
+        else:
+            matched.append(msgspec.structs.replace(place, pod="", bound_to="", note="" if place.node else place.note))
+    return matched
+
+
+def _kept(place: Place, pod: Pod) -> Place:
+    return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to=pod.spec.node_name, note="")
+
+
+def _came(place: Place, pod: Pod) -> Place:
+    node = pod.spec.node_name
+    if not node:
+        why = next((c.message for c in pod.status.conditions or () if c.type == "PodScheduled" and c.message), "")
+        return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to="", note=why or "waits for a node")
+    note = f"{place.node} would no longer have it when it came" if place.node else ""
+    return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to=node, note=note)
+
+
+def follow(item: Item, status: ItemStatus, pods: Sequence[Pod], *, now: datetime, settle_s: float) -> ItemStatus:
+    """How far a Scaled item is, by the pods there are now; finished when all is done or nothing more is waited for."""
+    is_late = is_over(status.acted_at, settle_s, now)
+    return (
+        _follow_removal(item, status, pods, is_late)
+        if item.is_removal
+        else _follow_addition(item, status, pods, is_late)
+    )
+
+
+def _follow_addition(item: Item, status: ItemStatus, pods: Sequence[Pod], is_late: bool) -> ItemStatus:
+    new = new_pods(status, item, pods)
+    added = min(item.number, sum(1 for pod in new if pod.spec.node_name))
+    if not status.places:
+        # Another scheduler's: its places are its own affair, so ours ends with the change.
+        return msgspec.structs.replace(status, phase="Done", added=min(item.number, len(new)))
+    places = tuple(match_places(status.places, new))
+    status = msgspec.structs.replace(status, places=places, added=added)
+    where = by_node(place.bound_to for place in places if place.bound_to)
+    if added >= item.number:
+        elsewhere = sum(1 for place in places if place.node and place.bound_to != place.node)
+        said = f"{added} pods added: on {where}"
+        said += f"; {elsewhere} not on the promised node" if elsewhere else ""
+        return msgspec.structs.replace(status, phase="Done", message=said)
+    made = min(item.number, len(new))
+    said = f"{added} of {item.number} pods have a node" + (f": on {where}" if where else "")
+    said += f"; {item.number - made} are not made yet" if made < item.number else ""
+    if not is_late:
+        return msgspec.structs.replace(status, message=said)
+    return msgspec.structs.replace(status, phase="Partial", message=f"{said}; no longer waited for")
+
+
+def _follow_removal(item: Item, status: ItemStatus, pods: Sequence[Pod], is_late: bool) -> ItemStatus:
+    seen = seen_names(status, item.workload.name)
+    there = {pod.metadata.name: pod for pod in pods if not pod.is_finished}
+    uids = {pod.metadata.uid for pod in there.values()}
+    victims = tuple(msgspec.structs.replace(victim, gone=victim.uid not in uids) for victim in status.victims)
+    gone = [name for name in seen if name not in there]
+    if item.workload.kind == "Service":
+        gone = [victim.pod for victim in victims if victim.gone]
+        expected = len(victims)
+    else:
+        expected = max(0, len(seen) - (status.replicas.after if status.replicas else 0))
+    is_going = any(not victim.gone and there[victim.pod].is_terminating for victim in victims if victim.pod in there)
+    stayed = [victim for victim in victims if not victim.gone]
+    named = {victim.pod for victim in victims}
+    instead = tuple(name for name in gone if name not in named)[: len(stayed)]
+    removed = min(expected, len(gone))
+    status = msgspec.structs.replace(status, victims=victims, gone_instead=instead, removed=removed)
+    short = f"; {status.shortfall} less than asked for, there were no more" if status.shortfall else ""
+    if removed >= expected and not is_going:
+        note = "stayed; another went instead"
+        told = tuple(each if each.gone else msgspec.structs.replace(each, note=note) for each in victims)
+        said = f"{removed} pods removed" + (f", {len(instead)} of them not as named" if instead else "") + short
+        return msgspec.structs.replace(
+            status, phase="Partial" if status.shortfall else "Done", message=said, victims=told
+        )
+    said = f"{removed} of {expected} pods are gone{short}"
+    if not is_late:
+        return msgspec.structs.replace(status, message=said)
+    return msgspec.structs.replace(status, phase="Partial", message=f"{said}; no longer waited for")
+
+
+def seen_names(status: ItemStatus, workload: str) -> list[str]:
+    """The pods there were when the item was planned."""
+    return [end[1:] if end.startswith("=") else f"{workload}{end}" for end in status.seen.split()]
+
+
+def ends_of_names(pods: Sequence[Pod], workload: str) -> str:
+    """Names without the workload's, which most begin with; whole ones are marked. `seen_names` reads it."""
+    names = [pod.metadata.name for pod in pods]
+    return " ".join(name.removeprefix(workload) if name.startswith(f"{workload}-") else f"={name}" for name in names)
+
+
+def by_node(names: Iterable[str]) -> str:
+    """`a, b ×2`: nodes with how often each, the first few of them."""
+    counted = Counter(names)
+    parts = [f"{node} ×{count}" if count > 1 else node for node, count in sorted(counted.items())]
+    return ", ".join(parts) if len(parts) <= 8 else f"{', '.join(parts[:8])} and {len(parts) - 8} more"
+
+
+def is_over(since: str, seconds: float, now: datetime) -> bool:
+    return not since or now >= moment(since) + timedelta(seconds=seconds)
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def written(now: datetime) -> str:
+    """As Kubernetes writes a time."""
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,418 @@
+"""A round: every request that waits is planned on one table, removals first, before anything is done.
+
+Pure but for the table it is given: places of pods to come are held there as promises, pods to go stay in it until they
+are really gone. What this returns is written down before it is acted on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from fairlead.engine import axes
+from fairlead.engine.presort import Ask, Presort, presort
+from fairlead.engine.presort import Kind as Hunger
+from fairlead.engine.presort import Operation as Sign
+from fairlead.engine.removal import DELETION_COST, RemovalWeights, plan_removal, scale_down_order
+from fairlead.engine.statement import Statement
+from fairlead.model.outcome import Placed
+from fairlead.model.pod import Pod
+from fairlead.model.resources import CPU, MEMORY, amount, pod_requests
+from fairlead.placement.desk import Desk
+from fairlead.placement.promises import Promise
+from fairlead.placement.requests.following import (
+    by_node,
+    ends_of_names,
+    is_over,
+    match_places,
+    moment,
+    new_pods,
+    written,
+)
+from fairlead.placement.requests.model import model_pod, numbered
+from fairlead.placement.requests.spec import Item, ItemStatus, Place, Replicas, Victim, Workload
+
+MOST_PODS: Final = 20_000
+"""A workload with more pods than this is not taken on: they are all written down while it is changed."""
+
+
+class Hungry(msgspec.Struct, frozen=True):
+    """What a pod of a service occupies: what it asks for, what it uses, and what it is hungry for."""
+
+    kind: Hunger = Hunger.BALANCED
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    load_cpu_milli: int = 0
+    load_memory_bytes: int = 0
+
+
+ProfileOf = Callable[[str, str, Pod], Hungry]
+"""By namespace, service and one of its pods."""
+
+
+def requests_only(namespace: str, service: str, pod: Pod) -> Hungry:
+    """The profile of a service nobody knows more about: what its pods ask for."""
+    asked = pod_requests(pod)
+    return Hungry(cpu_milli=amount(CPU, asked.get(CPU, 0)), memory_bytes=amount(MEMORY, asked.get(MEMORY, 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOptions:
+    """How a round is held. `settle_s`: so long a promise is held, and pods are waited for, before we go on."""
+
+    settle_s: float = 300.0
+    presort: Presort = Presort.SEED
+    weights: RemovalWeights = field(default_factory=RemovalWeights)
+    profile_of: ProfileOf = requests_only
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An item to be planned, and what its workload looks like now."""
+
+    request: str
+    index: int
+    item: Item
+    status: ItemStatus
+    accepted_at: str
+    # None for pods of nobody behind a Service; those are then `loose`.
+    workload: Workload | None
+    loose: tuple[Pod, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.request}/{self.index}"
+
+    @property
+    def made_by(self) -> Workload:
+        assert self.workload is not None, "pods of nobody are not added"
+        return self.workload
+
+    def pods(self, desk: Desk) -> list[Pod]:
+        """Those that stay unless something is done."""
+        pods = self.loose if self.workload is None else desk.pods_of(self.workload.metadata.uid)
+        return [pod for pod in pods if not pod.is_terminating and not pod.is_finished]
+
+
+def plan_round(
+    desk: Desk,
+    wanted: Sequence[Wanted],
+    *,
+    now: datetime,
+    options: RoundOptions,
+    busy: Mapping[str, str],
+    leaving: frozenset[str] = frozenset(),
+) -> list[ItemStatus]:
+    """What to do about each item, in their order.
+
+    `busy`: UIDs of workloads that a request is changing, and which one. `leaving`: UIDs of pods that requests under
+    way have named to go.
+    """
+    found: dict[str, ItemStatus] = {}
+    taken = dict(busy)
+    open_: dict[str, Wanted] = {}
+    for each in wanted:
+        other = taken.get(each.item.workload.uid)
+        if other is not None:
+            found[each.key] = waiting(
+                each, f"request {other} is changing {each.item.workload.described()}; this is next"
+            )
+        else:
+            taken[each.item.workload.uid] = each.request
+            open_[each.key] = each
+    order = presort(
+        [ask for each in open_.values() for ask in asks(desk, each, options)], options.presort, _cluster(desk)
+    )
+    keys = list(dict.fromkeys(ask.key for ask in order))
+    going, removals = _plan_removals(desk, [open_[key] for key in keys if open_[key].item.is_removal], now, options)
+    found |= removals
+    adding = [ask.key for ask in order if not open_[ask.key].item.is_removal]
+    found |= _plan_additions(desk, open_, adding, now, options, going | leaving)
+    return [found[each.key] for each in wanted]
+
+
+def asks(desk: Desk, wanted: Wanted, options: RoundOptions) -> list[Ask]:
+    """One for each pod of the item."""
+    pods = wanted.pods(desk)
+    if wanted.workload is None:
+        sample = pods[0] if pods else Pod()
+    else:
+        sample = model_pod(wanted.workload, pods)
+    profile = options.profile_of(wanted.item.namespace, wanted.item.service_name, sample)
+    ask = Ask(
+        Sign.REMOVE if wanted.item.is_removal else Sign.ADD,
+        wanted.key,
+        profile.kind,
+        profile.cpu_milli,
+        profile.memory_bytes,
+        profile.load_cpu_milli,
+        profile.load_memory_bytes,
+        sample.priority,
+    )
+    return [ask] * wanted.item.number
+
+
+def waiting(wanted: Wanted, why: str) -> ItemStatus:
+    return msgspec.structs.replace(wanted.status, phase="Waiting", message=why)
+
+
+def failed(wanted: Wanted, why: str) -> ItemStatus:
+    return msgspec.structs.replace(wanted.status, phase="Failed", message=why)
+
+
+# --- removing ---------------------------------------------------------------------------------------------
+
+
+def _plan_removals(
+    desk: Desk, wanted: Sequence[Wanted], now: datetime, options: RoundOptions
+) -> tuple[frozenset[str], dict[str, ItemStatus]]:
+    """The plans, and the UIDs of the pods named in them. The table is left as it was: they are still there."""
+    statement = Statement(desk.table)
+    try:
+        plans = {each.key: _plan_removal(desk, statement, each, now, options) for each in wanted}
+    finally:
+        statement.rollback()
+    return frozenset(victim.uid for plan in plans.values() for victim in plan.victims), plans
+
+
+def _plan_removal(desk: Desk, statement: Statement, wanted: Wanted, now: datetime, options: RoundOptions) -> ItemStatus:
+    item, pods = wanted.item, wanted.pods(desk)
+    if len(pods) > MOST_PODS:
+        return failed(wanted, f"{item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with")
+    before = len(pods) if wanted.workload is None else wanted.workload.replicas
+    after = max(0, before - item.number)
+    count = min(before - after, max(0, len(pods) - after))
+    now_s = now.timestamp()
+    if item.workload.kind == "StatefulSet":
+        victims = _highest(pods, count)
+    elif item.workload.kind == "Service":
+        victims = _by_score(statement, pods, count, now_s, options)
+    else:
+        victims = _of_replica_sets(statement, pods, count, now_s, options)
+    shortfall = item.number - (before - after)
+    return msgspec.structs.replace(
+        wanted.status,
+        phase="Planned",
+        message=_removal_sentence(item, before - after, count, victims, shortfall),
+        replicas=Replicas(before=before, after=after),
+        victims=victims,
+        shortfall=shortfall,
+        planned_at=written(now),
+        seen=ends_of_names(pods, item.workload.name),
+    )
+
+
+def _highest(pods: Sequence[Pod], count: int) -> tuple[Victim, ...]:
+    ordered = sorted(pods, key=lambda pod: _ordinal(pod.metadata.name), reverse=True)
+    note = "a StatefulSet removes its highest ordinal"
+    return tuple(_victim(pod, note=note, promised=True) for pod in ordered[:count])
+
+
+def _of_replica_sets(
+    statement: Statement, pods: Sequence[Pod], count: int, now_s: float, options: RoundOptions
+) -> tuple[Victim, ...]:
+    sets = {owner.uid for pod in pods if (owner := pod.metadata.controller) is not None}
+    if len(sets) > 1:
+        return ()  # a roll-out divides a change over its ReplicaSets, and which takes how many is its own affair
+    # Kubernetes takes pods that are not ready before it looks at any cost.
+    idle = sorted((pod for pod in pods if not _is_ready(pod)), key=lambda pod: scale_down_order(pod, 0, now_s))[:count]
+    note = "not ready: Kubernetes takes such pods first"
+    named = tuple(_victim(pod, note=note) for pod in idle)
+    for pod in idle:
+        if (occupant := statement.table.occupants.get(pod.uid)) is not None:
+            statement.remove(occupant)
+    ready = [pod for pod in pods if _is_ready(pod)]
+    return named + _by_score(statement, ready, count - len(named), now_s, options)
+
+
+def _by_score(
+    statement: Statement, pods: Sequence[Pod], count: int, now_s: float, options: RoundOptions
+) -> tuple[Victim, ...]:
+    plan = plan_removal(statement, pods, count, now_s=now_s, weights=options.weights)
+    by_uid = {pod.uid: pod for pod in pods}
+    return tuple(_victim(by_uid[removed.uid], score=removed.score, promised=True) for removed in plan.removed)
+
+
+def _victim(pod: Pod, *, score: int = 0, promised: bool = False, note: str = "") -> Victim:
+    return Victim(
+        pod=pod.metadata.name,
+        uid=pod.metadata.uid,
+        node=pod.spec.node_name,
+        score=score,
+        promised=promised,
+        cost=pod.metadata.annotations.get(DELETION_COST),
+        note=note,
+    )
+
+
+def _removal_sentence(item: Item, fewer: int, going: int, victims: Sequence[Victim], shortfall: int) -> str:
+    said = f"{fewer} fewer pods of {item.workload.described()}"
+    if victims:
+        said += f": from {by_node(victim.node or 'no node yet' for victim in victims)}"
+    elif going:
+        said += ": a roll-out is under way, so which pods go is up to it"
+    elif fewer:
+        said += ": they were not made yet"
+    return f"{said}; {shortfall} less than asked for, there are no more" if shortfall else said
+
+
+# --- adding -----------------------------------------------------------------------------------------------
+
+
+def _plan_additions(
+    desk: Desk,
+    open_: Mapping[str, Wanted],
+    order: Sequence[str],
+    now: datetime,
+    options: RoundOptions,
+    leaving: frozenset[str],
+) -> dict[str, ItemStatus]:
+    found: dict[str, ItemStatus] = {}
+    there: dict[str, list[Pod]] = {}
+    models: dict[str, Pod] = {}
+    placed: dict[str, list[Placed]] = {}
+    refused: dict[str, str] = {}
+    statement, nominated = Statement(desk.table), desk.nominated()
+    for key in dict.fromkeys(order):
+        wanted = open_[key]
+        pods = wanted.pods(desk)
+        if len(pods) > MOST_PODS:
+            why = f"{wanted.item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with"
+            found[key] = failed(wanted, why)
+        else:
+            there[key], models[key], placed[key] = pods, model_pod(wanted.made_by, pods), []
+    for key in order:
+        if key not in models or key in refused:
+            continue
+        pod = numbered(models[key], key, len(placed[key]))
+        cycle = desk.cycle(pod.spec.scheduler_name)
+        if cycle is None:
+            continue
+        outcome = cycle.decide(pod, statement, nominated=nominated)
+        if isinstance(outcome, Placed):
+            placed[key].append(outcome)
+        else:
+            # A table that only fills up has no room for the next one like it either.
+            refused[key] = outcome.diagnosis.message()
+    lacking = [numbered(models[key], key, len(placed[key])) for key in refused]
+    helped = _helped_by_leaving(desk, lacking, leaving)
+    soon = {key for key, is_helped in zip(refused, helped, strict=True) if is_helped}
+    statement.commit()
+    for key, places in placed.items():
+        wanted = open_[key]
+        if key in soon and not is_over(wanted.accepted_at, options.settle_s, now):
+            for place in places:
+                desk.table.remove_pod(place.pod)
+            now_have = f"{len(places)} of {wanted.item.number} pods have room now"
+            why = f"{now_have}; more will have when the pods that are on their way out are gone"
+            found[key] = waiting(wanted, why)
+        else:
+            found[key] = _added(desk, wanted, models[key], places, refused.get(key, ""), now, options)
+            found[key] = msgspec.structs.replace(found[key], seen=ends_of_names(there[key], wanted.item.workload.name))
+    return found
+
+
+def _helped_by_leaving(desk: Desk, lacking: Sequence[Pod], leaving: frozenset[str]) -> list[bool]:
+    """For pods that have no room now: whether they would have some without the pods that are on their way out."""
+    if not lacking:
+        return []
+    statement = Statement(desk.table)
+    going = [each for each in desk.table.occupants.values() if each.terminating or each.uid in leaving]
+    helped: list[bool] = []
+    try:
+        for occupant in going:
+            statement.remove(occupant)
+        for pod in lacking:
+            cycle = desk.cycle(pod.spec.scheduler_name)
+            helped.append(cycle is not None and isinstance(cycle.decide(pod, statement), Placed))
+    finally:
+        statement.rollback()
+    return helped
+
+
+def _added(
+    desk: Desk,
+    wanted: Wanted,
+    model: Pod,
+    placed: Sequence[Placed],
+    why_not: str,
+    now: datetime,
+    options: RoundOptions,
+) -> ItemStatus:
+    item, workload = wanted.item, wanted.made_by
+    until_s = desk.now_s + options.settle_s
+    for number, place in enumerate(placed):
+        pod = numbered(model, wanted.key, number)
+        desk.promises.hold(Promise(pod, place.node, item.workload.uid, wanted.key, until_s))
+    is_ours = desk.cycle(model.spec.scheduler_name) is not None
+    places = [Place(node=place.node, score=place.score) for place in placed]
+    if is_ours:
+        places += [Place(note=why_not)] * (item.number - len(placed))
+    return msgspec.structs.replace(
+        wanted.status,
+        phase="Planned",
+        message=_addition_sentence(item, placed, why_not, "" if is_ours else model.spec.scheduler_name),
+        replicas=Replicas(before=workload.replicas, after=workload.replicas + item.number),
+        places=tuple(places),
+        planned_at=written(now),
+        planned=msgspec.to_builtins(model),
+    )
+
+
+def _addition_sentence(item: Item, placed: Sequence[Placed], why_not: str, other: str) -> str:
+    said = f"{item.number} more pods of {item.workload.described()}"
+    if other:
+        return f"{said}: their places are up to scheduler {other}"
+    if placed:
+        said += f": on {by_node(place.node for place in placed)}"
+    missing = item.number - len(placed)
+    return f"{said}; {missing} without room now ({why_not})" if missing else said
+
+
+def restore_promises(desk: Desk, maker: str, item: Item, status: ItemStatus, settle_s: float, now: datetime) -> None:
+    """Hold again what an earlier leader promised and nobody has claimed, wherever there still is room."""
+    if status.planned is None:
+        return
+    left = settle_s - (now - moment(status.acted_at or status.planned_at)).total_seconds()
+    if left <= 0:
+        return
+    model = msgspec.convert(status.planned, Pod)
+    cycle = desk.cycle(model.spec.scheduler_name)
+    if cycle is None:
+        return
+    new = new_pods(status, item, desk.pods_of(item.workload.uid))
+    for number, place in enumerate(match_places(status.places, new)):
+        row = desk.table.row_of.get(place.node) if place.node and not place.pod else None
+        if row is None:
+            continue
+        pod = numbered(model, maker, number)
+        within_N = desk.table.valid_N[: desk.table.size].copy()
+        within_N[:] = False
+        within_N[row] = True
+        if isinstance(cycle.decide(pod, within_N=within_N), Placed):
+            desk.promises.hold(Promise(pod, place.node, item.workload.uid, maker, desk.now_s + left))
+
+
+# --- small ------------------------------------------------------------------------------------------------
+
+
+def _ordinal(name: str) -> int:
+    _, _, end = name.rpartition("-")
+    return int(end) if end.isdigit() else -1
+
+
+def _is_ready(pod: Pod) -> bool:
+    ready = any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or ())
+    return ready and bool(pod.spec.node_name) and pod.status.phase == "Running"
+
+
+def _cluster(desk: Desk) -> dict[str, int]:
+    """What the whole cluster has, for shares of it."""
+    table = desk.table
+    valid_N = table.valid_N[: table.size]
+    return {
+        CPU: int(table.alloc_RN[axes.CPU, : table.size][valid_N].sum()),
+        MEMORY: int(table.alloc_RN[axes.MEMORY, : table.size][valid_N].sum()),
+    }

@@ -1,0 +1,297 @@
+"""ScheduleRequest: what was asked for, what was decided, and how far it is.
+
+    Accepted ──▶ Planned ──▶ Scaled ──▶ Done | Partial | Failed
+        └──▶ Waiting ──┘   the workload was changed, its pods are coming or going
+
+An item is Planned before anything is done to its workload and Scaled after the one PATCH that changes it; whoever finds
+a Planned item after a crash looks at the workload's annotation to learn whether that PATCH happened.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import Noun, ObjectMeta, Thing
+from fairlead.model.pod import Pod
+from fairlead.model.selectors import LabelSelector
+from fairlead.model.structural import structural_schema
+
+GROUP: Final = "fairlead.io"
+VERSION: Final = "v1alpha1"
+
+ANNOTATION: Final = "fairlead.io/schedule-request"
+"""On a workload: the requests that changed it last, newest first."""
+REMEMBERED: Final = 5
+"""How many of them are kept there. One at a time changes a workload, so the first would do."""
+
+MOST_ITEMS: Final = 100
+MOST_NUMBER: Final = 10_000
+"""The largest number an item may ever ask for; settings ask for less."""
+
+Operation = Literal["Add", "Remove"]
+Phase = Literal["Accepted", "Waiting", "Planned", "Scaled", "Done", "Partial", "Failed"]
+FINISHED: Final = frozenset({"Done", "Partial", "Failed"})
+UNDER_WAY: Final = frozenset({"Planned", "Scaled"})
+
+
+class WorkloadRef(Noun, frozen=True):
+    """What makes the pods: a Deployment, ReplicaSet or StatefulSet; a Service for pods of nobody behind it."""
+
+    kind: Literal["Deployment", "ReplicaSet", "StatefulSet", "Service"]
+    name: str
+    uid: str
+
+    def described(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+class Item(Noun, frozen=True):
+    """So many more or fewer pods of one service."""
+
+    operation: Operation
+    namespace: str
+    service_name: str
+    number: Annotated[int, Meta(ge=1, le=MOST_NUMBER)]
+    workload: WorkloadRef
+    force: Annotated[
+        bool, Meta(description="Change it although an autoscaler or another owner may change it back.")
+    ] = False
+
+    @property
+    def is_removal(self) -> bool:
+        return self.operation == "Remove"
+
+
+class RequestSpec(Noun, frozen=True):
+    """What was asked for, by whom and when; it never changes."""
+
+    user: Annotated[str, Meta(description="Who asked, as the cluster knows them.")]
+    accepted_at: str
+    items: Annotated[tuple[Item, ...], Meta(min_length=1, max_length=MOST_ITEMS)]
+    summary: Annotated[str, Meta(description="The items in short.")] = ""
+    digest: Annotated[str, Meta(description="Of what was sent, to tell a repeated request from another one.")] = ""
+
+
+class Replicas(Noun, frozen=True):
+    """The workload's replicas before and after the change."""
+
+    before: int
+    after: int
+
+
+class Place(Noun, frozen=True):
+    """A pod to come: where it was promised room, and what became of it."""
+
+    node: Annotated[str, Meta(description="The promised node; empty when none had room.")] = ""
+    score: int = 0
+    pod: Annotated[str, Meta(description="The pod that came.")] = ""
+    bound_to: Annotated[str, Meta(description="The node it went to.")] = ""
+    note: str = ""
+
+
+class Victim(Noun, frozen=True):
+    """A pod to go."""
+
+    pod: str
+    uid: str
+    node: str = ""
+    score: int = 0
+    promised: Annotated[bool, Meta(description="Whether Kubernetes lets it be named: a Ready pod of a ReplicaSet.")] = (
+        False
+    )
+    cost: Annotated[str | None, Meta(description="Its own pod-deletion-cost, to be given back if it stays.")] = None
+    gone: bool = False
+    note: str = ""
+
+
+class ItemStatus(Noun, frozen=True):
+    """What was decided about an item, and how far it is."""
+
+    phase: Phase = "Accepted"
+    message: str = ""
+    replicas: Replicas | None = None
+    places: tuple[Place, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    gone_instead: Annotated[tuple[str, ...], Meta(description="Pods that went in place of a named one.")] = ()
+    shortfall: Annotated[int, Meta(description="So many fewer than asked for, because there were no more.")] = 0
+    added: int = 0
+    removed: int = 0
+    planned_at: str = ""
+    acted_at: str = ""
+    # Of use to Fairlead only: the pod that was planned with, and the pods there were.
+    planned: Annotated[dict[str, Any] | None, Meta(description="The pod that places were sought for.")] = None
+    seen: Annotated[str, Meta(description="The workload's pods when it was planned, by the ends of their names.")] = ""
+
+    @property
+    def is_finished(self) -> bool:
+        return self.phase in FINISHED
+
+
+class RequestStatus(Noun, frozen=True):
+    """How far the request is as a whole, and each of its items."""
+
+    phase: Phase = "Accepted"
+    message: str = ""
+    added: int = 0
+    removed: int = 0
+    finished_at: str = ""
+    items: tuple[ItemStatus, ...] = ()
+
+
+class ScheduleRequest(Thing, frozen=True):
+    """More or fewer pods of services, asked for with POST /schedulePod and carried out once."""
+
+    spec: RequestSpec
+    status: RequestStatus = RequestStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status.phase in FINISHED
+
+    @property
+    def item_statuses(self) -> tuple[ItemStatus, ...]:
+        """One for each item, whatever has been written so far."""
+        known = self.status.items
+        return known if len(known) == len(self.spec.items) else tuple(ItemStatus() for _ in self.spec.items)
+
+    @property
+    def arrival(self) -> tuple[str, str]:
+        """Sorts requests as they came."""
+        return self.spec.accepted_at, self.name
+
+
+SCHEDULE_REQUESTS: Final = Kind(GROUP, VERSION, "schedulerequests", "ScheduleRequest", ScheduleRequest)
+
+
+# --- the workloads ----------------------------------------------------------------------------------------
+
+
+class PodTemplate(Noun, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Any = msgspec.field(default_factory=dict)
+
+    def pod(self) -> Pod:
+        """A pod as the template says; what admission adds to real ones is not there."""
+        return msgspec.convert(
+            {"metadata": {"labels": self.metadata.labels, "annotations": self.metadata.annotations}, "spec": self.spec},
+            Pod,
+        )
+
+
+class ScaledSpec(Noun, frozen=True):
+    replicas: int | None = None
+    selector: LabelSelector | None = None
+    template: PodTemplate = PodTemplate()
+
+
+class Workload(Thing, frozen=True):
+    """A Deployment, ReplicaSet or StatefulSet, as far as scaling it needs."""
+
+    spec: ScaledSpec = ScaledSpec()
+
+    @property
+    def replicas(self) -> int:
+        return 1 if self.spec.replicas is None else self.spec.replicas
+
+    @property
+    def changed_by(self) -> tuple[str, ...]:
+        """The requests that changed it last."""
+        return tuple(name for name in self.metadata.annotations.get(ANNOTATION, "").split(",") if name)
+
+
+class ServiceSpec(Noun, frozen=True):
+    selector: dict[str, str] | None = None
+
+
+class Service(Thing, frozen=True):
+    spec: ServiceSpec = ServiceSpec()
+
+
+class ScaleTarget(Noun, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class AutoscalerSpec(Noun, frozen=True):
+    scale_target_ref: ScaleTarget = ScaleTarget()
+
+
+class Autoscaler(Thing, frozen=True):
+    spec: AutoscalerSpec = AutoscalerSpec()
+
+
+WORKLOADS: Final[dict[str, Kind[Workload]]] = {
+    "Deployment": Kind("apps", "v1", "deployments", "Deployment", Workload),
+    "StatefulSet": Kind("apps", "v1", "statefulsets", "StatefulSet", Workload),
+    "ReplicaSet": Kind("apps", "v1", "replicasets", "ReplicaSet", Workload),
+}
+SERVICES: Final = Kind("", "v1", "services", "Service", Service)
+AUTOSCALERS: Final = Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Autoscaler)
+
+
+# --- the definition ---------------------------------------------------------------------------------------
+
+
+def definition() -> dict[str, Any]:
+    """The CustomResourceDefinition, as deploy/crds holds it."""
+    spec, status = structural_schema(RequestSpec), structural_schema(RequestStatus)
+    # What was accepted is what is carried out.
+    spec["x-kubernetes-validations"] = [{"rule": "self == oldSelf", "message": "a request does not change"}]
+    whole = {
+        "type": "object",
+        "description": ScheduleRequest.__doc__,
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": {**status, "default": {"phase": "Accepted"}},
+        },
+    }
+    columns = [
+        ("Phase", "string", ".status.phase", "How far it is."),
+        ("Items", "string", ".spec.summary", "What was asked for."),
+        ("Added", "integer", ".status.added", "Pods that came."),
+        ("Removed", "integer", ".status.removed", "Pods that went."),
+        ("Age", "date", ".metadata.creationTimestamp", ""),
+    ]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{SCHEDULE_REQUESTS.plural}.{GROUP}",
+            "labels": {"app.kubernetes.io/name": "fairlead"},
+        },
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "plural": SCHEDULE_REQUESTS.plural,
+                "singular": "schedulerequest",
+                "kind": SCHEDULE_REQUESTS.kind,
+                "listKind": "ScheduleRequestList",
+                "shortNames": ["sreq"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [
+                        {"name": name, "type": kind, "jsonPath": path, **({"description": told} if told else {})}
+                        for name, kind, path, told in columns
+                    ],
+                    "schema": {"openAPIV3Schema": whole},
+                }
+            ],
+        },
+    }
