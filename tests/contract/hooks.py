@@ -61,6 +61,20 @@ def answer(path: str, request: dict[str, Any]) -> dict[str, Any]:
             return _patched(request, [{"op": "add", "path": "/data/seen", "value": count}])
         case "spoil":
             return _patched(request, [{"op": "remove", "path": "/none/such"}])
+        case "test":
+            return _patched(request, [{"op": "test", "path": "/data/a", "value": "z"}])
+        case "shape":
+            return _patched(request, [{"op": "add", "path": "/data", "value": "text"}])
+        case "odd":
+            return _patched(request, [{"op": "twist", "path": "/data/a", "value": "z"}])
+        case "unreadable":
+            return {"allowed": True, "patchType": "JSONPatch", "patch": base64.b64encode(b"{nope").decode()}
+        case "untyped":
+            return {"allowed": True, "patch": base64.b64encode(b"[]").decode()}
+        case "mistyped":
+            return {"allowed": True, "patchType": "Odd", "patch": base64.b64encode(b"[]").decode()}
+        case "rename":
+            return _patched(request, [{"op": "replace", "path": "/metadata/name", "value": "other"}])
         case "invalid":
             return _patched(request, [{"op": "add", "path": "/data/bad key", "value": "x"}])
         case "tell":

@@ -2,7 +2,7 @@
 
 A step is `do: METHOD PATH` with
 
-    body      an object, sent as JSON                   raw       the body as text
+    body      an object, sent as JSON                   raw       the body as text (hex: as bytes)
     proto     a message by field numbers, see `envelope`  type    its content type (JSON; merge patch for PATCH)
     accept    what is accepted (JSON)                   headers   more headers
     user      admin, stranger, nobody, or a token       as        a name for the answer
@@ -134,6 +134,8 @@ class _Runner:
         if "proto" in step:
             filled = yaml.safe_load(self._filled(json.dumps(step["proto"])))
             return envelope(filled["version"], filled["kind"], filled["message"])
+        if "hex" in step:
+            return bytes.fromhex(step["hex"])
         if "raw" in step:
             return self._filled(step["raw"]).encode()
         if "body" in step:

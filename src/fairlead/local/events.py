@@ -33,4 +33,6 @@ def as_core(new: Thing) -> Thing:
     made.setdefault("firstTimestamp", None)
     made.setdefault("lastTimestamp", None)
     made.setdefault("involvedObject", {})
+    made.setdefault("reportingComponent", "")
+    made.setdefault("reportingInstance", "")
     return made

@@ -5,7 +5,6 @@ default, admit, prepare, validate, record who manages which field, put.
 """
 
 import copy
-import re
 import secrets
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -25,12 +24,23 @@ from fairlead.local.failures import (
     bad_request,
     conflict,
     forbidden,
+    internal,
     invalid,
     not_found,
     options_invalid,
 )
 from fairlead.local.objects import defaults, managed, validate
-from fairlead.local.objects.schema import DecodeError, decode, for_type, kind_label, strict_error
+from fairlead.local.objects.patches import strategic_problem
+from fairlead.local.objects.plain import go_text
+from fairlead.local.objects.schema import (
+    DecodeError,
+    Notes,
+    decode,
+    for_type,
+    forget_empty,
+    kind_label,
+    strict_error,
+)
 from fairlead.local.resources import Resource, Resources
 from fairlead.local.store import Entry, StaleWrite, Store
 from fairlead.local.strategies import Addresses, drop_what_the_type_has_not, keep_what_was_given
@@ -60,6 +70,8 @@ class Options:
     """What the query said of managers and validation, for webhooks to see."""
     raw: bytes = b""
     """The body as it came, for a complaint that quotes it."""
+    has_empty: bool = False
+    """Whether there is an empty list or map where Go keeps none: it is owned, and then forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +175,8 @@ class Rest:
         try:
             self._begin_life(resource, thing, self.clock.now())
             self._check(resource, thing, None)
+            if options.has_empty:
+                forget_empty(resource.schema, thing)
             await self._admitted(
                 self.validating, Attempt("CREATE", resource, namespace, name, thing, None, "", options)
             )
@@ -369,6 +383,8 @@ class Rest:
         if resource.strategy.has_generation and _wanted(thing) != _wanted(old):
             thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         self._check(resource, thing, old, subresource)
+        if options.has_empty:
+            forget_empty(resource.schema, thing)
         await self._admitted(
             self.validating, Attempt("UPDATE", resource, namespace, name, thing, old, subresource, options)
         )
@@ -538,12 +554,11 @@ class Rest:
             sent = {}
         if not isinstance(sent, dict):
             raise unrecognized(resource.kind, not_an_object(sent), sent)
-        if resource.custom is not None and not sent.get("kind") and not patched:
-            why = f"Object 'Kind' is missing in '{options.raw.decode(errors='replace')}'"
-            raise unrecognized(resource.kind, why, options.raw)
+        if resource.custom is not None:
+            self._check_type(resource, sent, options, patched)
         label = kind_label(resource.kind, resource.version)
         try:
-            if problem := self._other_kind(resource, sent):
+            if resource.custom is None and (problem := self._other_kind(resource, sent)):
                 raise DecodeError(problem)
             decoded = decode(resource.schema, sent, label)
             if (decoded.unknown or options.duplicates) and options.validation == "Strict":
@@ -552,29 +567,44 @@ class Rest:
             if patched:
                 why = str(problem).partition(" cannot be handled as a ")[2].partition(": ")[2] or str(problem)
                 if strategic is not None:
-                    raise _refused_patch(f'"{go_text(strategic)}"', _in_a_map(why)) from None
+                    why = strategic_problem(resource.schema, sent) or why
+                    raise _refused_patch(f'"{go_text(strategic)}"', why) from None
                 raise unusable_patch(sent, why) from None
             raise bad_request(str(problem)) from None
         if options.validation == "Warn":
             options.warnings += [f'duplicate field "{path}"' for path in options.duplicates]
             options.warnings += [f'unknown field "{path}"' for path in decoded.unknown]
         options.duplicates = []
+        options.has_empty = decoded.has_empty
         thing: Thing = {"kind": resource.kind, "apiVersion": resource.api_version, **_without_type(decoded.value)}
+        if resource.custom is not None:
+            thing |= {"kind": sent["kind"], "apiVersion": sent["apiVersion"]}
         if not isinstance(thing.get("metadata"), dict):
             thing["metadata"] = {}
-        self._default(resource, thing)
+        self.default(resource, thing)
         return thing
+
+    @staticmethod
+    def _check_type(resource: Resource, sent: Thing, options: Options, patched: bool) -> None:
+        """Objects of custom kinds must say what they are; what they say is for validation to judge."""
+        if not sent.get("kind"):
+            if patched:
+                whole = msgspec.json.encode(sent, order="deterministic").decode()
+                raise unusable_patch(sent, f"Object 'Kind' is missing in '{whole}'")
+            why = f"Object 'Kind' is missing in '{options.raw.decode(errors='replace')}'"
+            raise unrecognized(resource.kind, why, options.raw)
+        version = sent.get("apiVersion") or ""
+        if patched and not version:
+            raise internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+        if not patched and version != resource.api_version:
+            wanted = resource.api_version
+            raise bad_request(
+                f"the API version in the data ({version}) does not match the expected API version ({wanted})"
+            )
 
     def _other_kind(self, resource: Resource, sent: Thing) -> str:
         """Why an object that names its kind is not of this one; "" where it is."""
         kind, version = sent.get("kind") or resource.kind, sent.get("apiVersion") or resource.api_version
-        if resource.custom is not None:
-            if kind != resource.kind:
-                return f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})"
-            if version != resource.api_version:
-                wanted = resource.api_version
-                return f"the API version in the data ({version}) does not match the expected API version ({wanted})"
-            return ""
         if (kind, version) == (resource.kind, resource.api_version):
             return ""
         if not isinstance(kind, str) or not isinstance(version, str):
@@ -587,7 +617,7 @@ class Rest:
         package = resource.group.partition(".")[0] or "core"
         return f"{label}: converting ({short}.{kind}) to ({package}.{resource.kind}): unknown conversion"
 
-    def _default(self, resource: Resource, thing: Thing) -> None:
+    def default(self, resource: Resource, thing: Thing) -> None:
         if resource.custom is not None:
             resource.custom.default(resource.version, thing)
         else:
@@ -623,13 +653,11 @@ class Rest:
             return
         else:
             found = validate.validate_update(resource.group, resource.version, resource.kind, thing, old)
-        if old is not None:
-            # Kubernetes looks at an object's metadata twice, and says so twice.
-            found = [*(each for each in found if each.field.startswith("metadata.")), *found]
         if found:
-            raise invalid(
-                resource.group, resource.kind, name, [(each.type, each.message, each.field) for each in found]
-            )
+            # Events are of the core group inside, whichever way they came.
+            group = "" if resource.stored_as == "events.k8s.io/events" else resource.group
+            kind = thing["kind"] if resource.custom is not None else resource.kind
+            raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found])
 
     def _record(
         self, resource: Resource, old: Thing | None, thing: Thing, options: Options, subresource: str, now: datetime
@@ -641,6 +669,9 @@ class Rest:
             )  # fmt: skip
         except managed.ApplyError:
             return  # what has no owner because it makes no sense is for validation to refuse
+        if resource.stored_as == "events.k8s.io/events":
+            # Who owns the fields of an event in one group means nothing in the other.
+            fields = [each for each in fields if each["apiVersion"] == resource.api_version]
         if subresource == "scale":
             if not (thing.get("spec") or {}).get("replicas"):
                 fields = [each for each in fields if each.get("subresource") != "scale"]
@@ -714,7 +745,7 @@ def _with(attempt: Attempt, thing: Thing | None) -> Attempt:
 def _empty_status(resource: Resource) -> Thing:
     """What Go writes for a status nobody has set: the fields that are never left out."""
     struct = resource.schema.fields["status"].struct
-    made: Thing = struct.read({}, []) if struct is not None else {}
+    made: Thing = struct.read({}, Notes()) if struct is not None else {}
     return made
 
 
@@ -795,38 +826,6 @@ def _summary(raw: bytes, most: int = 30) -> str:
 
 def unusable_patch(patched: Any, why: str) -> Failure:
     return _refused_patch(msgspec.json.encode(msgspec.json.encode(patched).decode()).decode(), why)
-
-
-def go_text(value: Any) -> str:
-    """As Go prints what it has read from JSON."""
-    match value:
-        case dict():
-            return "map[" + " ".join(f"{key}:{go_text(value[key])}" for key in sorted(value)) + "]"
-        case list():
-            return "[" + " ".join(go_text(each) for each in value) + "]"
-        case bool():
-            return "true" if value else "false"
-        case None:
-            return "<nil>"
-    return str(value)
-
-
-def _in_a_map(why: str) -> str:
-    """A strategic patch is read from maps, not from JSON, and Kubernetes complains in other words there."""
-    found = re.fullmatch(r"json: cannot unmarshal (\w+) into Go (?:struct field \S+|value) of type (.+)", why)
-    if found is None:
-        return why
-    source = {"number": "int64", "array": "slice", "object": "map"}.get(found[1], found[1])
-    target = found[2]
-    if target.startswith("map["):
-        return f"cannot restore map from {source}"
-    if target.startswith("[]"):
-        return f"cannot restore slice from {source}"
-    if "." in target:
-        return f"cannot restore struct from: {source}"
-    if (source, target) == ("int64", "string"):
-        return "cannot convert int64 to string"
-    return f"unrecognized type: {target}"
 
 
 def _refused_patch(shown: str, why: str) -> Failure:

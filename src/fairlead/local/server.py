@@ -26,7 +26,6 @@ from fairlead.local.asking import Asking, User, is_true, parse_path, whole_numbe
 from fairlead.local.failures import (
     Failure,
     bad_request,
-    forbidden,
     internal,
     invalid,
     method_not_allowed,
@@ -39,8 +38,10 @@ from fairlead.local.failures import (
     unknown_patch_type,
     unsupported_media_type,
 )
+from fairlead.local.impersonation import Impersonation, Wanted, refusal
 from fairlead.local.objects import patches
 from fairlead.local.objects.facts import load, openapi_v3
+from fairlead.local.objects.scanning import quoted
 from fairlead.local.objects.schema import ParseError, kind_label, parse
 from fairlead.local.rbac import Action, Rbac
 from fairlead.local.resources import Resource
@@ -86,6 +87,7 @@ class Server:
         self.rbac = rbac
         self.logs = logs
         self.ready = False
+        self._impersonation = Impersonation(rbac)
         self.address = "127.0.0.1:0"
         self._openapi: dict[tuple[str, str], bytes] = {}
         self._watches: set[asyncio.Task[Any]] = set()
@@ -131,9 +133,10 @@ class Server:
                 user = self.tokens.user(token.strip(), self.rest.clock.now())
             except BadToken:
                 raise unauthorized() from None
-        return self._impersonated(request, user)
+        return user
 
-    def _impersonated(self, request: web.Request, user: User) -> User:
+    def _acting(self, request: web.Request, user: User, action: Action) -> User:
+        """Who is asking for this, once those who speak for others have been heard."""
         wanted = request.headers.get("Impersonate-User", "")
         groups = tuple(request.headers.getall("Impersonate-Group", ()))
         uid = request.headers.get("Impersonate-Uid", "")
@@ -149,41 +152,19 @@ class Server:
                     "Extra:map[string][]string(nil)} without impersonating a user name"
                 )
             return user
-        asked = [Action("impersonate", resource="users", name=wanted)]
-        found = re.fullmatch(r"system:serviceaccount:([^:]+):([^:]+)", wanted)
-        if found:
-            asked = [Action("impersonate", resource="serviceaccounts", name=found[2], namespace=found[1])]
-        asked += [Action("impersonate", resource="groups", name=group) for group in groups]
-        if uid:
-            asked.append(Action("impersonate", "authentication.k8s.io", "uids", name=uid))
-        for key, values in extra.items():
-            asked += [Action("impersonate", "authentication.k8s.io", "userextras", key, value) for value in values]
-        for action in asked:
-            self._permit(user, action)
-        if found and not groups:
-            groups = ("system:serviceaccounts", f"system:serviceaccounts:{found[1]}")
-        everybody = () if "system:unauthenticated" in groups else ("system:authenticated",)
-        return User(wanted, uid, tuple(dict.fromkeys((*groups, *everybody))), extra)
+        return self._impersonation.become(user, Wanted(wanted, uid, groups, extra), action)
 
     def _permit(self, user: User, action: Action) -> None:
         if not self.rbac.allows(user, action):
-            raise self._forbidden(user, action)
-
-    @staticmethod
-    def _forbidden(user: User, action: Action) -> Failure:
-        if action.path:
-            why = f'User "{user.name}" cannot {action.verb} path "{action.path}"'
-            return Failure(403, "Forbidden", f"forbidden: {why}", {})
-        why = f'User "{user.name}" cannot {action.verb} resource "{action.called}" in API group "{action.group}"'
-        why += f' in the namespace "{action.namespace}"' if action.namespace else " at the cluster scope"
-        return forbidden(action.group, action.resource, action.name, why)
+            raise refusal(user, action)
 
     # -- paths without objects --------------------------------------------------------------------------------
 
     def _plain(self, request: web.Request, user: User) -> web.Response:
         path = request.path.rstrip("/") or "/"
         verb = request.method.lower()
-        self._permit(user, Action("get" if verb in ("get", "head") else verb, path=path))
+        action = Action("get" if verb in ("get", "head") else verb, path=path)
+        self._permit(self._acting(request, user, action), action)
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         match path:
@@ -266,6 +247,7 @@ class Server:
         self, request: web.Request, user: User, asking: Asking, warnings: list[str]
     ) -> web.StreamResponse:
         action = Action(asking.verb, asking.group, asking.plural, asking.subresource, asking.name, asking.namespace)
+        user = self._acting(request, user, action)
         self._permit(user, action)
         resource = self.rest.resources.find(asking.group, asking.version, asking.plural)
         if resource is None:
@@ -716,15 +698,13 @@ def _manager_causes(manager: str) -> list[tuple[str, str, str]]:
     if len(manager) > MAX_MANAGER_LENGTH:
         why = f"Too long: may not be more than {MAX_MANAGER_LENGTH} bytes"
         causes.append(("FieldValueTooLong", why, "fieldManager"))
-    for at, character in enumerate(manager):
+    at = 0
+    for character in manager:
         if not character.isprintable():
-            why = f"Invalid value: {_json_text(manager)}: invalid character U+{ord(character):04X} (at position {at})"
+            why = f"Invalid value: {quoted(manager)}: invalid character U+{ord(character):04X} (at position {at})"
             causes.append(("FieldValueInvalid", why, "fieldManager"))
+        at += len(character.encode("utf-8", "replace"))
     return causes
-
-
-def _json_text(value: str) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def version() -> Thing:
@@ -796,10 +776,36 @@ def _from_yaml(raw: bytes) -> Any:
     try:
         return _with_text_keys(yaml.load(raw, Loader=_Yaml))
     except yaml.MarkedYAMLError as problem:
-        told = (problem.problem or "").replace("not allowed here", "not allowed in this context")
-        raise ParseError(f"yaml: {told}") from None
+        raise ParseError(f"yaml: {_go_yaml(problem)}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as problem:
         raise ParseError(f"yaml: {problem}") from None
+
+
+# How PyYAML begins a complaint → how Go's parser words it.
+_YAML_WORDS = (
+    ("expected ',' or '}', but got", "did not find expected ',' or '}'"),
+    ("expected ',' or ']', but got", "did not find expected ',' or ']'"),
+    ("expected the node content, but found", "did not find expected node content"),
+    ("mapping values are not allowed here", "mapping values are not allowed in this context"),
+    ("sequence entries are not allowed here", "block sequence entries are not allowed in this context"),
+    ("found character", "found character that cannot start any token"),
+)
+
+
+def _go_yaml(problem: yaml.MarkedYAMLError) -> str:
+    told = problem.problem or ""
+    if told.startswith("expected <block end>"):
+        is_list = "sequence" in (problem.context or "") or "collection" in (problem.context or "")
+        told = "did not find expected '-' indicator" if is_list else "did not find expected key"
+    told = next((meant for start, meant in _YAML_WORDS if told.startswith(start)), told)
+    line = 0
+    for mark in (problem.context_mark, problem.problem_mark):
+        if mark is not None and not line:
+            # Go's parser is on a new line where the text ends.
+            line = mark.line + (mark.buffer is not None and mark.pointer >= len(mark.buffer.rstrip("\0")))
+    if line and isinstance(problem, yaml.scanner.ScannerError):
+        line += 1
+    return f"line {line}: {told}" if line else told
 
 
 def _with_text_keys(value: Any) -> Any:

@@ -459,9 +459,9 @@ def established(thing: Thing, now: str) -> Thing:
         conditions.append(condition)
     names = copy.deepcopy(spec.get("names") or {})
     stored = list((thing.get("status") or {}).get("storedVersions") or ())
-    for version in spec.get("versions") or ():
-        if version.get("storage") and version.get("name", "") not in stored:
-            stored.append(version.get("name", ""))
+    kept_in = next((each.get("name", "") for each in spec.get("versions") or () if each.get("storage")), None)
+    if kept_in is not None and kept_in not in stored:
+        stored.append(kept_in)
     return {"conditions": conditions, "acceptedNames": names, "storedVersions": stored}
 
 

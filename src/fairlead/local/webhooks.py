@@ -19,6 +19,7 @@ import structlog
 
 from fairlead.local.failures import Failure, internal
 from fairlead.local.objects import expressions, patches
+from fairlead.local.objects.schema import DecodeError, ParseError, decode, parse
 from fairlead.local.rest import Attempt, Rest, Thing
 from fairlead.local.selecting import labels_match
 from fairlead.local.subresources import user_info
@@ -79,19 +80,38 @@ class Webhooks:
     async def _mutated(self, hook: Thing, attempt: Attempt, thing: Thing | None) -> Thing | None:
         response = await self._asked(hook, attempt, thing)
         patch = (response or {}).get("patch")
-        if not patch or thing is None:
+        if not patch or response is None:
             return thing
+        if not response.get("patchType"):
+            why = "received invalid webhook response: webhook returned response.patch but not response.patchType"
+            return self._unusable(hook, why, thing)
         try:
-            operations = msgspec.json.decode(base64.b64decode(patch))
+            operations = parse(base64.b64decode(patch)).value
+        except (ValueError, ParseError) as problem:
+            return self._unusable(hook, f"received undecodable patch in webhook response: {problem}", thing)
+        if not operations:
+            return thing
+        if thing is None:
+            told = f'admission webhook "{hook["name"]}" attempted to modify the object'
+            raise internal(f"{told}, which is not supported for this operation")
+        if response["patchType"] != "JSONPatch":
+            return self._unusable(hook, f'unsupported patch type "{response["patchType"]}"', thing)
+        return self._patched(attempt, thing, operations)
+
+    def _patched(self, attempt: Attempt, thing: Thing, operations: Any) -> Thing:
+        """The object after a webhook's patch, read as if it had been sent."""
+        try:
             changed = patches.json_patch(thing, operations)
+            decoded = decode(attempt.resource.schema, changed, "").value
         except patches.PatchFailed as problem:
             raise internal(problem.why) from None
-        except (ValueError, msgspec.DecodeError) as problem:
-            return self._unusable(hook, f"received an invalid patch: {problem}", thing)
-        assert isinstance(changed, dict)
-        return changed
+        except DecodeError as problem:
+            raise internal(str(problem).removeprefix(": ")) from None
+        made: Thing = {"kind": thing["kind"], "apiVersion": thing["apiVersion"], **decoded}
+        self._rest.default(attempt.resource, made)
+        return made
 
-    def _unusable(self, hook: Thing, why: str, thing: Thing) -> Thing:
+    def _unusable(self, hook: Thing, why: str, thing: Thing | None) -> Thing | None:
         if hook.get("failurePolicy") == "Ignore":
             log.warning("webhook ignored", webhook=hook["name"], problem=why)
             return thing

@@ -73,9 +73,18 @@ def test_a_rule_may_look_back(patch: Json, good: bool) -> None:
     assert (PROBES.validate("v1", new, old) == []) is good
 
 
-def test_a_rule_the_library_cannot_parse_is_told() -> None:
-    assert expressions.problem_with("self.x > 1") == ""
-    assert expressions.problem_with("self.x >").startswith("ERROR: <input>:1:9: Syntax error")
+def test_a_rule_that_does_not_compile_is_told() -> None:
+    self = expressions.declared({"type": "object", "properties": {"x": {"type": "integer"}}}, root=False)
+    assert expressions.problem_with({"rule": "self.x > 1"}, self) == ""
+    told = expressions.problem_with({"rule": "self.x >"}, self)
+    assert told.startswith("compilation failed: ERROR: <input>:1:9: Syntax error")
+    told = expressions.problem_with({"rule": "self.y > 1"}, self)
+    assert told == "compilation failed: ERROR: <input>:1:5: undefined field 'y'\n | self.y > 1\n | ....^"
+
+
+def test_a_rule_the_library_cannot_evaluate_is_told_and_not_skipped() -> None:
+    self = expressions.declared({"type": "object", "properties": {"x": {"type": "integer"}}}, root=False)
+    assert "unsupported syntax '.?'" in expressions.problem_with({"rule": "self.?x.orValue(1) > 0"}, self)
 
 
 def test_an_error_inside_a_rule_is_an_error_of_the_object() -> None:

@@ -68,8 +68,13 @@ def test_null_and_empty_are_absence_where_go_says_so_and_structs_are_always_ther
     }
 
 
-def test_a_list_without_omitempty_is_null() -> None:
-    assert read({"metadata": {"name": "a"}, "rules": []}, "Role", "rbac.authorization.k8s.io").value["rules"] is None
+def test_a_list_without_omitempty_is_owned_empty_and_kept_as_null() -> None:
+    found = read({"metadata": {"name": "a"}, "rules": []}, "Role", "rbac.authorization.k8s.io")
+    assert found.value["rules"] == []
+    assert found.has_empty
+    shape = schema.for_kind("rbac.authorization.k8s.io", "v1", "Role")
+    assert shape is not None
+    assert schema.forget_empty(shape, found.value)["rules"] is None
 
 
 def test_the_input_is_left_alone() -> None:

@@ -75,9 +75,11 @@ def test_a_kind_without_rules_still_needs_a_name() -> None:
 def test_nothing_may_be_added_to_what_is_being_deleted() -> None:
     old = {"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}}
     new = {"metadata": {**old["metadata"], "finalizers": ["a/b", "c/d"]}}
-    assert [each.message for each in validate_update("", "v1", "ConfigMap", new, old)] == [
+    told = {each.message for each in validate_update("", "v1", "ConfigMap", new, old)}
+    assert (
         'Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"c/d"}'
-    ]
+        in told
+    )
 
 
 @pytest.mark.parametrize(

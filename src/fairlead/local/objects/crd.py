@@ -8,7 +8,7 @@ from typing import Any, Final
 from fairlead.local.objects import expressions, facts, openapi
 from fairlead.local.objects.plain import copied
 from fairlead.local.objects.rules import metadata, names
-from fairlead.local.objects.rules.errors import FieldError, Json
+from fairlead.local.objects.rules.errors import FieldError, Json, invalid
 from fairlead.local.objects.schema import DEDUCED, Schema, Struct, for_type
 
 _UNCHECKED: Final = FieldError(
@@ -106,10 +106,13 @@ class CustomKind:
         _default(self.source(version), obj, root=True)
 
     def validate(self, version: str, obj: Json, old: Json | None = None) -> list[FieldError]:
+        if mistaken := self._other_type(version, obj):
+            return mistaken
         if old is None:
             found = metadata.on_create(obj["metadata"], self.namespaced, names.subdomain, core=False)
         else:
-            found = metadata.on_update(obj["metadata"], old["metadata"])
+            found = metadata.common(obj["metadata"], old["metadata"], self.namespaced)
+            found += metadata.on_update(obj["metadata"], old["metadata"], core=False)
         source = self.source(version)
         shape = openapi.check(_without_metadata(source), {k: v for k, v in obj.items() if k != "metadata"}, "")
         found += shape
@@ -121,6 +124,10 @@ class CustomKind:
             else:
                 found += expressions.check(source, obj, old)
         return found
+
+    def _other_type(self, version: str, obj: Json) -> list[FieldError]:
+        wanted = {"kind": self.kind, "apiVersion": f"{self.group}/{version}"}
+        return [invalid(key, obj[key], f"must be {value}") for key, value in wanted.items() if obj[key] != value]
 
     # --- paths --------------------------------------------------------------------------------------------------
 

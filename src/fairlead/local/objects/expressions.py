@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import cel
 
+from fairlead.local.objects import cel_types
 from fairlead.local.objects.rules.errors import Errors, FieldError, Json, shown
 from fairlead.model.quantity import QuantityError, nanos
 
@@ -33,13 +34,22 @@ _DURATION_PARTS = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def problem_with(rule: str) -> str:
+def declared(schema: Json, root: bool) -> cel_types.Type:
+    """What `self` is in the rules of a schema."""
+    return cel_types.declared(schema, escaped, root) or cel_types.DYN
+
+
+def problem_with(rule: Json, self: cel_types.Type | None) -> str:
     """Why a rule cannot be evaluated; empty if it can."""
+    text = rule["rule"]
+    old = cel_types.DYN if rule.get("optionalOldSelf") else self
+    problem = cel_types.problem_with(text, self or cel_types.DYN, old)
+    if problem:
+        return problem
     try:
-        _program(rule)
-    except ValueError as problem:
-        text = str(problem)
-        return text.partition("': ")[2].replace("\n|", "\n |") if text.startswith("Failed to parse") else text
+        _program(text)
+    except ValueError as unreadable:
+        return f"compilation failed: {str(unreadable).splitlines()[0]}"
     return ""
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from fairlead.local.objects import facts
 from fairlead.local.objects.plain import copied, go_text
-from fairlead.local.objects.schema import DEDUCED, Schema
+from fairlead.local.objects.schema import DEDUCED, Notes, Schema
 
 Json = dict[str, Any]
 Path = tuple[str, ...]
@@ -297,7 +297,7 @@ def _empty(schema: Schema) -> Json:
     """What an object of this kind is before anybody wrote it; Go's structs are there from the beginning."""
     if schema.struct is None or schema.struct.custom:
         return {}
-    made: Json = schema.struct.read({}, [])
+    made: Json = schema.struct.read({}, Notes())
     return made
 
 

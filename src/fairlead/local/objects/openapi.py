@@ -40,16 +40,15 @@ def check(schema: Json, value: Any, path: str) -> Errors:
     found = _check_type(schema, value, path)
     if found:
         return found
-    found = _check_enum(schema, value, path)
-    if isinstance(value, dict):
-        found += _check_object(schema, value, path)
-    elif isinstance(value, list):
+    found = _check_combined(schema, value, path)
+    if isinstance(value, list):
         found += _check_list(schema, value, path)
     elif isinstance(value, str):
         found += _check_text(schema, value, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         found += _check_number(schema, value, path)
-    return [*found, *_check_combined(schema, value, path)]
+    found += _check_enum(schema, value, path)
+    return [*found, *_check_object(schema, value, path)] if isinstance(value, dict) else found
 
 
 def _types(schema: Json) -> list[str]:
@@ -107,23 +106,22 @@ def _below(path: str, name: str) -> str:
 
 def _check_object(schema: Json, value: Json, path: str) -> Errors:
     found: Errors = []
-    for name in schema.get("required") or ():
-        if name not in value:
-            found.append(required(_below(path, name)))
-    if schema.get("x-kubernetes-embedded-resource"):
-        found += [required(_below(path, name)) for name in ("apiVersion", "kind") if not value.get(name)]
-    properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
-    for name, inner in value.items():
-        if name in properties:
-            found += check(properties[name], inner, _below(path, name))
-        elif isinstance(rest, dict):
-            found += check(rest, inner, _below(path, name))
     least, most = schema.get("minProperties"), schema.get("maxProperties")
     if least is not None and len(value) < least:
         found.append(invalid(path, len(value), f"{path} in body should have at least {least} properties"))
     if most is not None and len(value) > most:
         found.append(too_many(path, len(value), most))
-    return found
+    properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
+    if isinstance(rest, dict):
+        for name, inner in value.items():
+            if name not in properties:
+                found += check(rest, inner, _below(path, name))
+    for name, inner in value.items():
+        if name in properties:
+            found += check(properties[name], inner, _below(path, name))
+    if schema.get("x-kubernetes-embedded-resource"):
+        found += [required(_below(path, name)) for name in ("apiVersion", "kind") if not value.get(name)]
+    return found + [required(_below(path, name)) for name in schema.get("required") or () if name not in value]
 
 
 def _check_list(schema: Json, value: list[Any], path: str) -> Errors:
@@ -176,7 +174,7 @@ def _check_text(schema: Json, value: str, path: str) -> Errors:
         found.append(too_long(path, most))
     if least is not None and len(value) < least:
         found.append(invalid(path, value, f"{path} in body should be at least {least} chars long"))
-    if schema.get("pattern"):
+    if schema.get("pattern") and not found:
         pattern = _pattern(schema["pattern"])
         if pattern is not None and not pattern.search(value):
             found.append(invalid(path, value, f"{path} in body should match '{schema['pattern']}'"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
 from fairlead.local.objects.plain import copied, go_text, same
-from fairlead.local.objects.scalars import ScalarError, canonical_quantity, canonical_time
+from fairlead.local.objects.scalars import ScalarError, canonical_micro_time, canonical_quantity, canonical_time
 from fairlead.local.objects.schema import Schema
 
 Json = dict[str, Any]
@@ -91,9 +91,9 @@ def _step(doc: Any, operation: Json) -> Any:
             return _put(doc, path, copied(_get(doc, _origin(operation), must_exist=False)), new=True)
         case "test":
             if not same(_get(doc, path, must_exist=False), operation.get("value")):
-                raise _rejected(f"testing value {path} failed")
+                raise _rejected(f"testing value {path} failed: test failed")
             return doc
-    raise _rejected(f"unexpected kind: {name}")
+    raise _rejected(f"Unexpected kind: {name}")
 
 
 def _rejected(why: str) -> PatchFailed:
@@ -124,16 +124,22 @@ def _index(container: list[Any], key: str, end: int) -> int:
     return index
 
 
-def _container(doc: Any, parts: list[str]) -> Any:
+def _missing(verb: str, path: str) -> PatchFailed:
+    """In the words of the library that Kubernetes patches with, which quotes a path for some verbs only."""
+    shown = f'"{path}"' if verb in ("add", "remove") else path
+    return _rejected(f"{verb} operation does not apply: doc is missing path: {shown}: missing value")
+
+
+def _container(doc: Any, parts: list[str], verb: str, path: str) -> Any:
     for part in parts:
         if isinstance(doc, dict) and part in doc:
             doc = doc[part]
         elif isinstance(doc, list):
             doc = doc[_index(doc, part, len(doc))]
         else:
-            raise _rejected(f"{part!r} does not exist")
+            raise _missing(verb, path)
     if not isinstance(doc, dict | list):
-        raise _rejected("the parent is neither an object nor a list")
+        raise _missing(verb, path)
     return doc
 
 
@@ -141,7 +147,7 @@ def _get(doc: Any, path: str, must_exist: bool) -> Any:
     if path == "":
         return doc
     *parents, last = _split(path)
-    container = _container(doc, parents)
+    container = _container(doc, parents, "test", path)
     if isinstance(container, list):
         return container[_index(container, last, len(container))]
     if must_exist and last not in container:
@@ -153,7 +159,7 @@ def _put(doc: Any, path: str, value: Any, new: bool) -> Any:
     if path == "":
         return value
     *parents, last = _split(path)
-    container = _container(doc, parents)
+    container = _container(doc, parents, "add" if new else "replace", path)
     if isinstance(container, dict):
         container[last] = value
     elif new and last == "-":
@@ -167,13 +173,14 @@ def _put(doc: Any, path: str, value: Any, new: bool) -> Any:
 
 def _take(doc: Any, path: str) -> Any:
     *parents, last = _split(path)
-    container = _container(doc, parents)
+    container = _container(doc, parents, "remove", path)
     if isinstance(container, list):
         del container[_index(container, last, len(container))]
     elif last in container:
         del container[last]
     else:
-        raise _rejected(f"{path} does not exist")
+        why = f"Unable to remove nonexistent key: {last}: missing value"
+        raise _rejected(f"error in remove for path: '{path}': {why}")
     return doc
 
 
@@ -423,7 +430,7 @@ def strategic_problem(schema: Schema, merged: Any) -> str:
                 return f"cannot convert float64 to {form}"
             return "" if kind in ("int64", "float64") else f"unrecognized type: {form}"
         case "string":
-            if kind in ("int64", "float64"):
+            if kind == "int64":
                 return f"cannot convert {kind} to {schema.go}"
             return "" if isinstance(merged, str) else "unrecognized type: string"
     return _scalar_problem(form, merged)
@@ -436,11 +443,21 @@ def _scalar_problem(form: str, value: Any) -> str:
                 canonical_quantity(value if isinstance(value, str) else json.dumps(value))
             case "time" if isinstance(value, str):
                 canonical_time(value)
+            case "microtime" if isinstance(value, str):
+                canonical_micro_time(value)
+            case "time" | "microtime":
+                return f"json: cannot unmarshal {_json_word(value)} into Go value of type string"
             case "intstr" if isinstance(value, float):
                 return f"json: cannot unmarshal number {value} into Go value of type int32"
+            case "intstr" if isinstance(value, bool) or not isinstance(value, int | str):
+                return f"json: cannot unmarshal {_json_word(value)} into Go value of type int32"
     except ScalarError as problem:
         return str(problem)
     return ""
+
+
+def _json_word(value: Any) -> str:
+    return {bool: "bool", dict: "object", list: "array"}.get(type(value), "number")
 
 
 def _first(problems: Iterable[str]) -> str:

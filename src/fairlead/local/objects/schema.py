@@ -22,9 +22,18 @@ from fairlead.local.objects.scalars import (
     canonical_time,
     check_base64,
 )
+from fairlead.local.objects.scanning import complaint
 
 Json = dict[str, Any]
-Read = Callable[[Any, list[str]], Any]
+
+
+class Notes(list[str]):
+    """Taken while reading: fields that are not known, and whether something is empty that Go would keep as null."""
+
+    has_empty = False
+
+
+Read = Callable[[Any, Notes], Any]
 
 OMIT: Final = object()
 _GO = {"string": "string", "bool": "bool", "int32": "int32", "int64": "int64", "double": "float64", "bytes": "[]uint8"}
@@ -57,7 +66,7 @@ class Struct:
             self._fields = self._make()
         return self._fields
 
-    def _compile(self, value: Any, unknown: list[str]) -> Any:
+    def _compile(self, value: Any, unknown: Notes) -> Any:
         self.read = _custom_reader(self) if self.custom else _struct_reader(self)
         return self.read(value, unknown)
 
@@ -113,6 +122,7 @@ DEDUCED: Final = Schema(form="any")
 class Decoded:
     value: Any
     unknown: list[str]  # paths, in the order the document has them: spec.containers[0].foo
+    has_empty: bool = False  # see `forget_empty`
 
 
 class DecodeError(ValueError):
@@ -207,7 +217,7 @@ def kind_label(kind: str, version: str, wanted: str | None = None) -> str:
 def decode(schema: Schema, value: Any, label: str) -> Decoded:
     """The value as the server would store it, and the paths of fields it does not know. `label`: see kind_label."""
     assert schema.struct is not None
-    unknown: list[str] = []
+    unknown = Notes()
     try:
         read = schema.struct.read(value, unknown)
     except _Mismatch as mismatch:
@@ -215,7 +225,24 @@ def decode(schema: Schema, value: Any, label: str) -> Decoded:
     except ScalarError as problem:
         raise DecodeError(f"{label}: {problem}") from None
     paths = list(_unknown_paths(schema, value, "")) if unknown else unknown
-    return Decoded(read, sorted(paths) if schema.struct.custom else paths)
+    return Decoded(read, sorted(paths) if schema.struct.custom else paths, unknown.has_empty)
+
+
+def forget_empty(schema: Schema, value: Any) -> Any:
+    """What Go makes of an empty list or map once it has kept it: nothing, written as null. Changes the value."""
+    if schema.form == "object" and isinstance(value, dict) and schema.struct is not None and not schema.struct.custom:
+        for key, inner in value.items():
+            child = schema.fields.get(key)
+            if child is not None and isinstance(inner, dict | list):
+                kept = inner or child.form not in ("list", "map") or "p" in child.flags
+                value[key] = forget_empty(child, inner) if kept else None
+    elif schema.form == "map" and isinstance(value, dict) and schema.items is not None:
+        for inner in value.values():
+            forget_empty(schema.items, inner)
+    elif schema.form == "list" and isinstance(value, list) and schema.items is not None:
+        for inner in value:
+            forget_empty(schema.items, inner)
+    return value
 
 
 def strict_error(label: str, parsed_duplicates: list[str], unknown: list[str]) -> str:
@@ -261,7 +288,7 @@ def _struct_reader(struct: Struct) -> Read:
     inlined = {name: schema.inlined for name, schema in struct.fields.items() if schema.inlined}
     name = struct.name
 
-    def read(value: Any, unknown: list[str]) -> Any:
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
             raise _Mismatch(_seen(value), name)
         out = {}
@@ -291,7 +318,7 @@ def _struct_reader(struct: Struct) -> Read:
 def _custom_reader(struct: Struct) -> Read:
     """Of a custom kind only metadata has a Go struct; elsewhere what is not declared goes and no type is judged."""
 
-    def read(value: Any, unknown: list[str]) -> Any:
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
             return value
         out = {}
@@ -308,7 +335,7 @@ def _custom_reader(struct: Struct) -> Read:
     return read
 
 
-def _custom_value(schema: Schema, value: Any, unknown: list[str]) -> Any:
+def _custom_value(schema: Schema, value: Any, unknown: Notes) -> Any:
     if schema.form == "object" and schema.struct is not None:
         if value is None and not schema.struct.custom:
             return {}
@@ -337,7 +364,7 @@ def _zero_value(schema: Schema) -> Callable[[], Any]:
     if schema.form == "object":
         struct = schema.struct
         assert struct is not None
-        return lambda: struct.read({}, [])
+        return lambda: struct.read({}, Notes())
     constants: Json = {"string": "", "int32": 0, "int64": 0, "bool": False, "double": 0, "quantity": "0", "intstr": 0}
     constant = constants.get(schema.form)
     return _nothing if constant is None else lambda: constant
@@ -380,7 +407,7 @@ def _object_reader(schema: Schema) -> Read:
     assert struct is not None
     go = schema.go
 
-    def read(value: Any, unknown: list[str]) -> Any:
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
             raise _Mismatch(_seen(value), go)
         return struct.read(value, unknown)
@@ -391,20 +418,23 @@ def _object_reader(schema: Schema) -> Read:
 def _list_reader(schema: Schema, omit: bool) -> Read:
     assert schema.items is not None
     item, zero, go = _reader(schema.items), _zero_value(schema.items), schema.go
-    empty: Any = OMIT if omit else None
 
-    def read(value: Any, unknown: list[str]) -> Any:
+    def nothing(unknown: Notes) -> Any:
+        unknown.has_empty = unknown.has_empty or not omit
+        return OMIT if omit else []
+
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not list:
             raise _Mismatch(_seen(value), go)
         if not value:
-            return empty
+            return nothing(unknown)
         return [item(inner, unknown) if inner is not None else zero() for inner in value]
 
-    def read_strings(value: Any, unknown: list[str]) -> Any:
+    def read_strings(value: Any, unknown: Notes) -> Any:
         if type(value) is not list:
             raise _Mismatch(_seen(value), go)
         if not value:
-            return empty
+            return nothing(unknown)
         for inner in value:
             if type(inner) is not str:
                 return read(value, unknown)
@@ -417,25 +447,25 @@ def _map_reader(schema: Schema, omit: bool) -> Read:
     assert schema.items is not None
     item, go = _reader(schema.items), schema.go
     zero: Callable[[], Any] = str if schema.items.form == "bytes" else _zero_value(schema.items)
-    empty: Any = OMIT if omit else None
 
-    def read(value: Any, unknown: list[str]) -> Any:
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
             raise _Mismatch(_seen(value), go)
         if not value:
-            return empty
+            unknown.has_empty = unknown.has_empty or not omit
+            return OMIT if omit else {}
         return {key: item(inner, unknown) if inner is not None else zero() for key, inner in value.items()}
 
     return read
 
 
 def _string_reader(go: str, omit: bool) -> Read:
-    def read(value: Any, unknown: list[str]) -> Any:
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
             raise _Mismatch(_seen(value), go)
         return value
 
-    def read_or_omit(value: Any, unknown: list[str]) -> Any:
+    def read_or_omit(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
             raise _Mismatch(_seen(value), go)
         return value or OMIT
@@ -444,7 +474,7 @@ def _string_reader(go: str, omit: bool) -> Read:
 
 
 def _bool_reader(go: str, omit: bool) -> Read:
-    def read(value: Any, unknown: list[str]) -> Any:
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not bool:
             raise _Mismatch(_seen(value), go)
         return OMIT if omit and not value else value
@@ -455,7 +485,7 @@ def _bool_reader(go: str, omit: bool) -> Read:
 def _int_reader(form: str, go: str, omit: bool) -> Read:
     bound = _BOUNDS[form]
 
-    def read(value: Any, unknown: list[str]) -> Any:
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not int:
             raise _Mismatch(f"number {value}" if type(value) is float else _seen(value), go)
         if not -bound <= value < bound:
@@ -466,7 +496,7 @@ def _int_reader(form: str, go: str, omit: bool) -> Read:
 
 
 def _double_reader(go: str, omit: bool) -> Read:
-    def read(value: Any, unknown: list[str]) -> Any:
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) not in (int, float):
             raise _Mismatch(_seen(value), go)
         return OMIT if omit and not value else value
@@ -474,12 +504,12 @@ def _double_reader(go: str, omit: bool) -> Read:
     return read
 
 
-def _read_quantity(value: Any, unknown: list[str]) -> Any:
+def _read_quantity(value: Any, unknown: Notes) -> Any:
     return canonical_quantity(value if type(value) is str else json.dumps(value))
 
 
 def _text_reader(canonical: Callable[[str], str]) -> Read:
-    def read(value: Any, unknown: list[str]) -> Any:
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
             raise _Mismatch(_seen(value), "string")
         return canonical(value)
@@ -488,7 +518,7 @@ def _text_reader(canonical: Callable[[str], str]) -> Read:
 
 
 def _bytes_reader(go: str, omit: bool) -> Read:
-    def read(value: Any, unknown: list[str]) -> Any:
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
             raise _Mismatch(_seen(value), go)
         return check_base64(value) or (OMIT if omit else "")
@@ -496,7 +526,7 @@ def _bytes_reader(go: str, omit: bool) -> Read:
     return read
 
 
-def _read_int_or_string(value: Any, unknown: list[str]) -> Any:
+def _read_int_or_string(value: Any, unknown: Notes) -> Any:
     if type(value) is str:
         return value
     if type(value) is not int or not -(2**31) <= value < 2**31:
@@ -504,7 +534,7 @@ def _read_int_or_string(value: Any, unknown: list[str]) -> Any:
     return value
 
 
-def _read_anything(value: Any, unknown: list[str]) -> Any:
+def _read_anything(value: Any, unknown: Notes) -> Any:
     return value
 
 
@@ -512,7 +542,7 @@ def _schema_or_reader(schema: Schema) -> Read:
     props = for_type("apiextensions.v1.JSONSchemaProps").struct
     assert props is not None
 
-    def read(value: Any, unknown: list[str]) -> Any:
+    def read(value: Any, unknown: Notes) -> Any:
         if type(value) is dict:
             return props.read(value, unknown)
         if type(value) is bool and schema.form == "schema_or_bool":
@@ -545,17 +575,15 @@ def parse(body: bytes) -> Parsed:
     try:
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=_no_constant)
         duplicates = list(_duplicates(json.loads(text, object_pairs_hook=tuple), "")) if repeated else []
-    except json.JSONDecodeError as problem:
-        raise ParseError(_go_text(problem)) from None
     except RecursionError:
         raise ParseError("exceeded max depth") from None
     except ValueError as problem:
-        raise ParseError(str(problem)) from None
+        raise ParseError(complaint(body) or str(problem)) from None
     return Parsed(_without_surrogates(value) if "\\ud" in text.lower() else value, duplicates)
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"invalid character '{name[0]}' looking for beginning of value")
+    raise ValueError(f"{name} is no JSON")
 
 
 def _duplicates(value: Any, path: str) -> Iterator[str]:
@@ -581,35 +609,3 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {_SURROGATE.sub("\ufffd", key): _without_surrogates(inner) for key, inner in value.items()}
     return value
-
-
-def _go_text(problem: json.JSONDecodeError) -> str:
-    if problem.pos >= len(problem.doc.rstrip()) or problem.msg.startswith("Unterminated string"):
-        return "unexpected end of JSON input"
-    where = {
-        "Expecting value": "looking for beginning of value",
-        "Extra data": "after top-level value",
-        "Expecting ':' delimiter": "after object key",
-        "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
-        "Illegal trailing comma before end of object": "looking for beginning of object key string",
-        "Invalid control character at": "in string literal",
-        "Invalid \\escape": "in string escape code",
-        "Invalid \\uXXXX escape": "in \\u hexadecimal character escape",
-    }
-    character = problem.doc[problem.pos]
-    place = where.get(problem.msg)
-    if place is None:
-        opened = problem.doc[: problem.pos]
-        inside_list = opened.rfind("[") > opened.rfind("{")
-        place = "after array element" if inside_list else "after object key:value pair"
-    if place == "in string escape code":
-        character = problem.doc[min(problem.pos + 1, len(problem.doc) - 1)]
-    return f"invalid character {_go_character(character)} {place}"
-
-
-def _go_character(character: str) -> str:
-    if character == "'":
-        return r"'\''"
-    if character == '"':
-        return "'\"'"
-    return "'" + json.dumps(character, ensure_ascii=False)[1:-1] + "'"

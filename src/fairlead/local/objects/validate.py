@@ -10,6 +10,9 @@ from typing import Final
 from fairlead.local.objects import facts
 from fairlead.local.objects.rules import (
     definitions,
+    devices,
+    events,
+    limits,
     metadata,
     names,
     others,
@@ -18,6 +21,7 @@ from fairlead.local.objects.rules import (
     services,
     small,
     storage,
+    webhooks,
     workloads,
 )
 from fairlead.local.objects.rules.errors import Errors, FieldError, Json
@@ -37,10 +41,11 @@ def validate_create(group: str, version: str, kind: str, obj: Json) -> list[Fiel
 
 
 def validate_update(group: str, version: str, kind: str, new: Json, old: Json) -> list[FieldError]:
+    found = metadata.common(new["metadata"], old["metadata"], _is_namespaced(group, version, kind))
     rule = _RULES.get((group, kind))
     if rule is not None:
-        return rule[1](new, old)
-    return metadata.on_update(new["metadata"], old["metadata"])
+        return [*found, *rule[1](new, old)]
+    return [*found, *metadata.on_update(new["metadata"], old["metadata"])]
 
 
 def _is_namespaced(group: str, version: str, kind: str) -> bool:
@@ -48,25 +53,24 @@ def _is_namespaced(group: str, version: str, kind: str) -> bool:
     return resource is not None and resource.namespaced
 
 
-def _only_metadata(new: Json, old: Json) -> Errors:
-    return metadata.on_update(new["metadata"], old["metadata"])
-
-
 _RULES: Final[dict[tuple[str, str], tuple[Create, Update]]] = {
     ("", "ConfigMap"): (others.config_map, others.config_map_update),
-    ("", "Event"): (small.event, _only_metadata),
-    ("", "Namespace"): (others.namespace, _only_metadata),
+    ("", "Endpoints"): (services.endpoints, services.endpoints_update),
+    ("", "Event"): (events.core_event, events.core_event_update),
+    ("", "LimitRange"): (limits.limit_range, limits.limit_range_update),
+    ("", "Namespace"): (others.namespace, others.namespace_update),
     ("", "Node"): (others.node, others.node_update),
     ("", "PersistentVolume"): (storage.volume, storage.volume_update),
     ("", "PersistentVolumeClaim"): (storage.claim, storage.claim_update),
     ("", "Pod"): (pods.on_create, pods.on_update),
     ("", "PodTemplate"): (small.pod_template, small.pod_template_update),
     ("", "ReplicationController"): (workloads.replication_controller, workloads.replication_controller_update),
-    ("", "ResourceQuota"): (others.quota, others.quota_update),
+    ("", "ResourceQuota"): (limits.quota, limits.quota_update),
     ("", "Secret"): (others.secret, others.secret_update),
     ("", "Service"): (services.service, services.service_update),
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): (others.webhooks, others.webhooks_update),
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): (others.webhooks, others.webhooks_update),
+    ("", "ServiceAccount"): (others.service_account, others.service_account_update),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): (webhooks.webhooks, webhooks.webhooks_update),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): (webhooks.webhooks, webhooks.webhooks_update),
     ("apiextensions.k8s.io", "CustomResourceDefinition"): (definitions.definition, definitions.definition_update),
     ("apps", "ControllerRevision"): (small.controller_revision, small.controller_revision_update),
     ("apps", "DaemonSet"): (workloads.daemon_set, workloads.daemon_set_update),
@@ -78,7 +82,7 @@ _RULES: Final[dict[tuple[str, str], tuple[Create, Update]]] = {
     ("batch", "Job"): (workloads.job, workloads.job_update),
     ("coordination.k8s.io", "Lease"): (others.lease, others.lease_update),
     ("discovery.k8s.io", "EndpointSlice"): (services.endpoint_slice, services.endpoint_slice_update),
-    ("events.k8s.io", "Event"): (small.event, _only_metadata),
+    ("events.k8s.io", "Event"): (events.event, events.event_update),
     ("networking.k8s.io", "Ingress"): (routing.ingress, routing.ingress_update),
     ("networking.k8s.io", "IngressClass"): (routing.ingress_class, routing.ingress_class_update),
     ("networking.k8s.io", "NetworkPolicy"): (routing.network_policy, routing.network_policy_update),
@@ -88,10 +92,14 @@ _RULES: Final[dict[tuple[str, str], tuple[Create, Update]]] = {
     (_RBAC, "ClusterRoleBinding"): (others.cluster_role_binding, others.cluster_role_binding_update),
     (_RBAC, "Role"): (others.role, others.role_update),
     (_RBAC, "RoleBinding"): (others.role_binding, others.role_binding_update),
+    ("resource.k8s.io", "DeviceClass"): (devices.device_class, devices.device_class_update),
+    ("resource.k8s.io", "ResourceClaim"): (devices.claim, devices.claim_update),
+    ("resource.k8s.io", "ResourceClaimTemplate"): (devices.template, devices.template_update),
+    ("resource.k8s.io", "ResourceSlice"): (devices.device_slice, devices.device_slice_update),
     ("scheduling.k8s.io", "PriorityClass"): (others.priority_class, others.priority_class_update),
-    ("storage.k8s.io", "CSIDriver"): (small.csi_driver, _only_metadata),
-    ("storage.k8s.io", "CSINode"): (small.csi_node, _only_metadata),
-    ("storage.k8s.io", "CSIStorageCapacity"): (small.storage_capacity, _only_metadata),
+    ("storage.k8s.io", "CSIDriver"): (small.csi_driver, small.csi_driver_update),
+    ("storage.k8s.io", "CSINode"): (small.csi_node, small.csi_node_update),
+    ("storage.k8s.io", "CSIStorageCapacity"): (small.storage_capacity, small.storage_capacity_update),
     ("storage.k8s.io", "StorageClass"): (storage.storage_class, storage.storage_class_update),
     ("storage.k8s.io", "VolumeAttachment"): (small.volume_attachment, small.volume_attachment_update),
 }

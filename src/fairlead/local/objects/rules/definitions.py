@@ -31,135 +31,181 @@ def definition(obj: Json) -> Errors:
     name = obj["metadata"].get("name", "")
     if name and name != f"{given.get('plural', '')}.{spec.get('group', '')}":
         found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-    return [*found, *_spec(obj, spec, given)]
+    return [*found, *_spec(spec, given), *_afterwards(obj, spec), *_approval(obj["metadata"], spec.get("group", ""))]
 
 
 def definition_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+    found = metadata.on_update(new["metadata"], old["metadata"], core=False)
     spec, before = new["spec"], old["spec"]
-    found += _spec(new, spec, spec.get("names") or {})
-    found += immutable("spec.group", spec.get("group"), before.get("group"))
+    found += _spec(spec, spec.get("names") or {})
     found += immutable("spec.scope", spec.get("scope"), before.get("scope"))
     found += immutable("spec.names.kind", spec["names"].get("kind"), before["names"].get("kind"))
-    return [*found, *immutable("spec.names.plural", spec["names"].get("plural"), before["names"].get("plural"))]
+    found += immutable("spec.group", spec.get("group"), before.get("group"))
+    found += immutable("spec.names.plural", spec["names"].get("plural"), before["names"].get("plural"))
+    return [*found, *_afterwards(new, spec)]
 
 
-def _spec(obj: Json, spec: Json, given: Json) -> Errors:
+def _spec(spec: Json, given: Json) -> Errors:
     found: Errors = []
     group = spec.get("group", "")
     if not group:
         found.append(required("spec.group"))
-    else:
-        problems = names.subdomain(group)
-        found += [invalid("spec.group", group, text) for text in problems]
-        if not problems and "." not in group:
-            found.append(invalid("spec.group", group, "should be a domain with at least one dot"))
+    elif problems := names.subdomain(group):
+        found.append(invalid("spec.group", group, ",".join(problems)))
+    elif "." not in group:
+        found.append(invalid("spec.group", group, "should be a domain with at least one dot"))
     scope = spec.get("scope", "")
     if not scope:
         found.append(required("spec.scope"))
     elif scope not in ("Cluster", "Namespaced"):
         found.append(not_supported("spec.scope", scope, ("Cluster", "Namespaced")))
+    versions = spec.get("versions") or []
+    found += _versions(spec.get("versions"))
+    found += [required(f"spec.names.{key}") for key in ("plural", "singular", "kind", "listKind") if not given.get(key)]
+    found += _names(given)
+    if versions:
+        # What all versions share, the server moves to the top and complains about there.
+        found += _parts(versions[0], {key for key in _SHARED if _alike(versions, key)}, "spec", "validation")
+    return [*found, *_conversion(spec)]
+
+
+def _afterwards(obj: Json, spec: Json) -> Errors:
+    found: Errors = []
+    kept = (obj.get("status") or {}).get("storedVersions")
+    if not kept:
+        found.append(invalid("status.storedVersions", None, "must have at least one stored version"))
+    else:
+        left = {name: index for index, name in enumerate(kept)}
+        for version in spec.get("versions") or ():
+            if left.pop(version["name"], None) is None and version.get("storage"):
+                text = f"must have the storage version {version['name']}"
+                found.append(invalid("status.storedVersions", kept, text))
+        for name, index in left.items():
+            text = (
+                f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions "
+                f"until a storage migration ensures no data remains persisted in {name} and removes {name} from "
+                "status.storedVersions"
+            )
+            found.append(invalid(f"status.storedVersions[{index}]", name, text))
     if spec.get("preserveUnknownFields"):
         text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
         found.append(invalid("spec.preserveUnknownFields", True, text))
-    found += _names(given)
-    found += _versions(obj, spec.get("versions") or [])
-    return [*found, *_conversion(spec.get("conversion") or {})]
+    return found
+
+
+def _approval(meta: Json, group: str) -> Errors:
+    """Groups of Kubernetes' own community ask for a word of consent."""
+    if not (group in _COMMUNITY or group.endswith(tuple(f".{name}" for name in _COMMUNITY))):
+        return []
+    path, given = f"metadata.annotations[{_CONSENT}]", (meta.get("annotations") or {}).get(_CONSENT, "")
+    text = f'protected groups must have approval annotation "{_CONSENT}"'
+    see = "see https://github.com/kubernetes/enhancements/pull/1111"
+    if not given:
+        return [required(path, f"{text}, {see}")]
+    if given.startswith("unapproved") or re.match(r"[a-z][a-z0-9+.-]*://[^/]", given):
+        return []
+    return [invalid(path, given, f'{text} with either a URL or a reason starting with "unapproved", {see}')]
 
 
 def _names(given: Json) -> Errors:
     found: Errors = []
     for key, mixed in (("plural", False), ("singular", False), ("kind", True), ("listKind", True)):
         name = given.get(key, "")
-        if not name:
-            found.append(required(f"spec.names.{key}"))
-            continue
-        prefix = "may have mixed case, but should otherwise match: " if mixed else ""
         problems = names.label_1035(name.lower() if mixed else name)
-        found += [invalid(f"spec.names.{key}", name, prefix + text) for text in problems]
-    for key in ("shortNames", "categories"):
-        for index, name in enumerate(given.get(key) or ()):
-            found += [invalid(f"spec.names.{key}[{index}]", name, text) for text in names.label_1035(name)]
+        if name and problems:
+            prefix = "may have mixed case, but should otherwise match: " if mixed else ""
+            found.append(invalid(f"spec.names.{key}", name, prefix + ",".join(problems)))
+    found += _labels(given, "shortNames")
     if given.get("kind") and given.get("kind") == given.get("listKind"):
         found.append(invalid("spec.names.listKind", given["listKind"], "kind and listKind may not be the same"))
-    return found
+    return [*found, *_labels(given, "categories")]
 
 
-def _shown(versions: list[Json]) -> list[Json]:
-    """The server prints its own struct."""
+def _labels(given: Json, key: str) -> Errors:
     return [
-        {
-            "Name": version.get("name", ""),
-            "Served": version.get("served", False),
-            "Storage": version.get("storage", False),
-            "Deprecated": version.get("deprecated", False),
-            "DeprecationWarning": version.get("deprecationWarning"),
-            "Schema": None,
-            "Subresources": None,
-            "AdditionalPrinterColumns": None,
-            "SelectableFields": None,
-        }
-        for version in versions
+        invalid(f"spec.names.{key}[{index}]", name, ",".join(problems))
+        for index, name in enumerate(given.get(key) or ())
+        if (problems := names.label_1035(name))
     ]
 
 
-def _versions(obj: Json, versions: list[Json]) -> Errors:
-    found: Errors = []
+def _shown(versions: list[Json] | None) -> list[Json] | None:
+    """The server prints its own struct."""
+    return (
+        None
+        if versions is None
+        else [
+            {
+                "Name": version.get("name", ""),
+                "Served": version.get("served", False),
+                "Storage": version.get("storage", False),
+                "Deprecated": version.get("deprecated", False),
+                "DeprecationWarning": version.get("deprecationWarning"),
+                "Schema": None,
+                "Subresources": None,
+                "AdditionalPrinterColumns": None,
+                "SelectableFields": None,
+            }
+            for version in versions
+        ]
+    )
+
+
+def _versions(given: list[Json] | None) -> Errors:
+    versions = given or []
+    found: Errors = [
+        required(f"spec.versions[{index}].schema.openAPIV3Schema")
+        for index, version in enumerate(versions)
+        if (version.get("schema") or {}).get("openAPIV3Schema") is None
+    ]
+    own = {key for key in _SHARED if not _alike(versions, key)}
     for index, version in enumerate(versions):
-        problems = names.label_1035(version.get("name", ""))
-        found += [invalid(f"spec.versions[{index}].name", version.get("name", ""), text) for text in problems]
-        if index == 0:
-            found += [invalid("spec.version", version.get("name", ""), text) for text in problems]
+        path, name = f"spec.versions[{index}]", version.get("name", "")
+        if problems := names.label_1035(name):
+            found.append(invalid(f"{path}.name", name, ",".join(problems)))
+        warning = version.get("deprecationWarning")
+        if warning is not None and not version.get("deprecated"):
+            found.append(invalid(f"{path}.deprecationWarning", warning, "can only be set for deprecated versions"))
+        found += _parts(version, own, path, "schema")
     if len({version.get("name") for version in versions}) != len(versions):
-        found.append(invalid("spec.versions", _shown(versions), "must contain unique version names"))
-    stored = [version["name"] for version in versions if version.get("storage")]
-    if len(stored) != 1:
+        found.append(invalid("spec.versions", _shown(given), "must contain unique version names"))
+    if sum(bool(version.get("storage")) for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
-        found.append(invalid("spec.versions", _shown(versions), text))
-    kept = (obj.get("status") or {}).get("storedVersions")
-    if not kept:
-        found.append(invalid("status.storedVersions", None, "must have at least one stored version"))
-    elif len(stored) > 1 or (stored and stored[-1] not in kept):
-        found.append(invalid("status.storedVersions", kept, f"must have the storage version {stored[-1]}"))
-    # What all versions share, the server moves to the top and complains about there.
-    for index, version in enumerate(versions):
-        if index and all(version.get(key) == versions[0].get(key) for key in _SHARED):
-            continue
-        found += _version(version, index, all(_alike(versions, key) for key in ("schema",)), versions)
+        found.append(invalid("spec.versions", _shown(given), text))
+    first = versions[0].get("name", "") if versions else ""
+    if first and (problems := names.label_1035(first)):
+        found.append(invalid("spec.version", first, ",".join(problems)))
     return found
 
 
 _SHARED = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
+_COMMUNITY = ("k8s.io", "kubernetes.io")
+_CONSENT = "api-approved.kubernetes.io"
 
 
 def _alike(versions: list[Json], key: str) -> bool:
     return all(version.get(key) == versions[0].get(key) for version in versions)
 
 
-def _version(version: Json, index: int, hoisted: bool, versions: list[Json]) -> Errors:
+def _parts(version: Json, wanted: set[str], path: str, called: str) -> Errors:
+    """What is wrong with the parts of a version that stand under a path there; `called`: the schema's name."""
     found: Errors = []
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
-    if schema is None:
-        found.append(required(f"spec.versions[{index}].schema.openAPIV3Schema"))
-    else:
-        place = "spec.validation" if hoisted else f"spec.versions[{index}].schema"
-        found += structural(schema, f"{place}.openAPIV3Schema")
-
-    def where(key: str) -> str:
-        return f"spec.{key}" if _alike(versions, key) else f"spec.versions[{index}].{key}"
-
-    for at, column in enumerate(version.get("additionalPrinterColumns") or ()):
-        found += _column(column, f"{where('additionalPrinterColumns')}[{at}]")
+    if "schema" in wanted and schema is not None:
+        found += structural(schema, f"{path}.{called}.openAPIV3Schema")
     scale = (version.get("subresources") or {}).get("scale")
-    if scale is not None:
-        found += _scale(scale, f"{where('subresources')}.scale")
-    for at, field in enumerate(version.get("selectableFields") or ()):
-        path = field.get("jsonPath", "")
-        here = f"{where('selectableFields')}[{at}].jsonPath"
-        if not path:
-            found.append(required(here))
-        elif schema is not None and _at(schema, path) is None:
-            found.append(invalid(here, path, "is an invalid path: does not refer to a valid field"))
+    if "subresources" in wanted and scale is not None:
+        found += _scale(scale, f"{path}.subresources.scale")
+    if "additionalPrinterColumns" in wanted:
+        for at, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            found += _column(column, f"{path}.additionalPrinterColumns[{at}]")
+    if "selectableFields" in wanted:
+        for at, field in enumerate(version.get("selectableFields") or ()):
+            where, here = field.get("jsonPath", ""), f"{path}.selectableFields[{at}].jsonPath"
+            if not where:
+                found.append(required(here))
+            elif schema is not None and _at(schema, where) is None:
+                found.append(invalid(here, where, "is an invalid path: does not refer to a valid field"))
     return found
 
 
@@ -197,18 +243,21 @@ def _scale(scale: Json, path: str) -> Errors:
     return found
 
 
-def _conversion(conversion: Json) -> Errors:
-    strategy = conversion.get("strategy", "")
-    if strategy not in ("None", "Webhook"):
-        return [not_supported("spec.conversion.strategy", strategy, ("None", "Webhook"))]
+def _conversion(spec: Json) -> Errors:
+    conversion = spec.get("conversion") or {}
+    strategy, path = conversion.get("strategy", ""), "spec.conversion"
     found: Errors = []
+    if strategy != "None" and spec.get("preserveUnknownFields"):
+        text = "must be None if spec.preserveUnknownFields is true"
+        found.append(invalid(f"{path}.strategy", strategy, text))
+    if strategy not in ("None", "Webhook"):
+        found.append(not_supported(f"{path}.strategy", strategy, ("None", "Webhook")))
     if strategy == "Webhook":
         webhook = conversion.get("webhook") or {}
         if not webhook.get("clientConfig"):
-            text = "required when strategy is set to Webhook"
-            found.append(required("spec.conversion.webhookClientConfig", text))
+            found.append(required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook"))
         if not webhook.get("conversionReviewVersions"):
-            found.append(required("spec.conversion.conversionReviewVersions"))
+            found.append(required(f"{path}.conversionReviewVersions"))
     return found
 
 
@@ -225,10 +274,10 @@ def structural(schema: Json, path: str) -> Errors:
     if set(described.get("properties") or {}) - {"name", "generateName"}:
         text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
         found.append(forbidden(f"{path}.properties[metadata]", text))
-    return [*found, *_node(schema, path, correlatable=True)]
+    return [*found, *_node(schema, path, correlatable=True, root=True)]
 
 
-def _node(schema: Json, path: str, correlatable: bool, base: str = "") -> Errors:
+def _node(schema: Json, path: str, correlatable: bool, base: str = "", root: bool = False) -> Errors:
     found: Errors = []
     if schema.get("$ref"):
         found.append(forbidden(f"{path}.$ref", "$ref is not supported"))
@@ -246,7 +295,6 @@ def _node(schema: Json, path: str, correlatable: bool, base: str = "") -> Errors
     found += _embedded(schema, kind, path)
     found += _list(schema, kind, path)
     found += _default(schema, path)
-    found += _rules(schema, path, correlatable, base)
     for name, inner in (schema.get("properties") or {}).items():
         here = f"{path}.properties[{name}]"
         if not _has_shape(inner):
@@ -269,7 +317,8 @@ def _node(schema: Json, path: str, correlatable: bool, base: str = "") -> Errors
             found += _judgement(inner, f"{path}.{key}[{index}]")
     if isinstance(schema.get("not"), dict):
         found += _judgement(schema["not"], f"{path}.not")
-    return found
+    # A rule is looked at once everything it may look at is sound.
+    return [*found, *([] if found else _rules(schema, path, correlatable, base, root))]
 
 
 def _has_shape(schema: Json) -> bool:
@@ -375,24 +424,44 @@ def _has_unknown(schema: Json, value: Any) -> bool:
     return False
 
 
-def _rules(schema: Json, path: str, correlatable: bool, base: str) -> Errors:
-    found: Errors = []
-    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-        here = f"{path}.x-kubernetes-validations[{index}]"
-        text = rule.get("rule", "")
-        if not text.strip():
-            found.append(required(f"{here}.rule", "rule is not specified"))
-            continue
-        problem = expressions.problem_with(text)
+def _rules(schema: Json, path: str, correlatable: bool, base: str, root: bool) -> Errors:
+    rules = schema.get("x-kubernetes-validations") or ()
+    found = [
+        each for index, rule in enumerate(rules) for each in _form(rule, f"{path}.x-kubernetes-validations[{index}]")
+    ]
+    if found:
+        return found
+    self = expressions.declared(schema, root) if rules else None
+    for index, rule in enumerate(rules):
+        here, text = f"{path}.x-kubernetes-validations[{index}]", rule["rule"]
+        problem = expressions.problem_with(rule, self)
         if problem:
-            found.append(invalid(f"{here}.rule", _printed_rule(rule), f"compilation failed: {problem}"))
-        if expressions.uses_old(text) and not correlatable:
-            why = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {base or path}"
-            found.append(invalid(f"{here}.rule", text, why))
-        if rule.get("reason") and rule["reason"] not in _REASONS:
-            found.append(not_supported(f"{here}.reason", rule["reason"], _REASONS))
-        if "\n" in rule.get("message", ""):
-            found.append(invalid(f"{here}.message", rule["message"], "must not contain line breaks"))
+            found.append(invalid(f"{here}.rule", _printed_rule(rule), problem))
+        if expressions.uses_old(text):
+            if not correlatable:
+                why = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {base or path}"
+                found.append(invalid(f"{here}.rule", text, why))
+        elif rule.get("optionalOldSelf") is not None:
+            why = "may not be set if oldSelf is not used in rule"
+            found.append(invalid(f"{here}.optionalOldSelf", rule["optionalOldSelf"], why))
+    return found
+
+
+def _form(rule: Json, path: str) -> Errors:
+    found: Errors = []
+    text, message = rule.get("rule", "").strip(), rule.get("message", "")
+    if not text:
+        found.append(required(f"{path}.rule", "rule is not specified"))
+    elif message and not message.strip():
+        found.append(invalid(f"{path}.message", message, "must be non-empty if specified"))
+    elif "\n" in message.strip():
+        found.append(invalid(f"{path}.message", message, "must not contain line breaks"))
+    elif "\n" in text and not message.strip():
+        found.append(required(f"{path}.message", "message must be specified if rule contains line breaks"))
+    if rule.get("messageExpression") and not rule["messageExpression"].strip():
+        found.append(required(f"{path}.messageExpression", "messageExpression must be non-empty if specified"))
+    if rule.get("reason") and rule["reason"] not in _REASONS:
+        found.append(not_supported(f"{path}.reason", rule["reason"], _REASONS))
     return found
 
 

@@ -57,7 +57,9 @@ def too_long(path: str, most: int) -> FieldError:
 
 
 def too_many(path: str, count: int, most: int) -> FieldError:
-    return FieldError("FieldValueTooMany", path, f"Too many: {count}: must have at most {most} items")
+    return FieldError(
+        "FieldValueTooMany", path, f"Too many: {count}: must have at most {most} {'item' if most == 1 else 'items'}"
+    )
 
 
 def immutable(path: str, new: Any, old: Any) -> Errors:

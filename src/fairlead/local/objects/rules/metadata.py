@@ -18,6 +18,8 @@ from fairlead.local.objects.rules.errors import (
 Check = Callable[[str], list[str]]
 MOST_ANNOTATION_BYTES = 256 * 1024
 _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+_IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_CHECKED = (*_IMMUTABLE, "generateName", "labels", "annotations", "ownerReferences", "finalizers")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
@@ -49,7 +51,16 @@ def on_create(metadata: Json, namespaced: bool, name_check: Check, core: bool = 
     return found
 
 
-def on_update(new: Json, old: Json) -> Errors:
+def common(new: Json, old: Json, namespaced: bool) -> Errors:
+    """What the server asks of every update before it looks at the kind; the kind's own rules then look again."""
+    if all(new.get(key) == old.get(key) for key in _CHECKED):
+        return []
+    return [*on_create(new, namespaced, names.path_segment, core=False), *on_update(new, old, core=False)]
+
+
+def on_update(new: Json, old: Json, core: bool = True) -> Errors:
+    if all(new.get(key) == old.get(key) for key in _CHECKED):
+        return []
     found: Errors = []
     if old.get("deletionTimestamp"):
         extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
@@ -62,12 +73,19 @@ def on_update(new: Json, old: Json) -> Errors:
                     f"found new finalizers []string{{{listed}}}",
                 )
             )
-    for key in ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
+    for key in _IMMUTABLE:
         if new.get(key) != old.get(key):
             value = new.get(key) if key.startswith("deletion") else new.get(key, "")
             found += immutable(f"metadata.{key}", value, old.get(key))
     found += _common(new)
-    return found
+    return [*found, *_qualified_finalizers(new.get("finalizers") or ())] if core else found
+
+
+def anew(new: Json, old: Json, namespaced: bool, name_check: Check, core: bool = True) -> Errors:
+    """Of kinds whose rules look at the metadata of what replaces an object as if it were new."""
+    if all(new.get(key) == old.get(key) for key in _CHECKED):
+        return []
+    return [*on_update(new, old, core), *on_create(new, namespaced, name_check, core)]
 
 
 def _common(metadata: Json) -> Errors:
@@ -139,17 +157,16 @@ def _finalizers(finalizers: Any, core: bool) -> Errors:
         found += [invalid(path, finalizer, text) for text in names.qualified(finalizer)]
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
         found.append(invalid(path, list(finalizers), "finalizer orphan and foregroundDeletion cannot be both set"))
-    if core:
-        for index, finalizer in enumerate(finalizers):
-            if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-                found.append(
-                    invalid(
-                        f"{path}[{index}]",
-                        finalizer,
-                        "name is neither a standard finalizer name nor is it fully qualified",
-                    )
-                )
-    return found
+    return [*found, *_qualified_finalizers(finalizers)] if core else found
+
+
+def _qualified_finalizers(finalizers: Any) -> Errors:
+    text = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid(f"metadata.finalizers[{index}]", finalizer, text)
+        for index, finalizer in enumerate(finalizers)
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
+    ]
 
 
 def selector(given: Json | None, path: str) -> Errors:

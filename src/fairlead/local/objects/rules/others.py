@@ -1,4 +1,4 @@
-"""What is asked of the smaller kinds: configuration, access, nodes, priorities, leases, webhooks, quotas."""
+"""What is asked of the smaller kinds: configuration, access, nodes, priorities, leases."""
 
 import base64
 import json
@@ -7,7 +7,6 @@ from fairlead.local.objects.rules import metadata, names, placing
 from fairlead.local.objects.rules.errors import (
     Errors,
     Json,
-    duplicate,
     forbidden,
     immutable,
     invalid,
@@ -15,7 +14,7 @@ from fairlead.local.objects.rules.errors import (
     required,
     too_long,
 )
-from fairlead.local.objects.rules.quantities import amount, resource_name
+from fairlead.local.objects.rules.quantities import amount
 
 MOST_BYTES = 1024 * 1024
 _RBAC = "rbac.authorization.k8s.io"
@@ -45,7 +44,7 @@ def _config_data(obj: Json) -> Errors:
 
 
 def config_map_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
     found += _frozen(new, old, ("data", "binaryData"))
     return [*found, *_config_data(new)]
 
@@ -107,7 +106,7 @@ def _json_secret(content: bytes, path: str) -> Errors:
 
 
 def secret_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
     found += immutable("type", new.get("type"), old.get("type"))
     found += _frozen(new, old, ("data",))
     return [*found, *_secret_data(new)]
@@ -115,6 +114,18 @@ def secret_update(new: Json, old: Json) -> Errors:
 
 def namespace(obj: Json) -> Errors:
     return metadata.on_create(obj["metadata"], False, names.label)
+
+
+def namespace_update(new: Json, old: Json) -> Errors:
+    return metadata.anew(new["metadata"], old["metadata"], False, names.label)
+
+
+def service_account(obj: Json) -> Errors:
+    return metadata.on_create(obj["metadata"], True, names.subdomain)
+
+
+def service_account_update(new: Json, old: Json) -> Errors:
+    return metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
 
 
 def node(obj: Json) -> Errors:
@@ -131,39 +142,13 @@ def _node(obj: Json) -> Errors:
 
 
 def node_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
     found += _node(new)
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if before.get("podCIDR") and spec.get("podCIDR") != before["podCIDR"]:
         found.append(forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid'))
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
         found.append(forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid'))
-    return found
-
-
-def quota(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_quota_spec(obj["spec"])]
-
-
-def quota_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
-    found += _quota_spec(new["spec"])
-    scopes = [set(each["spec"].get("scopes") or ()) for each in (new, old)]
-    if scopes[0] != scopes[1]:
-        found.append(invalid("spec.scopes", new["spec"].get("scopes"), "field is immutable"))
-    return found
-
-
-def _quota_spec(spec: Json) -> Errors:
-    found: Errors = []
-    for name, quantity in (spec.get("hard") or {}).items():
-        path = f"spec.hard[{name}]"
-        problems = resource_name(name, path)
-        if "/" not in name and problems:
-            problems.append(invalid(path, name, "must be a standard resource for quota"))
-        found += problems
-        found += amount(name, quantity, path)
     return found
 
 
@@ -200,7 +185,7 @@ def lease(obj: Json) -> Errors:
 
 
 def lease_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_lease_spec(new.get("spec") or {})]
+    return [*metadata.on_update(new["metadata"], old["metadata"], core=False), *_lease_spec(new.get("spec") or {})]
 
 
 def _lease_spec(spec: Json) -> Errors:
@@ -222,7 +207,7 @@ def role(obj: Json) -> Errors:
 
 
 def role_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_rules(new, namespaced=True)]
+    return [*metadata.anew(new["metadata"], old["metadata"], True, names.path_segment), *_rules(new, namespaced=True)]
 
 
 def cluster_role(obj: Json) -> Errors:
@@ -231,7 +216,7 @@ def cluster_role(obj: Json) -> Errors:
 
 
 def cluster_role_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_rules(new, namespaced=False)]
+    return [*metadata.anew(new["metadata"], old["metadata"], False, names.path_segment), *_rules(new, namespaced=False)]
 
 
 def _rules(obj: Json, namespaced: bool) -> Errors:
@@ -310,11 +295,17 @@ def _subject(subject: Json, namespaced: bool, path: str) -> Errors:
 
 
 def role_binding_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_same_role(new, old, ("Role", "ClusterRole"))]
+    return [
+        *metadata.anew(new["metadata"], old["metadata"], True, names.path_segment),
+        *_same_role(new, old, ("Role", "ClusterRole")),
+    ]
 
 
 def cluster_role_binding_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_same_role(new, old, ("ClusterRole",))]
+    return [
+        *metadata.anew(new["metadata"], old["metadata"], False, names.path_segment),
+        *_same_role(new, old, ("ClusterRole",)),
+    ]
 
 
 def _same_role(new: Json, old: Json, kinds: tuple[str, ...]) -> Errors:
@@ -324,98 +315,4 @@ def _same_role(new: Json, old: Json, kinds: tuple[str, ...]) -> Errors:
         # The server prints its own struct.
         shown = {name: given.get(key) for name, key in (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))}
         found.append(invalid("roleRef", shown, "cannot change roleRef"))
-    return found
-
-
-# --- webhooks ---------------------------------------------------------------------------------------------------
-
-_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
-
-
-def webhooks(obj: Json) -> Errors:
-    found = metadata.on_create(obj["metadata"], False, names.subdomain, core=False)
-    return [*found, *_webhooks(obj)]
-
-
-def webhooks_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_webhooks(new)]
-
-
-def _webhooks(obj: Json) -> Errors:
-    found: Errors = []
-    seen: set[str] = set()
-    for index, webhook in enumerate(obj.get("webhooks") or ()):
-        path = f"webhooks[{index}]"
-        found += _webhook(webhook, path)
-        name = webhook.get("name", "")
-        if name:
-            if name in seen:
-                found.append(duplicate(f"{path}.name", name))
-            seen.add(name)
-    return found
-
-
-def _webhook(webhook: Json, path: str) -> Errors:
-    found: Errors = []
-    name = webhook.get("name", "")
-    if not name:
-        found.append(required(f"{path}.name"))
-    else:
-        problems = names.subdomain(name)
-        found += [invalid(f"{path}.name", name, text) for text in problems]
-        if not problems and len(name.split(".")) < 3:
-            found.append(
-                invalid(f"{path}.name", name, "should be a domain with at least three segments separated by dots")
-            )
-    if webhook.get("failurePolicy") not in ("Fail", "Ignore"):
-        found.append(not_supported(f"{path}.failurePolicy", webhook.get("failurePolicy"), ("Fail", "Ignore")))
-    if webhook.get("matchPolicy") not in ("Equivalent", "Exact"):
-        found.append(not_supported(f"{path}.matchPolicy", webhook.get("matchPolicy"), ("Equivalent", "Exact")))
-    effects = webhook.get("sideEffects")
-    if effects is None:
-        found.append(required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun"))
-    elif effects not in ("None", "NoneOnDryRun"):
-        found.append(not_supported(f"{path}.sideEffects", effects, ("None", "NoneOnDryRun")))
-    seconds = webhook.get("timeoutSeconds", 10)
-    if not 1 <= seconds <= 30:
-        found.append(invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds"))
-    for key in ("namespaceSelector", "objectSelector"):
-        found += metadata.selector(webhook.get(key), f"{path}.{key}")
-    config = webhook.get("clientConfig") or {}
-    given = [key for key in ("url", "service") if config.get(key)]
-    if len(given) != 1:
-        found.append(required(f"{path}.clientConfig", "exactly one of url or service is required"))
-    elif given == ["url"] and not config["url"].startswith("https://"):
-        found.append(
-            invalid(
-                f"{path}.clientConfig.url",
-                _scheme(config["url"]),
-                "'https' is the only allowed URL scheme; desired format: https://host[/path]",
-            )
-        )
-    elif given == ["service"]:
-        found += [required(f"{path}.clientConfig.service.{key}", text) for key, text in (
-            ("name", "service name is required"), ("namespace", "service namespace is required")
-        ) if not config["service"].get(key)]  # fmt: skip
-    for index, rule in enumerate(webhook.get("rules") or ()):
-        found += _webhook_rule(rule, f"{path}.rules[{index}]")
-    return found
-
-
-def _scheme(url: str) -> str:
-    return url.split("://")[0] if "://" in url else ""
-
-
-def _webhook_rule(rule: Json, path: str) -> Errors:
-    found: Errors = []
-    for key in ("apiGroups", "apiVersions", "resources"):
-        if not rule.get(key):
-            found.append(required(f"{path}.{key}"))
-    if not rule.get("operations"):
-        found.append(required(f"{path}.operations"))
-    for index, operation in enumerate(rule.get("operations") or ()):
-        if operation not in _OPERATIONS:
-            found.append(not_supported(f"{path}.operations[{index}]", operation, _OPERATIONS))
-    if rule.get("scope") not in ("*", "Cluster", "Namespaced"):
-        found.append(not_supported(f"{path}.scope", rule.get("scope"), ("*", "Cluster", "Namespaced")))
     return found

@@ -196,7 +196,7 @@ def _gates(gates: list[Json], path: str) -> Errors:
 
 
 def on_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
     spec, before = new["spec"], old["spec"]
     if spec == before:
         return found

@@ -14,6 +14,10 @@ _WHOLE = frozenset({"pods", "services", "replicationcontrollers", "resourcequota
                     "persistentvolumeclaims", "services.nodeports", "services.loadbalancers"})  # fmt: skip
 
 
+def is_quota_resource(name: str) -> bool:
+    return (name in _STANDARD and name != "storage") or is_huge(name) or is_huge(name.removeprefix("requests."))
+
+
 def is_native(name: str) -> bool:
     return "/" not in name or "kubernetes.io/" in name
 

@@ -22,7 +22,10 @@ def ingress(obj: Json) -> Errors:
 
 
 def ingress_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_ingress_spec(new.get("spec") or {})]
+    return [
+        *metadata.anew(new["metadata"], old["metadata"], True, names.subdomain),
+        *_ingress_spec(new.get("spec") or {}),
+    ]
 
 
 def _ingress_spec(spec: Json) -> Errors:
@@ -106,7 +109,7 @@ def ingress_class(obj: Json) -> Errors:
 
 
 def ingress_class_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
     controllers = [(each.get("spec") or {}).get("controller") for each in (new, old)]
     return [*found, *immutable("spec.controller", *controllers)]
 

@@ -1,6 +1,7 @@
 """What is asked of Services and of what routes to pods."""
 
 import ipaddress
+from collections.abc import Sequence
 
 from fairlead.local.objects.rules import metadata, names
 from fairlead.local.objects.rules.containers import port_or_name
@@ -202,7 +203,7 @@ def _endpoint(endpoint: Json, kind: str, path: str) -> Errors:
             problems = [invalid(here, address, text) for text in names.ip(address)]
             if not problems and ipaddress.ip_address(address).version != (4 if kind == "IPv4" else 6):
                 problems.append(invalid(f"{path}.addresses", address, f"must be an {kind} address"))
-            found += problems
+            found += problems or reachable(address, here)
         elif kind == "FQDN":
             found += [invalid(here, address, text) for text in names.subdomain(address)]
     if endpoint.get("nodeName") is not None:
@@ -212,3 +213,79 @@ def _endpoint(endpoint: Json, kind: str, path: str) -> Errors:
         name = endpoint["hostname"]
         found += [invalid(f"{path}.hostname", name, text) for text in names.label(name)]
     return found
+
+
+# --- the old endpoints ------------------------------------------------------------------------------------------
+
+
+def endpoints(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_subsets(obj.get("subsets") or ())]
+
+
+def endpoints_update(new: Json, old: Json) -> Errors:
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
+    return found if new.get("subsets") == old.get("subsets") else [*found, *_subsets(new.get("subsets") or ())]
+
+
+def _subsets(subsets: Sequence[Json]) -> Errors:
+    found: Errors = []
+    for index, subset in enumerate(subsets):
+        path = f"subsets[{index}]"
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            found.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
+        for key in ("addresses", "notReadyAddresses"):
+            for at, address in enumerate(subset.get(key) or ()):
+                found += _address(address, f"{path}.{key}[{at}]")
+        ports = subset.get("ports") or ()
+        for at, port in enumerate(ports):
+            found += _endpoint_port(port, len(ports) > 1, f"{path}.ports[{at}]")
+    return found
+
+
+def _address(address: Json, path: str) -> Errors:
+    given = address.get("ip", "")
+    found = [invalid(f"{path}.ip", given, text) for text in names.ip(given)]
+    if address.get("hostname"):
+        found += [invalid(f"{path}.hostname", address["hostname"], text) for text in names.label(address["hostname"])]
+    if address.get("nodeName") is not None:
+        name = address["nodeName"]
+        found += [invalid(f"{path}.nodeName", name, text) for text in names.subdomain(name)]
+    return [*found, *reachable(given, f"{path}.ip")]
+
+
+def reachable(address: str, path: str) -> Errors:
+    """Addresses that lead nowhere; loopback ones do lead somewhere on the embedded cluster, unlike on a real one."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return [invalid(path, address, "must be a valid IP address")]
+    if found.is_unspecified:
+        return [invalid(path, address, f"may not be unspecified ({address})")]
+    if found.is_link_local:
+        return [invalid(path, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")]
+    if found in _LOCAL_GROUPS[found.version]:
+        text = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+        return [invalid(path, address, text)]
+    return []
+
+
+def _endpoint_port(port: Json, needs_name: bool, path: str) -> Errors:
+    found: Errors = []
+    name = port.get("name", "")
+    if needs_name and not name:
+        found.append(required(f"{path}.name"))
+    elif name:
+        found += [invalid(f"{path}.name", name, text) for text in names.label(name)]
+    number = port.get("port", 0)
+    found += [invalid(f"{path}.port", number, text) for text in names.port_number(number)]
+    if not port.get("protocol"):
+        found.append(required(f"{path}.protocol"))
+    elif port["protocol"] not in _PROTOCOLS:
+        found.append(not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS))
+    if port.get("appProtocol") is not None:
+        given = port["appProtocol"]
+        found += [invalid(f"{path}.appProtocol", given, text) for text in names.qualified(given)]
+    return found
+
+
+_LOCAL_GROUPS = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}

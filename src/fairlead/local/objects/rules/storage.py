@@ -52,7 +52,7 @@ def _modes(modes: list[str] | tuple[str, ...], path: str) -> Errors:
 
 
 def claim_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
     found += claim_spec(new["spec"], "spec")
     spec, before = new["spec"], old["spec"]
     bound = (new.get("status") or {}).get("phase") == "Bound"
@@ -118,7 +118,7 @@ def _volume_spec(spec: Json, path: str) -> Errors:
 
 
 def volume_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
     found += _volume_spec(new["spec"], "spec")
     sources = [{k: v for k, v in each["spec"].items() if k not in _SPEC_FIELDS} for each in (new, old)]
     if sources[0] != sources[1]:
@@ -144,7 +144,7 @@ def storage_class(obj: Json) -> Errors:
 
 
 def storage_class_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
     for key in ("parameters", "provisioner", "reclaimPolicy"):
         found += immutable(key, new.get(key), old.get(key))
     return [*found, *immutable("volumeBindingMode", new.get("volumeBindingMode"), old.get("volumeBindingMode"))]

@@ -346,7 +346,7 @@ def job_spec(spec: Json, path: str) -> Errors:
 
 
 def job_update(new: Json, old: Json) -> Errors:
-    found = metadata.on_update(new["metadata"], old["metadata"])
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
     spec, before = new["spec"], old["spec"]
     found += job_spec(spec, "spec")
     if spec.get("completionMode") != "Indexed" or spec.get("completions") != spec.get("parallelism"):
@@ -463,7 +463,7 @@ def budget(obj: Json) -> Errors:
 
 
 def budget_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_budget_spec(new["spec"])]
+    return _budget_spec(new["spec"])
 
 
 def _budget_spec(spec: Json) -> Errors:
