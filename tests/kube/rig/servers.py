@@ -182,6 +182,11 @@ class Rig:
         return self._authority.ca_file
 
     @property
+    def serving_certificate(self) -> KeyPair:
+        """What the servers show; a stand-in in front of one may show it too."""
+        return self._serving
+
+    @property
     def admin_token(self) -> str:
         return self._tokens["admin"]
 
