@@ -109,10 +109,15 @@ class Rounds:
         """Hold rounds until told to stop. The mirror runs elsewhere."""
         await self._mirror.wait_synced()
         subscription = self._mirror.subscribe()
+        is_prepared = False
         try:
             while not stop.is_set():
                 subscription.drain()
                 try:
+                    if not is_prepared:
+                        # Behind the preparations: no pod of ours may come before its place is held again.
+                        await self._on_table(lambda desk: None)
+                        is_prepared = True
                     await self.once()
                 except (NotLeader, NotLeading):
                     log.info("not leading")
@@ -195,6 +200,9 @@ class Rounds:
         async def look(request: ScheduleRequest, index: int) -> Wanted | ItemStatus:
             item, status = request.spec.items[index], request.item_statuses[index]
             seen = Wanted(request.name, index, item, status, request.spec.accepted_at, None)
+            if any(other.workload.uid == item.workload.uid for other in request.spec.items[:index]):
+                # One request changes a workload once: that is how it is known afterwards whether it did.
+                return plan.failed(seen, f"{item.workload.described()} is in this request twice")
             if item.workload.uid in busy:
                 return seen
             async with slots:

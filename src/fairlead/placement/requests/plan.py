@@ -357,7 +357,8 @@ def _added(
         replicas=Replicas(before=workload.replicas, after=workload.replicas + item.number),
         places=tuple(places),
         planned_at=written(now),
-        planned=msgspec.to_builtins(model),
+        # As the server will give it back, so that both compare equal.
+        planned=msgspec.json.decode(msgspec.json.encode(model)),
     )
 
 

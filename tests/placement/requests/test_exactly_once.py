@@ -1,0 +1,396 @@
+"""The crash matrix: the leader dies, or loses an answer, at any write; every workload is changed exactly once.
+
+The server is real (the embedded one), and so are the writer and the rounds. What ReplicaSets and kubelets do is done by
+hand between two looks, so that every step is in the test's own hands.
+"""
+
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pytest
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.errors import no_answer
+from fairlead.cluster.kubeconfig import connect_by_kubeconfig
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.writer import Outcome, Result, Writer
+from fairlead.engine.removal import DELETION_COST
+from fairlead.local.embedded import embedded
+from fairlead.model.intents import Apply, Intent, RecordEvent
+from fairlead.model.kinds import NAMESPACES, Kind
+from fairlead.model.meta import Thing
+from fairlead.model.pod import Pod
+from fairlead.placement.desk import Desk
+from fairlead.placement.requests.controller import Rounds
+from fairlead.placement.requests.plan import RoundOptions
+from fairlead.placement.requests.spec import SCHEDULE_REQUESTS, WORKLOADS, ScheduleRequest, Workload, definition
+from fairlead.placement.spec import PODS
+from tests.placement.requests.kit import AtDesk
+
+T = TypeVar("T")
+
+DEFINITIONS = Kind(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", Thing, namespaced=False
+)
+ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", Thing)
+HOME = "fairlead-system"
+SETS = WORKLOADS["ReplicaSet"]
+Fate = Literal["dies before", "dies after", "hears nothing", "hears a conflict"]
+FATES: tuple[Fate, ...] = ("dies before", "dies after", "hears nothing", "hears a conflict")
+# More than any run below has; a test makes sure.
+MOST_WRITES = 12
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of ours catches this."""
+
+
+class Mortal(Writer):
+    """A writer that meets its fate at one write."""
+
+    def __init__(self, *given: Any, at: int = 0, fate: Fate = "dies before", **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.at = at
+        self.fate = fate
+        self.sent: list[Intent] = []
+
+    async def carry_out_all(self, intents: Iterable[Intent]) -> list[Result]:
+        return [await self.carry_out(intent) for intent in intents]
+
+    async def carry_out(self, intent: Intent) -> Result:
+        if isinstance(intent, RecordEvent):
+            return await super().carry_out(intent)
+        self.sent.append(intent)
+        is_now = len(self.sent) == self.at
+        if is_now and self.fate == "dies before":
+            raise Killed
+        result = await super().carry_out(intent)
+        if is_now and self.fate == "dies after":
+            raise Killed
+        if is_now and self.fate == "hears nothing":
+            trouble = no_answer("PATCH", "no answer", may_have_happened=True)
+            return Result(intent, Outcome.FAILED, trouble, may_have_happened=True)
+        if is_now and self.fate == "hears a conflict":
+            return Result(intent, Outcome.CONFLICT, may_have_happened=True)
+        return result
+
+
+class Seen:
+    """What a replica has heard of the requests: everything, until told to stop listening."""
+
+    kind = SCHEDULE_REQUESTS
+    is_synced = True
+
+    def __init__(self) -> None:
+        self.objects: dict[str, ScheduleRequest] = {}
+
+    def __iter__(self) -> Iterator[ScheduleRequest]:
+        return iter(self.objects.values())
+
+
+class World:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def make_set(self, name: str, replicas: int) -> None:
+        container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "1"}}}
+        template = {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"schedulerName": "fairlead", "containers": [container]},
+        }
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": name},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
+        }
+        await self.client.create(SETS, body, "default")
+
+    async def set_of(self, name: str) -> Workload:
+        return await self.client.get(SETS, name, "default")
+
+    async def pods(self) -> list[Pod]:
+        return await self.client.list(PODS, "default")
+
+    async def tend(self, node_of: Callable[[str], str]) -> None:
+        """What the ReplicaSet controller and the kubelets would do now."""
+        for owner in await self.client.list(SETS, "default"):
+            mine = [pod for pod in await self.pods() if pod.metadata.labels.get("app") == owner.metadata.name]
+            cost = {pod.uid: int(pod.metadata.annotations.get(DELETION_COST, "0")) for pod in mine}
+            for pod in sorted(mine, key=lambda pod: (cost[pod.uid], pod.key))[: max(0, len(mine) - owner.replicas)]:
+                await self.client.delete(PODS, pod.metadata.name, "default", grace_s=0)
+            for _ in range(owner.replicas - len(mine)):
+                await self._make(owner, node_of(owner.metadata.uid))
+
+    async def _make(self, owner: Workload, node: str) -> None:
+        name = owner.metadata.name
+        reference = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": name,
+            "uid": owner.metadata.uid,
+            "controller": True,
+        }
+        body = {
+            "metadata": {"generateName": f"{name}-", "labels": {"app": name}, "ownerReferences": [reference]},
+            "spec": {**owner.spec.template.spec, "nodeName": node},
+        }
+        made = await self.client.create(PODS, body, "default")
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        status = {"phase": "Running", "conditions": [ready]}
+        await self.client.patch(PODS, made.metadata.name, {"status": status}, "default", subresource="status")
+
+    async def ask(self, name: str, *items: tuple[str, str, int]) -> None:
+        asked = []
+        for operation, of, number in items:
+            uid = (await self.set_of(of)).metadata.uid
+            workload = {"kind": "ReplicaSet", "name": of, "uid": uid}
+            asked.append(
+                {
+                    "operation": operation,
+                    "namespace": "default",
+                    "serviceName": of,
+                    "number": number,
+                    "workload": workload,
+                }
+            )
+        body = {
+            "apiVersion": "fairlead.io/v1alpha1",
+            "kind": "ScheduleRequest",
+            "metadata": {"name": name},
+            "spec": {"user": "ann", "acceptedAt": "2099-01-01T00:00:00.000000Z", "items": asked},
+        }
+        await self.client.create(SCHEDULE_REQUESTS, body, HOME)
+
+    async def request(self, name: str) -> ScheduleRequest:
+        return await self.client.get(SCHEDULE_REQUESTS, name, HOME)
+
+
+@dataclass
+class Leader:
+    """One process that leads: its books, its table, its writer."""
+
+    world: World
+    writer: Mortal
+    seen: Seen
+    at: AtDesk
+    rounds: Rounds
+
+    @classmethod
+    def made(cls, world: World, at: int = 0, fate: Fate = "dies before") -> "Leader":
+        clock, metrics = RealClock(), Metrics()
+        recorder = Recorder(world.client, controller="test", instance="t", clock=clock, metrics=metrics)
+        rng = random.Random(1).random
+        writer = Mortal(world.client, recorder, clock=clock, rng=rng, metrics=metrics, at=at, fate=fate)
+        seen, table = Seen(), AtDesk(nodes=3, cpu="16")
+
+        async def on_table(work: Callable[[Desk], T]) -> T:
+            await leader.look_at_pods()
+            return work(table.desk)
+
+        rounds = Rounds(
+            seen,  # type: ignore[arg-type]
+            namespace=HOME,
+            reader=world.client,
+            writer=writer,
+            clock=clock,
+            on_table=on_table,
+            find_pod=lambda key: table.pods.get(key),
+            options=RoundOptions(settle_s=3600.0),
+        )
+        leader = cls(world, writer, seen, table, rounds)
+        return leader
+
+    async def look_at_pods(self) -> None:
+        table, pods = self.at, {pod.key: pod for pod in await self.world.pods()}
+        for key in [key for key in table.pods if key not in pods]:
+            table.table.remove_pod(table.pods[key].uid)
+        for pod in pods.values():
+            table.table.add_pod(pod)
+        table.pods.clear()
+        table.pods.update(pods)
+
+    async def hear(self) -> None:
+        for request in await self.world.client.list(SCHEDULE_REQUESTS, HOME):
+            self.seen.objects[request.name] = request
+
+    def node_of(self, owner: str) -> str:
+        """As the loop does it: a new pod takes the oldest promise of its workload."""
+        promise = self.at.promises.first_of(owner)
+        if promise is None:
+            return "n1"
+        self.at.promises.release(promise.key)
+        return promise.node
+
+    async def lead(self, *, deaf: bool = False, looks: int = 12) -> None:
+        """Take over, and hold rounds until there is nothing left to do. Deaf: the mirror shows no more than it did."""
+        if not deaf:
+            await self.hear()
+        await self.look_at_pods()
+        self.rounds.prepare(self.at.desk)
+        for _ in range(looks):
+            await self.rounds.once()
+            await self.world.tend(self.node_of)
+            if not deaf:
+                await self.hear()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with (
+        embedded(tmp_path, RealClock()) as cluster,
+        Client(connect_by_kubeconfig([cluster.kubeconfig], RealClock()), clock=RealClock()) as client,
+    ):
+        await client.create(NAMESPACES, {"metadata": {"name": HOME}})
+        await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, "default")
+        wanted = definition()
+        apply = Apply(kind=DEFINITIONS, name=wanted["metadata"]["name"], body=wanted)
+        await client.apply(apply.kind, apply.name, apply.body)
+        yield World(client)
+
+
+async def a_small_world(world: World) -> None:
+    await world.make_set("web", 2)
+    await world.make_set("api", 4)
+    await world.tend(lambda _: "n1")
+    await world.ask("sr-1", ("Add", "web", 2), ("Remove", "api", 1))
+
+
+async def outcome(world: World) -> dict[str, Any]:
+    """What counts in the end, told by the server alone. A generation counts the changes of a spec."""
+    sets = {name: await world.set_of(name) for name in ("web", "api")}
+    request = await world.request("sr-1")
+    return {
+        "replicas": {name: found.replicas for name, found in sets.items()},
+        "changes": {name: found.metadata.generation - 1 for name, found in sets.items()},
+        "pods": sorted(pod.metadata.labels["app"] for pod in await world.pods()),
+        "phases": [item.phase for item in request.status.items],
+        "told": (request.status.phase, request.status.added, request.status.removed),
+        "costs": [pod.key for pod in await world.pods() if DELETION_COST in pod.metadata.annotations],
+    }
+
+
+WANTED = {
+    "replicas": {"web": 4, "api": 3},
+    "changes": {"web": 1, "api": 1},
+    "pods": ["api"] * 3 + ["web"] * 4,
+    "phases": ["Done", "Done"],
+    "told": ("Done", 2, 1),
+    "costs": [],
+}
+
+
+async def test_nothing_goes_wrong(world: World) -> None:
+    await a_small_world(world)
+    leader = Leader.made(world)
+    await leader.lead()
+    assert await outcome(world) == WANTED
+    assert 4 <= len(leader.writer.sent) < MOST_WRITES, leader.writer.sent
+    assert len(leader.at.promises) == 0
+    status = await world.request("sr-1")
+    (places, victims) = (status.status.items[0].places, status.status.items[1].victims)
+    assert [place.node == place.bound_to for place in places] == [True, True]
+    assert [victim.gone for victim in victims] == [True]
+
+
+@pytest.mark.parametrize("deaf", [False, True], ids=["fresh mirror", "stale mirror"])
+@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("at", range(1, MOST_WRITES))
+async def test_whatever_happens_at_any_write_all_is_done_once(world: World, at: int, fate: Fate, deaf: bool) -> None:
+    await a_small_world(world)
+    second = Leader.made(world)
+    await second.hear()
+    first = Leader.made(world, at=at, fate=fate)
+    with contextlib.suppress(Killed):
+        await first.lead()
+    # Deaf: the mirror of the one who takes over shows nothing of what the first one wrote.
+    await second.lead(deaf=deaf)
+    assert await outcome(world) == WANTED
+    assert len(second.at.promises) == 0
+
+
+async def test_requests_on_one_workload_follow_one_another(world: World) -> None:
+    await a_small_world(world)
+    await world.ask("sr-2", ("Remove", "web", 1))
+    await world.ask("sr-3", ("Add", "web", 3))
+    leader = Leader.made(world)
+    await leader.lead(looks=20)
+    web = await world.set_of("web")
+    assert (web.replicas, web.metadata.generation - 1) == (2 + 2 - 1 + 3, 3)
+    assert web.changed_by == ("sr-3", "sr-2", "sr-1")
+    told = [(await world.request(name)).status for name in ("sr-1", "sr-2", "sr-3")]
+    assert [(status.phase, status.added, status.removed) for status in told] == [
+        ("Done", 2, 1),
+        ("Done", 0, 1),
+        ("Done", 3, 0),
+    ]
+
+
+async def test_somebody_else_changing_the_workload_meanwhile_is_reckoned_with(world: World) -> None:
+    await a_small_world(world)
+    leader = Leader.made(world)
+
+    class Meddling(Mortal):
+        async def carry_out(self, intent: Intent) -> Result:
+            if type(intent).__name__ == "Scale" and not self.at:
+                self.at = -1
+                await world.client.patch(SETS, "web", {"spec": {"replicas": 7}}, "default")
+                await world.client.patch(SETS, "api", {"spec": {"replicas": 6}}, "default")
+            return await super().carry_out(intent)
+
+    leader.writer.__class__ = Meddling
+    await leader.lead()
+    assert [(await world.set_of(name)).replicas for name in ("web", "api")] == [9, 5]
+
+
+@pytest.mark.parametrize("gone", [["web"], ["web", "api"]], ids=["one of them", "both"])
+async def test_a_workload_that_is_gone_or_another_fails_its_item_alone(world: World, gone: Sequence[str]) -> None:
+    await a_small_world(world)
+    for name in gone:
+        await world.client.delete(SETS, name, "default")
+    await world.make_set("web", 1)
+    leader = Leader.made(world)
+    await leader.lead()
+    status = (await world.request("sr-1")).status
+    assert status.phase == ("Partial" if len(gone) == 1 else "Failed")
+    assert status.items[0].message == "ReplicaSet web is gone, or another one now"
+    assert (await world.set_of("web")).replicas == 1
+    assert len(leader.at.promises) == 0
+
+
+async def test_a_workload_named_twice_is_changed_once(world: World) -> None:
+    await a_small_world(world)
+    await world.ask("sr-2", ("Add", "web", 1), ("Add", "web", 1))
+    await Leader.made(world).lead(looks=20)
+    status = (await world.request("sr-2")).status
+    assert (await world.set_of("web")).replicas == 5
+    assert [item.phase for item in status.items] == ["Done", "Failed"]
+    assert status.items[1].message == "ReplicaSet web is in this request twice"
+
+
+async def test_a_request_deleted_under_way_lets_its_promises_go(world: World) -> None:
+    await a_small_world(world)
+    leader = Leader.made(world)
+    await leader.hear()
+    await leader.rounds.once()
+    assert len(leader.at.promises) == 2
+    await world.client.delete(SCHEDULE_REQUESTS, "sr-1", HOME)
+    leader.seen.objects.clear()
+    await leader.rounds.once()
+    assert len(leader.at.promises) == 0
+
+
+async def test_finished_requests_are_deleted_in_the_end(world: World) -> None:
+    await a_small_world(world)
+    leader = Leader.made(world)
+    leader.rounds._keep = 0
+    await leader.lead()
+    leader.rounds._tidied_at_s = 0.0
+    await leader.rounds.once()
+    assert await world.client.list(SCHEDULE_REQUESTS, HOME) == []

@@ -1,0 +1,153 @@
+"""How far a change is, told from the pods there are."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+
+from fairlead.model.meta import Condition
+from fairlead.model.pod import Pod
+from fairlead.placement.requests.following import by_node, ends_of_names, follow, is_over, seen_names
+from fairlead.placement.requests.spec import ItemStatus, Operation, Place, Replicas, Victim
+from tests.placement.requests.kit import NOW, a_replica, an_item
+
+SOON = NOW + timedelta(seconds=10)
+LATE = NOW + timedelta(seconds=301)
+ACTED = "2026-01-01T12:00:00Z"
+
+
+def adding(*nodes: str, seen: str = "") -> ItemStatus:
+    return ItemStatus(
+        phase="Scaled", places=tuple(Place(node=node) for node in nodes), acted_at=ACTED, seen=seen, planned={}
+    )
+
+
+def removing(*victims: str, seen: str, after: int, shortfall: int = 0) -> ItemStatus:
+    named = tuple(Victim(pod=name, uid=f"uid-default-{name}", promised=True) for name in victims)
+    return ItemStatus(
+        phase="Scaled",
+        victims=named,
+        replicas=Replicas(before=after + len(victims), after=after),
+        acted_at=ACTED,
+        seen=seen,
+        shortfall=shortfall,
+    )
+
+
+def after(
+    status: ItemStatus, *pods: Pod, number: int = 2, operation: Operation = "Add", now: datetime = SOON
+) -> ItemStatus:
+    return follow(an_item(operation, number), status, pods, now=now, settle_s=300.0)
+
+
+def test_promises_kept_are_done() -> None:
+    status = after(adding("n1", "n2"), a_replica("web-x", "n2"), a_replica("web-y", "n1"))
+    assert status.phase == "Done"
+    assert status.added == 2
+    assert [(place.pod, place.bound_to, place.note) for place in status.places] == [
+        ("web-y", "n1", ""),
+        ("web-x", "n2", ""),
+    ]
+    assert status.message == "2 pods added: on n1, n2"
+
+
+def test_a_pod_that_went_elsewhere_is_told_with_what_was_promised() -> None:
+    status = after(adding("n1", "n2"), a_replica("web-x", "n2"), a_replica("web-y", "n3"))
+    assert status.phase == "Done"
+    assert status.places[0].note == "n1 would no longer have it when it came"
+    assert (status.places[0].pod, status.places[0].bound_to) == ("web-y", "n3")
+    assert status.message == "2 pods added: on n2, n3; 1 not on the promised node"
+
+
+def test_pods_there_were_before_do_not_count() -> None:
+    status = after(adding("n1", "n2", seen="-x"), a_replica("web-x", "n1"), a_replica("web-y", "n2"))
+    assert (status.phase, status.added) == ("Scaled", 1)
+    assert status.message == "1 of 2 pods have a node: on n2; 1 are not made yet"
+
+
+def test_a_pod_without_a_node_says_why() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+    pod = a_replica("web-y")
+    told = msgspec.structs.replace(pod.status, conditions=(msgspec.convert(condition, Condition),))
+    pod = msgspec.structs.replace(pod, status=told)
+    status = after(adding("n1", "n2"), a_replica("web-x", "n1"), pod)
+    assert (status.places[1].pod, status.places[1].bound_to) == ("web-y", "")
+    assert status.places[1].note == "0/3 nodes are available"
+
+
+def test_pods_that_never_come_are_not_waited_for_for_ever() -> None:
+    status = after(adding("n1", "n2"), a_replica("web-x", "n1"), now=LATE)
+    assert status.phase == "Partial"
+    assert status.message == "1 of 2 pods have a node: on n1; 1 are not made yet; no longer waited for"
+
+
+def test_the_places_of_another_scheduler_are_its_own_affair() -> None:
+    assert after(adding()).phase == "Done"
+
+
+def test_more_pods_than_asked_for_count_only_as_asked() -> None:
+    pods = [a_replica(f"web-{number}", "n1") for number in range(5)]
+    assert after(adding("n1", "n1"), *pods).added == 2
+
+
+def test_named_pods_that_are_gone_are_done() -> None:
+    status = after(removing("web-a", seen="-a -b", after=1), a_replica("web-b", "n1"), number=1, operation="Remove")
+    assert (status.phase, status.removed, status.victims[0].gone) == ("Done", 1, True)
+    assert status.message == "1 pods removed"
+
+
+def test_a_pod_on_its_way_out_is_not_gone() -> None:
+    pods = [a_replica("web-a", "n1", deleted=True), a_replica("web-b", "n1")]
+    status = after(removing("web-a", seen="-a -b", after=1), *pods, number=1, operation="Remove")
+    assert (status.phase, status.removed, status.message) == ("Scaled", 0, "0 of 1 pods are gone")
+
+
+def test_another_that_went_instead_is_named() -> None:
+    status = after(removing("web-a", seen="-a -b", after=1), a_replica("web-a", "n1"), number=1, operation="Remove")
+    assert (status.phase, status.gone_instead) == ("Done", ("web-b",))
+    assert status.victims[0].note == "stayed; another went instead"
+    assert status.message == "1 pods removed, 1 of them not as named"
+
+
+def test_a_pod_made_anew_under_its_name_is_another_pod() -> None:
+    fresh = a_replica("web-1", "n1")
+    status = removing("web-1", seen="-0 -1", after=1)
+    status = ItemStatus(
+        phase="Scaled",
+        victims=(Victim(pod="web-1", uid="uid-old"),),
+        replicas=status.replicas,
+        acted_at=ACTED,
+        seen="-0 -1",
+    )
+    told = after(status, a_replica("web-0", "n1"), fresh, number=1, operation="Remove")
+    assert told.victims[0].gone
+
+
+def test_a_shortfall_is_partial() -> None:
+    status = after(removing("web-a", seen="-a", after=0, shortfall=2), number=3, operation="Remove")
+    assert (status.phase, status.removed) == ("Partial", 1)
+    assert status.message == "1 pods removed; 2 less than asked for, there were no more"
+
+
+def test_a_roll_out_is_counted_without_names() -> None:
+    status = ItemStatus(phase="Scaled", replicas=Replicas(before=3, after=2), acted_at=ACTED, seen="-a -b -c")
+    pods = [a_replica("web-a", "n1"), a_replica("web-d", "n1")]
+    told = after(status, *pods, number=1, operation="Remove")
+    assert (told.phase, told.removed) == ("Done", 1)
+
+
+@pytest.mark.parametrize("names", [[], ["web-a"], ["web-5f7-abc", "web-5f7-xyz"], ["other", "web", "webby-1"]], ids=str)
+def test_names_are_written_short_and_read_back(names: list[str]) -> None:
+    pods = [a_replica(name) for name in names]
+    assert seen_names(ItemStatus(seen=ends_of_names(pods, "web")), "web") == names
+
+
+def test_nodes_are_counted_and_cut() -> None:
+    assert by_node(["b", "a", "b"]) == "a, b ×2"
+    assert by_node(f"n{number:02}" for number in range(20)).endswith("n07 and 12 more")
+
+
+def test_times() -> None:
+    assert is_over("", 10.0, NOW)
+    assert not is_over("2026-01-01T11:59:55.250000Z", 10.0, NOW)
+    assert is_over("2026-01-01T11:59:50Z", 10.0, NOW)

@@ -1,0 +1,347 @@
+"""A round on a table: what is promised, who is named, what waits, and that nothing else is touched."""
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.engine.presort import Kind as Hunger
+from fairlead.placement.requests.acting import acted
+from fairlead.placement.requests.following import seen_names
+from fairlead.placement.requests.model import model_pod
+from fairlead.placement.requests.plan import Hungry, RoundOptions, Wanted, plan_round, restore_promises
+from fairlead.placement.requests.spec import ItemStatus, Replicas
+from fairlead.testing.builders import a_node, a_pod
+from tests.placement.requests.kit import NOW, AtDesk, a_replica, a_workload, an_item, wanted
+
+
+def plan(
+    at: AtDesk, *items: Wanted, options: RoundOptions | None = None, busy: Mapping[str, str] | None = None
+) -> list[ItemStatus]:
+    return plan_round(at.desk, items, now=NOW, options=options or RoundOptions(), busy=busy or {})
+
+
+# --- adding -----------------------------------------------------------------------------------------------
+
+
+def test_pods_to_come_are_promised_nodes_and_hold_their_room() -> None:
+    at = AtDesk(nodes=3)
+    (status,) = plan(at, wanted(an_item("Add", 3), a_workload(replicas=2)))
+    assert [place.node for place in status.places] == ["n1", "n2", "n3"]
+    assert status.phase == "Planned"
+    assert status.replicas == Replicas(before=2, after=5)
+    assert status.message == "3 more pods of Deployment web: on n1, n2, n3"
+    assert at.planned_on() == ["n1", "n2", "n3"]
+    assert [(promise.owner, promise.by) for promise in at.promises.made_by("sr-1/0")] == [("uid-of-web", "sr-1/0")] * 3
+
+
+def test_what_has_no_room_is_told_and_not_promised() -> None:
+    at = AtDesk(nodes=1, cpu="2")
+    (status,) = plan(at, wanted(an_item("Add", 5), a_workload(replicas=0)))
+    assert [place.node for place in status.places] == ["n1", "n1", "", "", ""]
+    assert status.places[2].note == "0/1 nodes are available: 1 Insufficient cpu."
+    assert status.message == (
+        "5 more pods of Deployment web: on n1 ×2; 3 without room now (0/1 nodes are available: 1 Insufficient cpu.)"
+    )
+    assert status.replicas == Replicas(before=0, after=5), "they are made all the same, and wait like any pod"
+
+
+def test_places_of_another_scheduler_are_left_to_it() -> None:
+    at = AtDesk()
+    (status,) = plan(at, wanted(an_item("Add", 2), a_workload(scheduler="default-scheduler")))
+    assert (status.phase, status.places) == ("Planned", ())
+    assert status.message == "2 more pods of Deployment web: their places are up to scheduler default-scheduler"
+    assert at.planned_on() == []
+
+
+def test_a_template_without_a_scheduler_is_the_default_ones() -> None:
+    workload = a_workload(scheduler="")
+    (status,) = plan(AtDesk(), wanted(an_item("Add", 1), workload))
+    assert "scheduler default-scheduler" in status.message
+
+
+def test_room_that_is_still_held_by_pods_on_their_way_out_is_waited_for() -> None:
+    leaving = a_replica("old-1", "n1", of="old", cpu="2", deleted=True)
+    at = AtDesk(nodes=1, pods=[leaving], cpu="3")
+    before = at.used()
+    (status,) = plan(at, wanted(an_item("Add", 2), a_workload()))
+    assert status.phase == "Waiting"
+    assert status.message == (
+        "1 of 2 pods have room now; more will have when the pods that are on their way out are gone"
+    )
+    assert (at.planned_on(), at.used()) == ([], before), "nothing is held for it meanwhile"
+
+
+def test_room_that_this_very_round_frees_is_waited_for() -> None:
+    pods = [a_replica(f"old-{number}", "n1", of="old", cpu="1") for number in range(3)]
+    at = AtDesk(nodes=1, pods=pods, cpu="3")
+    add = wanted(an_item("Add", 1), a_workload(), request="sr-1")
+    remove = wanted(an_item("Remove", 1, of="old"), a_workload("old", 3), request="sr-2")
+    assert [status.phase for status in plan(at, add, remove)] == ["Waiting", "Planned"]
+
+
+def test_nobody_waits_for_ever() -> None:
+    leaving = a_replica("old-1", "n1", of="old", cpu="3", deleted=True)
+    at = AtDesk(nodes=1, pods=[leaving], cpu="3")
+    late = NOW + timedelta(seconds=301)
+    (status,) = plan_round(
+        at.desk, [wanted(an_item("Add", 1), a_workload())], now=late, options=RoundOptions(settle_s=300.0), busy={}
+    )
+    assert (status.phase, status.places[0].node) == ("Planned", "")
+
+
+def test_room_that_would_not_help_is_not_waited_for() -> None:
+    leaving = a_replica("old-1", "n1", of="old", cpu="1", deleted=True)
+    at = AtDesk(nodes=1, pods=[leaving], cpu="3")
+    (status,) = plan(at, wanted(an_item("Add", 1), a_workload(cpu="8")))
+    assert status.phase == "Planned"
+
+
+def test_the_larger_share_chooses_first() -> None:
+    at = AtDesk(nodes=[a_node("small", cpu="2"), a_node("large", cpu="4")])
+    small = wanted(an_item("Add", 2, of="small"), a_workload("small", cpu="1"), request="sr-1")
+    large = wanted(an_item("Add", 1, of="large"), a_workload("large", cpu="4"), request="sr-2")
+    first, second = plan(at, small, large)
+    assert [place.node for place in second.places] == ["large"]
+    assert [place.node for place in first.places] == ["small", "small"]
+
+
+def test_profiles_decide_the_order_where_there_are_some() -> None:
+    def profile_of(namespace: str, service: str, pod: object) -> Hungry:
+        return Hungry(kind=Hunger.CPU, cpu_milli=4000 if service == "a" else 1000)
+
+    at = AtDesk(nodes=1, cpu="1")
+    b = wanted(an_item("Add", 1, of="b"), a_workload("b"), request="sr-1")
+    a = wanted(an_item("Add", 1, of="a"), a_workload("a"), request="sr-2")
+    first, second = plan(at, b, a, options=RoundOptions(profile_of=profile_of))
+    assert ([place.node for place in first.places], [place.node for place in second.places]) == ([""], ["n1"])
+
+
+def test_one_request_at_a_time_changes_a_workload() -> None:
+    at = AtDesk()
+    one = wanted(an_item("Add", 1), a_workload(), request="sr-1")
+    two = wanted(an_item("Remove", 1), a_workload(), request="sr-2")
+    first, second = plan(at, one, two)
+    assert (first.phase, second.phase) == ("Planned", "Waiting")
+    assert second.message == "request sr-1 is changing Deployment web; this is next"
+    (third,) = plan(at, two, busy={"uid-of-web": "sr-0"})
+    assert third.message == "request sr-0 is changing Deployment web; this is next"
+
+
+# --- the pod that places are sought for -------------------------------------------------------------------
+
+
+def test_a_new_pod_is_like_the_youngest_of_its_template() -> None:
+    old = a_replica("web-a", "n1", created_at="2026-01-01T08:00:00Z", priority=5)
+    young = a_replica("web-b", "n2", created_at="2026-01-01T09:00:00Z", priority=7, tolerations=[{"key": "k"}])
+    other = a_replica("web-c", "n2", created_at="2026-01-01T10:00:00Z", image="app:2", priority=9)
+    model = model_pod(a_workload(), [old, young, other])
+    assert (model.spec.priority, model.spec.node_name, model.status.phase) == (7, "", "")
+    assert model.metadata.owner_references == ()
+
+
+def test_a_new_pod_of_a_new_template_is_as_the_template_says() -> None:
+    old = a_replica("web-a", "n1", priority=5, cpu="500m")
+    model = model_pod(a_workload(cpu="2"), [old])
+    assert model.spec.containers is not None
+    assert model.spec.containers[0].resources.requests == {"cpu": "2", "memory": "128Mi"}
+    assert (model.spec.priority, model.metadata.labels) == (None, {"app": "web"})
+
+
+def test_claims_of_one_pod_are_not_the_next_ones() -> None:
+    volumes = [
+        {"name": "own", "persistentVolumeClaim": {"claimName": "data-web-0"}},
+        {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}},
+    ]
+    model = model_pod(a_workload(), [a_replica("web-0", "n1", volumes=volumes)])
+    assert [volume.name for volume in model.spec.volumes or ()] == ["shared"]
+
+
+# --- removing ---------------------------------------------------------------------------------------------
+
+
+def test_pods_to_go_are_named_and_stay_in_the_table() -> None:
+    others = [a_replica(f"other-{node}", node, of="other") for node in ("n1", "n2")]
+    pods = [a_replica("web-a", "n1"), a_replica("web-b", "n2"), a_replica("web-c", "n2")]
+    at = AtDesk(pods=[*others, *pods])
+    before = at.used()
+    (status,) = plan(at, wanted(an_item("Remove", 1), a_workload(replicas=3)))
+    (victim,) = status.victims
+    assert (victim.node, victim.promised, victim.cost) == ("n2", True, None), "two of the service are there"
+    assert status.message == "1 fewer pods of Deployment web: from n2"
+    assert status.replicas == Replicas(before=3, after=2)
+    assert at.used() == before
+    assert seen_names(status, "web") == ["web-a", "web-b", "web-c"]
+
+
+def test_pods_that_are_not_ready_go_first_as_kubernetes_has_it() -> None:
+    pods = [
+        a_replica("web-a", "n1"),
+        a_replica("web-b", "n2"),
+        a_replica("web-c", "n3", ready=False),
+        a_replica("web-d"),
+    ]
+    at = AtDesk(pods=pods)
+    (status,) = plan(at, wanted(an_item("Remove", 3), a_workload(replicas=4)))
+    assert [(victim.pod, victim.promised) for victim in status.victims[:2]] == [("web-d", False), ("web-c", False)]
+    assert status.victims[2].promised
+
+
+def test_an_own_deletion_cost_is_remembered() -> None:
+    pod = a_replica("web-a", "n1", annotations={"controller.kubernetes.io/pod-deletion-cost": "5"})
+    (status,) = plan(AtDesk(pods=[pod]), wanted(an_item("Remove", 1), a_workload(replicas=1)))
+    assert status.victims[0].cost == "5"
+
+
+def test_a_stateful_set_loses_its_highest_ordinals() -> None:
+    pods = [a_replica(f"db-{number}", "n1", of="db") for number in (0, 1, 2, 9, 10)]
+    at = AtDesk(pods=pods)
+    (status,) = plan(at, wanted(an_item("Remove", 2, of="db", kind="StatefulSet"), a_workload("db", 5)))
+    assert [victim.pod for victim in status.victims] == ["db-10", "db-9"]
+
+
+def test_a_roll_out_chooses_for_itself() -> None:
+    pods = [a_replica("web-1-a", "n1", owner="uid-rs-1"), a_replica("web-2-b", "n2", owner="uid-rs-2")]
+    at = AtDesk(pods=pods, above={"uid-rs-1": "uid-of-web", "uid-rs-2": "uid-of-web"})
+    (status,) = plan(at, wanted(an_item("Remove", 1), a_workload(replicas=2)))
+    assert status.victims == ()
+    assert status.message == "1 fewer pods of Deployment web: a roll-out is under way, so which pods go is up to it"
+
+
+def test_fewer_than_asked_for_go_and_that_is_said() -> None:
+    at = AtDesk(pods=[a_replica("web-a", "n1")])
+    (status,) = plan(at, wanted(an_item("Remove", 3), a_workload(replicas=1)))
+    assert (len(status.victims), status.shortfall, status.replicas) == (1, 2, Replicas(before=1, after=0))
+    assert status.message == "1 fewer pods of Deployment web: from n1; 2 less than asked for, there are no more"
+
+
+def test_pods_that_were_never_made_need_no_victim() -> None:
+    at = AtDesk(pods=[a_replica("web-a", "n1")])
+    (status,) = plan(at, wanted(an_item("Remove", 2), a_workload(replicas=3)))
+    assert (status.victims, status.message) == ((), "2 fewer pods of Deployment web: they were not made yet")
+
+
+def test_pods_of_nobody_are_chosen_by_score_alone() -> None:
+    loose = [a_pod("x", node="n1"), a_pod("y", node="n1"), a_pod("z", node="n2")]
+    others = [a_replica(f"other-{node}", node, of="other") for node in ("n1", "n2")]
+    at = AtDesk(pods=[*others, *loose])
+    (status,) = plan(at, wanted(an_item("Remove", 1, kind="Service"), None, loose=loose))
+    assert [(victim.node, victim.promised) for victim in status.victims] == [("n1", True)]
+
+
+def test_two_services_do_not_empty_the_same_node_blindly() -> None:
+    """The second removal sees the first as done."""
+    pods = [a_replica(f"{of}-{node}", node, of=of, cpu="2") for of in ("a", "b", "other") for node in ("n1", "n2")]
+    at = AtDesk(nodes=2, pods=pods)
+    items = [wanted(an_item("Remove", 1, of=of), a_workload(of, 2, cpu="2"), request=f"sr-{of}") for of in ("a", "b")]
+    first, second = plan(at, *items)
+    assert first.victims[0].node != second.victims[0].node
+
+
+# --- a new leader -----------------------------------------------------------------------------------------
+
+
+def test_a_new_leader_holds_what_was_promised_and_not_claimed() -> None:
+    old = AtDesk(nodes=3)
+    item = an_item("Add", 3)
+    (status,) = plan(old, wanted(item, a_workload(replicas=0)))
+    status = acted(status, item, a_workload(replicas=0), NOW)
+    new = AtDesk(nodes=3, pods=[a_replica("web-new", "n2")])
+    restore_promises(new.desk, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=10))
+    assert new.planned_on() == ["n1", "n3"]
+    assert {promise.until_s for promise in new.promises.made_by("sr-1/0")} == {290.0}
+
+
+def test_a_new_leader_promises_no_room_that_is_gone() -> None:
+    item = an_item("Add", 2)
+    (status,) = plan(AtDesk(nodes=2, cpu="1"), wanted(item, a_workload(replicas=0)))
+    taken = AtDesk(nodes=2, pods=[a_replica("other", "n1", of="other")], cpu="1")
+    restore_promises(taken.desk, "sr-1/0", item, status, 300.0, NOW)
+    assert taken.planned_on() == ["n2"]
+    assert (taken.table.used_RN[0, :2] <= taken.table.alloc_RN[0, :2]).all()
+
+
+def test_what_has_run_out_is_not_held_again() -> None:
+    item = an_item("Add", 1)
+    (status,) = plan(AtDesk(), wanted(item, a_workload()))
+    fresh = AtDesk()
+    restore_promises(fresh.desk, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=301))
+    assert fresh.planned_on() == []
+
+
+# --- for any cluster --------------------------------------------------------------------------------------
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[AtDesk, list[Wanted]]:
+    nodes = draw(st.integers(1, 4))
+    services = draw(st.integers(1, 3))
+    pods, items = [], []
+    for number in range(services):
+        name = f"s{number}"
+        there = draw(st.lists(st.tuples(st.integers(0, nodes), st.booleans()), max_size=6))
+        for index, (node, ready) in enumerate(there):
+            pods.append(a_replica(f"{name}-{index}", f"n{node}" if node else "", of=name, ready=ready))
+        replicas = draw(st.integers(0, 8))
+        operation = draw(st.sampled_from(["Add", "Remove"]))
+        kind = draw(st.sampled_from(["Deployment", "StatefulSet", "ReplicaSet"]))
+        item = an_item(operation, draw(st.integers(1, 10)), of=name, kind=kind)  # type: ignore[arg-type]
+        items.append(wanted(item, a_workload(name, replicas), request=f"sr-{number}"))
+    return AtDesk(nodes=nodes, pods=pods, cpu=str(draw(st.integers(1, 8)))), items
+
+
+@given(clusters())
+def test_never_more_than_there_is(given_: tuple[AtDesk, list[Wanted]]) -> None:
+    at, items = given_
+    free_before = (at.table.alloc_RN[0] - at.table.used_RN[0]).copy()
+    for each, status in zip(items, plan(at, *items), strict=True):
+        assert status.replicas is not None or status.phase == "Waiting"
+        if status.replicas is None:
+            continue
+        replicas = each.made_by.replicas
+        change = status.replicas.after - status.replicas.before
+        assert status.replicas.before == replicas
+        if each.item.is_removal:
+            uids = [victim.uid for victim in status.victims]
+            assert len(set(uids)) == len(uids) <= min(each.item.number, len(each.pods(at.desk)))
+            assert set(uids) <= {pod.uid for pod in each.pods(at.desk)}
+            assert status.replicas.after >= 0
+            assert -change + status.shortfall == each.item.number
+        else:
+            assert change == each.item.number == len(status.places)
+    # What is promised was free before anything was removed.
+    held: Counter[int] = Counter()
+    for occupant in at.table.occupants.values():
+        if occupant.key.startswith("default/sr-"):
+            held[occupant.row] += 1000
+    assert all(free_before[row] >= amount for row, amount in held.items())
+
+
+@given(clusters())
+def test_planning_a_removal_leaves_no_trace(given_: tuple[AtDesk, list[Wanted]]) -> None:
+    at, items = given_
+    before, occupants = at.used(), dict(at.table.occupants)
+    plan(at, *(each for each in items if each.item.is_removal))
+    assert (at.used(), at.table.occupants) == (before, occupants)
+
+
+@given(clusters())
+def test_promises_let_go_of_leave_no_trace(given_: tuple[AtDesk, list[Wanted]]) -> None:
+    at, items = given_
+    before = at.used()
+    plan(at, *items)
+    for number in range(len(items)):
+        for promise in at.promises.made_by(f"sr-{number}/0"):
+            at.promises.release(promise.key)
+    assert at.used() == before
+
+
+@pytest.mark.parametrize("operation", ["Add", "Remove"])
+def test_what_was_planned_can_be_written_and_read_back(operation: str) -> None:
+    at = AtDesk(pods=[a_replica("web-a", "n1"), a_replica("web-b", "n2")])
+    (status,) = plan(at, wanted(an_item(operation, 1), a_workload(replicas=2)))  # type: ignore[arg-type]
+    assert msgspec.json.decode(msgspec.json.encode(status), type=ItemStatus) == status
