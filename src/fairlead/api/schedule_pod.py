@@ -219,12 +219,20 @@ class SchedulePod:
         return _accepted(name, replayed=True)
 
     def _check_room(self) -> None:
-        if not self._mirror.is_synced:
-            raise Problem(503, "Unavailable", "the requests there are have not been read yet", retry_after_s=RETRY_S)
+        self._check_known()
         count = sum(1 for request in self._mirror if not request.is_finished)
         if count >= self._most_waiting:
             message = f"the queue is full: {count} requests are not finished"
             raise Problem(503, "QueueFull", message, retry_after_s=FULL_RETRY_S)
+
+    def _check_known(self) -> None:
+        if not self._mirror.is_synced:
+            why = f": {self._mirror.problem}" if self._mirror.problem else ""
+            message = (
+                "the requests there are have not been read yet; if this lasts, apply deploy/crds and "
+                f"deploy/rbac/requests.yaml{why}"
+            )
+            raise Problem(503, "Unavailable", message, retry_after_s=RETRY_S)
 
     async def _items(self, asked: Sequence[Asked], user: User, guard: Guard) -> list[Item]:
         """Each item with the workload it means; the caller may change every one of them."""
@@ -325,8 +333,7 @@ class SchedulePod:
         return Answer(view(found))
 
     async def get_all(self, call: Call) -> Answer:
-        if not self._mirror.is_synced:
-            raise Problem(503, "Unavailable", "the requests there are have not been read yet", retry_after_s=RETRY_S)
+        self._check_known()
         limit = _limit(call.query.get("limit", str(MOST_LISTED)))
         assert call.guard is not None, "the route is not public"
         sees_all = await call.guard.allows(call.user, self._action("list"))
