@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.metrics import Metrics
@@ -266,6 +267,18 @@ async def test_a_refusal_is_final_and_counted(
     await clock.advance(1000)
     await telling(1)
     assert dropped(metrics) == 1
+
+
+async def test_in_a_namespace_that_is_going_nothing_is_told_and_nobody_is_alarmed(
+    server: ScriptedServer, recorder: Recorder, telling: Any
+) -> None:
+    causes = [{"reason": "NamespaceTerminating", "message": "namespace n is being terminated"}]
+    server.on("*", failure(403, "Forbidden", "it is being terminated", causes=causes))
+    recorder.record(happened())
+    with structlog.testing.capture_logs() as said:
+        await telling(1)
+        await settle()
+    assert [each for each in said if each["log_level"] != "debug"] == []
 
 
 async def test_what_waits_is_bounded_and_the_rest_is_counted(

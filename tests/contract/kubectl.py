@@ -26,6 +26,10 @@ class Command:
     quiet: bool = False
     keep: str = ""
     """Only lines like this are compared: the embedded cluster carries no prose."""
+    drop: str = ""
+    """Lines like this are not compared: how often something is said depends on when it is looked at."""
+    ordered: bool = True
+    """Whether the order of the lines is compared: pods of one owner have names drawn by lot."""
 
 
 @dataclass
@@ -54,7 +58,10 @@ class Session:
         told = f"exit {code}\n{out}{err}"
         if command.keep:
             told = "\n".join(line for line in told.splitlines() if re.search(command.keep, line))
-        return self._normal(told)
+        if command.drop:
+            told = "\n".join(line for line in told.splitlines() if not re.search(command.drop, line))
+        told = self._normal(told)
+        return told if command.ordered else "\n".join(sorted(set(told.splitlines())))
 
     def _call(self, command: Command) -> tuple[int, str, str]:
         line = command.line.replace("$ns", self.namespace)

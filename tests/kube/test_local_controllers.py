@@ -1,11 +1,13 @@
-"""The workload controllers on a real API server without its controller-manager; pods are acted by a fake kubelet."""
+"""The workload controllers on a real API server without its controller-manager, and on our own; pods are acted by a
+fake kubelet."""
 
 import asyncio
 import contextlib
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from fairlead.cluster.writer import Writer
 from fairlead.local.controllers import Options, Runs, build, run
 from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.local.controllers.spec import DEPLOYMENTS, LEASES, NODES, PODS, REPLICA_SETS, Node, Pod
+from tests.contract.embedded_rig import embedded_rig
 from tests.kube.clients import client
 from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig
 from tests.local.controllers.kubelet import FakeKubelet
@@ -108,9 +111,20 @@ def bugs_of(metrics: Metrics) -> list[Any]:
     ]
 
 
+@pytest.fixture(scope="module", params=["real", "embedded"])
+def server(
+    request: pytest.FixtureRequest, kube_programs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Rig]:
+    if request.param == "real":
+        yield request.getfixturevalue("rig")
+        return
+    with embedded_rig(kube_programs, tmp_path_factory.mktemp("embedded")) as ours:
+        yield ours
+
+
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def world(rig: Rig) -> AsyncIterator[World]:
-    async with inhabited(rig) as made:
+async def world(server: Rig) -> AsyncIterator[World]:
+    async with inhabited(server) as made:
         yield made
 
 

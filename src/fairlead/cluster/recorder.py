@@ -133,6 +133,8 @@ class Recorder:
             return None
         except Refused as problem:
             self._forget(key)
+            if any(cause.reason == "NamespaceTerminating" for cause in problem.causes):
+                return None  # nothing is told in a namespace that is going, and nobody would read it
             raise PermanentError(f"event {series.event.reason} refused: {problem}") from problem
         series.written, series.written_at_s = count, self._clock.elapsed_s()
         return WakeAfter(seconds=self.COUNT_EVERY_S) if series.count > count else None
@@ -152,7 +154,7 @@ class Recorder:
             "kind": EVENTS.kind,
             "metadata": {"name": series.name, "namespace": self._namespace(event)},
             "eventTime": series.first_at,
-            "reportingController": self._controller,
+            "reportingController": event.reporter or self._controller,
             "reportingInstance": self._instance,
             "action": event.action,
             "reason": event.reason,

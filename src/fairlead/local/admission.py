@@ -9,6 +9,7 @@ from typing import Any
 from fairlead.local.failures import forbidden
 from fairlead.local.rest import Attempt, Rest, Thing
 
+PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 _TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -25,6 +26,7 @@ class BuiltIn:
                 self._service_account(attempt, attempt.thing)
                 self._priority(attempt, attempt.thing)
                 self._default_tolerations(attempt.thing)
+                label_with_place(self._rest, attempt.thing)
             elif place == "/nodes":
                 self._new_node(attempt.thing)
             elif place == "/persistentvolumeclaims":
@@ -136,6 +138,14 @@ class BuiltIn:
             if (found["metadata"].get("annotations") or {}).get(marked) == "true":
                 claim["spec"]["storageClassName"] = key
                 return
+
+
+def label_with_place(rest: Rest, pod: Thing) -> None:
+    """A pod that has a node says in which zone and region it is."""
+    node = rest.store.get("/nodes", pod["spec"].get("nodeName", ""))
+    places = {} if node is None else {key: node.labels[key] for key in PLACES if key in node.labels}
+    if places:
+        pod["metadata"].setdefault("labels", {}).update(places)
 
 
 def _covers(toleration: Any, key: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlead.cluster.clock import rfc3339
+from fairlead.local.admission import label_with_place
 from fairlead.local.asking import User
 from fairlead.local.failures import Failure, bad_request, conflict, invalid, not_found, too_many_requests
 from fairlead.local.objects import managed
@@ -139,6 +140,7 @@ async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: A
     for words in ("annotations", "labels"):
         if metadata.get(words):
             pod["metadata"].setdefault(words, {}).update(metadata[words])
+    label_with_place(rest, pod)
     status = pod.setdefault("status", {})
     status.pop("nominatedNodeName", None)
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}

@@ -122,6 +122,8 @@ class RecordEvent(Intent, frozen=True):
     note: str
     warning: bool = False
     related: Regarding | None = None
+    reporter: str = ""
+    """Who says so, where it is not the process as a whole."""
 
 
 class WakeAfter(Intent, frozen=True):

@@ -5,6 +5,7 @@ nodes with addresses of their own are told apart by the address that was called.
 501 with a sentence. It never changes anything.
 """
 
+import contextlib
 import hmac
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -172,9 +173,10 @@ class KubeletServer:
             return web.Response(status=problem.status, text=f"{problem}\n")
         answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await answer.prepare(request)
-        async for part in text:
-            await answer.write(part)
-        await answer.write_eof()
+        with contextlib.suppress(ConnectionError):  # whoever followed has gone
+            async for part in text:
+                await answer.write(part)
+            await answer.write_eof()
         return answer
 
     async def _list(self, request: web.Request) -> web.Response:

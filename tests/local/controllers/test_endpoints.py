@@ -112,15 +112,17 @@ def test_a_change_touches_only_the_slice_it_is_in_and_room_is_filled() -> None:
 def test_a_service_without_pods_keeps_one_empty_slice() -> None:
     (empty,) = made(service(), [])
     assert plan_endpoints(seen(service(), [], [empty]), NOW) == []
-    full = made(service(), [backend(1)])
-    assert said(plan_endpoints(seen(service(), [], full), NOW)) == [
-        "create EndpointSlice",
-        f"delete {full[0]['metadata']['name']}",
-    ]
-    assert said(plan_endpoints(seen(service(), [backend(1)], [empty]), NOW)) == [
-        "create EndpointSlice",
-        f"delete {empty['metadata']['name']}",
-    ]
+
+
+def test_a_slice_that_is_no_longer_wanted_becomes_one_that_is() -> None:
+    (empty,), (full,) = made(service(), []), made(service(), [backend(1)])
+    name = full["metadata"]["name"]
+    emptied: list[Intent] = plan_endpoints(seen(service(), [], [full]), NOW)
+    assert patches(emptied)[name] == {"endpoints": [], "ports": []}
+    filled: list[Intent] = plan_endpoints(seen(service(), [backend(1)], [empty]), NOW)
+    patch = patches(filled)[empty["metadata"]["name"]]
+    assert (patch["endpoints"], patch["ports"]) == (full["endpoints"], full["ports"])
+    assert len(emptied) == len(filled) == 1
 
 
 def test_a_service_without_a_selector_is_somebody_elses() -> None:

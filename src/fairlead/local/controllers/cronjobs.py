@@ -31,7 +31,7 @@ class SeenCronJob:
 
 def plan_cron_job(seen: SeenCronJob, now: datetime) -> list[Intent]:
     cron, spec = seen.cron, seen.cron.spec
-    intents = [*_plan_history(seen), *_plan_status(seen)]
+    intents = [*_plan_history(seen), *_plan_status(seen), *_tell_strangers(seen)]
     if cron.is_terminating or spec.suspend:
         return intents
     try:
@@ -128,6 +128,16 @@ def _plan_history(seen: SeenCronJob) -> list[Intent]:
     return intents
 
 
+def _tell_strangers(seen: SeenCronJob) -> list[Intent]:
+    """Jobs that somebody else made in our name, as `kubectl create job --from` does."""
+    note = "Saw a job that the controller did not create or forgot: "
+    return [
+        event(CRON_JOBS, seen.cron.metadata, "UnexpectedJob", note + job.metadata.name, warning=True)
+        for job in seen.jobs
+        if not job.is_finished and SCHEDULED_AT not in job.metadata.annotations
+    ]
+
+
 def _gone(job: Job) -> Delete:
     metadata = job.metadata
     return Delete(kind=JOBS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
@@ -143,7 +153,7 @@ def _plan_status(seen: SeenCronJob) -> list[Intent]:
             "uid": job.metadata.uid,
         }
         for job in sorted(seen.jobs, key=lambda job: job.metadata.name)
-        if not job.is_finished
+        if not job.is_finished and SCHEDULED_AT in job.metadata.annotations
     ]
     ends = [job.status.get("completionTime") for job in seen.jobs if job.has("Complete")]
     last = max((text for text in (*ends, seen.cron.status.get("lastSuccessfulTime")) if text), default=None)

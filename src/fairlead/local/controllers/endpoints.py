@@ -72,12 +72,14 @@ def _plan_family(seen: SeenService, family: str) -> Iterable[Intent]:
     held = [found for found in seen.slices if found.address_type == family]
     if not wanted:
         wanted[_named(())] = ((), {})
+    # Whoever reads slices follows one that changes more easily than one that goes and another that comes.
+    spare = [found for found in held if _named(found.ports or ()) not in wanted]
     for text, (ports, endpoints) in wanted.items():
         slices = [found for found in held if _named(found.ports or ()) == text]
+        if not slices and spare:
+            slices = [spare.pop(0)]
         yield from _plan_slices(seen, family, ports, endpoints, slices)
-    for found in held:
-        if _named(found.ports or ()) not in wanted:
-            yield _gone(found)
+    yield from (_gone(found) for found in spare)
 
 
 def _named(ports: Ports) -> str:
@@ -105,7 +107,7 @@ def _plan_slices(
             yield _gone(found)
             continue
         is_last = is_last and bool(kept)  # one empty slice stays, further ones go
-        yield from _changed(seen.service, found, kept)
+        yield from _changed(seen.service, found, kept, ports)
     taken = {found.metadata.name for found in seen.slices}
     while waiting or (not endpoints and not slices):
         body = _slice(seen.service, family, ports, waiting[:MOST], taken)
@@ -116,8 +118,10 @@ def _plan_slices(
             return
 
 
-def _changed(service: Service, found: EndpointSlice, endpoints: list[Json]) -> Iterable[Intent]:
+def _changed(service: Service, found: EndpointSlice, endpoints: list[Json], ports: Ports) -> Iterable[Intent]:
     patch: Json = {}
+    if _named(found.ports or ()) != _named(ports):
+        patch["ports"] = list(ports)
     if list(found.endpoints or ()) != endpoints:
         patch["endpoints"] = endpoints
     labels = _labels(service)

@@ -20,6 +20,7 @@ from fairlead.model.intents import Delete, Intent, PatchStatus, WakeAfter
 from fairlead.model.taints import NO_EXECUTE
 
 DISRUPTED: Final = "DisruptionTarget"
+REPORTER: Final = "taint-eviction-controller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def plan_eviction(seen: SeenStay, now: datetime) -> list[Intent]:
     told = plan_told(pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", now)
     return told or [
         Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
-        event(PODS, metadata, "TaintManagerEviction", f"Marking for deletion Pod {metadata.key}"),
+        event(PODS, metadata, "TaintManagerEviction", f"Marking for deletion Pod {metadata.key}", reporter=REPORTER),
     ]
 
 

@@ -51,6 +51,7 @@ class SeenNode:
     grace_s: float
     pods: tuple[Pod, ...] = ()
     is_anyone_heard: bool = True
+    is_new: bool = False  # to us: everybody is, after a start
 
 
 def plan_node(seen: SeenNode, now: datetime) -> list[Intent]:
@@ -62,7 +63,22 @@ def plan_node(seen: SeenNode, now: datetime) -> list[Intent]:
     if left_s <= 0 and (node.ready is None or node.ready.status != "Unknown"):
         return _call_silent(node, now)  # the taints follow when this is seen
     wake = [WakeAfter(seconds=left_s + 0.05)] if left_s > 0 else []
-    return [*_plan_taints(seen, now), *_plan_pods(seen, now), *wake]
+    return [*_welcome(seen), *_plan_taints(seen, now), *_plan_pods(seen, now), *wake]
+
+
+def _welcome(seen: SeenNode) -> Iterable[Intent]:
+    """A node that joins is announced, and labelled in the old way too, for selectors that are as old."""
+    metadata = seen.node.metadata
+    if seen.is_new:
+        note = f"Node {metadata.name} event: Registered Node {metadata.name} in Controller"
+        yield event(NODES, metadata, "RegisteredNode", note)
+    labels = {
+        f"beta.{key}": value
+        for key in ("kubernetes.io/arch", "kubernetes.io/os")
+        if (value := metadata.labels.get(key)) and metadata.labels.get(f"beta.{key}") != value
+    }
+    if labels:
+        yield Patch(kind=NODES, name=metadata.name, patch={"metadata": {"labels": labels}})
 
 
 def _call_silent(node: Node, now: datetime) -> list[Intent]:
@@ -157,7 +173,7 @@ def _plan_pods(seen: SeenNode, now: datetime) -> Iterable[Intent]:
             status={"conditions": conditions},
             resource_version=pod.metadata.resource_version,
         )
-        yield event(PODS, pod.metadata, "NodeNotReady", "Node is not ready", warning=True)
+        yield event(PODS, pod.metadata, "NodeNotReady", "Node is not ready", warning=True, reporter="node-controller")
 
 
 def node_controller(workshop: Workshop, grace_s: float) -> Controller:
@@ -182,6 +198,7 @@ def node_controller(workshop: Workshop, grace_s: float) -> Controller:
         if node is None:
             heard.pop(key, None)
             return None
+        is_new = key not in heard
         heard_at = hear(node)
         is_silent = node.ready is not None and node.ready.status == "Unknown"
         return SeenNode(
@@ -190,6 +207,7 @@ def node_controller(workshop: Workshop, grace_s: float) -> Controller:
             grace_s,
             tuple(pods.by("node", key)) if is_silent else (),
             (workshop.clock.now() - last_heard).total_seconds() <= grace_s,
+            is_new,
         )
 
     def of_lease(delta: Delta[Lease]) -> Iterable[str]:

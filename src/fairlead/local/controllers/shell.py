@@ -183,8 +183,16 @@ def _is_namespace_going(error: Exception | None) -> bool:
 
 
 def event(
-    kind: Kind[Any], about: ObjectMeta, reason: str, note: str, *, action: str = "", warning: bool = False
+    kind: Kind[Any],
+    about: ObjectMeta,
+    reason: str,
+    note: str,
+    *,
+    action: str = "",
+    warning: bool = False,
+    reporter: str = "",
 ) -> RecordEvent:
+    """An event that names the controller of its kind, as Kubernetes calls it, unless another one tells it."""
     regarding = Regarding(
         kind=kind.kind,
         api_version=kind.api_version,
@@ -193,7 +201,14 @@ def event(
         uid=about.uid,
         resource_version=about.resource_version,
     )
-    return RecordEvent(regarding=regarding, reason=reason, action=action or reason, note=note, warning=warning)
+    return RecordEvent(
+        regarding=regarding,
+        reason=reason,
+        action=action or reason,
+        note=note,
+        warning=warning,
+        reporter=reporter or f"{kind.kind.lower().removesuffix('controller')}-controller",
+    )
 
 
 def claimed_keys(

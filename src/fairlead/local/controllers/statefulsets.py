@@ -230,7 +230,7 @@ class Ordinals:
                 STATEFUL_SETS,
                 metadata,
                 "SuccessfulCreate",
-                f"create Pod {name} in StatefulSet {metadata.name} successful",
+                f"Create Pod {name} in StatefulSet {metadata.name} successful",
             ),
         ]
 
@@ -255,7 +255,7 @@ class Ordinals:
 
     def _delete(self, pod: Pod) -> None:
         metadata, owner = pod.metadata, self._owner.metadata
-        note = f"delete Pod {metadata.name} in StatefulSet {owner.name} successful"
+        note = f"Delete Pod {metadata.name} in StatefulSet {owner.name} successful"
         self.changes += [
             Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
             event(STATEFUL_SETS, owner, "SuccessfulDelete", note),

@@ -82,9 +82,9 @@ def _afterwards(obj: Json, spec: Json) -> Errors:
                 found.append(invalid("status.storedVersions", kept, text))
         for name, index in left.items():
             text = (
-                f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions "
-                f"until a storage migration ensures no data remains persisted in {name} and removes {name} from "
-                "status.storedVersions"
+                f"missing from spec.versions; {name} was previously a storage version, and must remain in "
+                f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
+                f"{name} from status.storedVersions"
             )
             found.append(invalid(f"status.storedVersions[{index}]", name, text))
     if spec.get("preserveUnknownFields"):
