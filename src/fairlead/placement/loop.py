@@ -166,6 +166,10 @@ class Loop:
         if self._writing:
             await asyncio.wait(self._writing)
 
+    def wake(self) -> None:
+        """There is something new to look at, such as a unit that a source offers."""
+        self._bell.set()
+
     async def on_table(self, work: Callable[[Desk], T]) -> T:
         """Have work done on the table between two decisions, with every change heard of in it."""
         if len(self._at_desk) >= MOST_AT_DESK:
@@ -272,8 +276,11 @@ class Loop:
             for key, unit in source.changed():
                 if unit is None:
                     self._queue.drop(key)
-                    for promise in self.promises.made_by(key):
+                    held = self.promises.made_by(key)
+                    for promise in held:
                         self.promises.release(promise.key)
+                    if held:
+                        self._queue.changed([Delta.POD_REMOVED], now_s)
                 else:
                     self._queue.put(unit, now_s)
 
@@ -461,4 +468,10 @@ class Loop:
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
         self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._writing.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            # A bug of ours: the pod was forgotten and is tried again, and nobody else need suffer.
+            log.error("write broke off", task=task.get_name(), exc_info=problem)

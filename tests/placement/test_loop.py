@@ -1,0 +1,370 @@
+"""The loop in memory: mirrors fed by hand, a writer that answers as told, a clock that moves when told.
+
+What a real server does with it all is in tests/kube.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.errors import Conflict, Status
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Mirror
+from fairlead.cluster.watch import Watch
+from fairlead.cluster.writer import Outcome, Result, Writer
+from fairlead.engine.profile import kube_profile
+from fairlead.engine.unit import Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
+from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
+from fairlead.model.kinds import Kind
+from fairlead.model.outcome import Placed
+from fairlead.model.pod import Pod
+from fairlead.placement.desk import Desk
+from fairlead.placement.loop import PROMISED_S, Loop, NotLeading
+from fairlead.placement.promises import Promise
+from fairlead.testing.builders import a_node, a_pod
+from fairlead.testing.clock import ManualClock, settle
+
+NAME = "fairlead"
+
+
+class Server:
+    """What the loop sees and what it wrote. A binding that is answered with yes shows on the watch at once."""
+
+    def __init__(self, loop: "Loop", writes: "Writes") -> None:
+        self.loop = loop
+        self.writes = writes
+        self._version = 0
+
+    def put(self, *things: Any) -> None:
+        for thing in things:
+            self._version += 1
+            metadata = msgspec.structs.replace(thing.metadata, resource_version=str(self._version))
+            mirror = self.loop.pods if isinstance(thing, Pod) else self.loop.nodes
+            mirror.apply([(True, msgspec.structs.replace(thing, metadata=metadata))])
+
+    def delete(self, *pods: Pod) -> None:
+        self.loop.pods.apply([(False, pod) for pod in pods])
+
+    def bound(self, pod: Pod, node: str) -> None:
+        self.put(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node)))
+
+
+class Writes:
+    """Stands for the writer: remembers, and answers from a list of outcomes (done when it is empty)."""
+
+    def __init__(self) -> None:
+        self.sent: list[Intent] = []
+        self.answers: deque[Outcome] = deque()
+        self.held: asyncio.Event | None = None
+
+    async def carry_out(self, intent: Intent) -> Result:
+        if isinstance(intent, Bind) and self.held is not None:
+            await self.held.wait()
+        self.sent.append(intent)
+        if isinstance(intent, Bind) and self.answers:
+            return Result(intent, self.answers.popleft(), Conflict("POST binding", Status(code=409, reason="Conflict")))
+        return Result(intent, Outcome.DONE)
+
+    @property
+    def bindings(self) -> dict[str, str]:
+        return {each.name: each.node for each in self.sent if isinstance(each, Bind)}
+
+    @property
+    def notes(self) -> list[str]:
+        return [each.note for each in self.sent if isinstance(each, RecordEvent)]
+
+
+class Source:
+    """A room that offers gangs: pods with the label `gang`."""
+
+    def __init__(self) -> None:
+        self.offers: list[tuple[str, Unit | None]] = []
+        self.outcomes: list[UnitOutcome] = []
+
+    def changed(self) -> Iterable[tuple[str, Unit | None]]:
+        offers, self.offers = self.offers, []
+        return offers
+
+    def unit_of(self, pod: Pod) -> str | None:
+        return pod.metadata.labels.get("gang")
+
+    def member_of(self, pod: Pod) -> str | None:
+        return pod.metadata.annotations.get("member")
+
+    def decided(self, outcome: UnitOutcome) -> None:
+        self.outcomes.append(outcome)
+
+
+@asynccontextmanager
+async def looping(*sources: Source, leads: bool = True, nodes: int = 2) -> AsyncIterator[tuple[Server, ManualClock]]:
+    clock, metrics, writes = ManualClock(), Metrics(), Writes()
+    client = cast("Client", None)
+
+    def mirror(kind: Kind[Any]) -> Mirror[Any]:
+        made = Mirror(Watch(client, kind, clock=clock, rng=random.random, metrics=metrics), kind, metrics)
+        made.replace({})
+        return made
+
+    loop = Loop(
+        {NAME: kube_profile()},
+        writer=cast("Writer", writes),
+        clock=clock,
+        metrics=metrics,
+        mirror=mirror,
+        reader=client,
+        sources=sources,
+    )
+    server = Server(loop, writes)
+    server.put(*(a_node(f"n{number}", cpu="4") for number in range(1, nodes + 1)))
+    stop = asyncio.Event()
+    following = asyncio.create_task(loop.follow())
+    leading = asyncio.create_task(loop.lead(stop)) if leads else None
+    await settle()
+    try:
+        yield server, clock
+    finally:
+        if leading is not None:
+            stop.set()
+            await asyncio.wait_for(leading, 5)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+def wanting(name: str, cpu: str = "1", **more: Any) -> Pod:
+    return a_pod(name, cpu=cpu, schedulerName=NAME, **more)
+
+
+# -- leader and standby ---------------------------------------------------------------------------------------
+
+
+async def test_a_standby_keeps_up_and_decides_nothing_until_it_leads() -> None:
+    async with looping(leads=False) as (server, _):
+        server.put(wanting("p"))
+        await settle()
+        assert server.writes.sent == []
+        with pytest.raises(NotLeading):
+            await server.loop.on_table(lambda desk: None)
+        stop = asyncio.Event()
+        leading = asyncio.create_task(server.loop.lead(stop))
+        await settle()
+        assert server.writes.bindings == {"p": "n1"}
+        stop.set()
+        await asyncio.wait_for(leading, 5)
+        server.put(wanting("q"))
+        await settle()
+        assert "q" not in server.writes.bindings
+
+
+async def test_stopping_waits_for_the_bindings_under_way() -> None:
+    async with looping(leads=False) as (server, _):
+        server.writes.held = asyncio.Event()
+        stop = asyncio.Event()
+        leading = asyncio.create_task(server.loop.lead(stop))
+        server.put(wanting("p"))
+        await settle()
+        stop.set()
+        await settle()
+        assert not leading.done()
+        server.writes.held.set()
+        await asyncio.wait_for(leading, 5)
+        assert server.writes.bindings == {"p": "n1"}
+
+
+async def test_preparations_come_before_the_first_decision_of_every_term() -> None:
+    async with looping(leads=False) as (server, _):
+        prepared: list[int] = []
+        server.loop.preparations.append(lambda desk: prepared.append(len(server.writes.sent)))
+        server.put(wanting("p"))
+        for term in (1, 2):
+            stop = asyncio.Event()
+            leading = asyncio.create_task(server.loop.lead(stop))
+            await settle()
+            stop.set()
+            await asyncio.wait_for(leading, 5)
+            assert len(prepared) == term
+        assert prepared[0] == 0
+
+
+# -- binding --------------------------------------------------------------------------------------------------
+
+
+async def test_room_is_taken_from_the_decision_on_and_given_back_when_the_binding_fails() -> None:
+    async with looping(nodes=1) as (server, clock):
+        server.writes.held = asyncio.Event()
+        server.writes.answers.extend([Outcome.CONFLICT])
+        server.put(wanting("first", cpu="3"))
+        await settle()
+        server.put(wanting("second", cpu="3"))
+        await settle()
+        assert any("Insufficient cpu" in note for note in server.writes.notes)
+        server.writes.held.set()
+        await settle()
+        assert [each.name for each in server.writes.sent if isinstance(each, Bind)] == ["first"]
+        # Its room is free again, and when its back-off is over it is still the one that has waited longest.
+        await clock.advance(2.0)
+        assert [each.name for each in server.writes.sent if isinstance(each, Bind)] == ["first", "first"]
+
+
+async def test_a_pod_deleted_while_it_is_bound_leaves_nothing_behind() -> None:
+    async with looping(nodes=1) as (server, clock):
+        server.writes.held = asyncio.Event()
+        server.writes.answers.append(Outcome.MISSING)
+        gone = wanting("gone", cpu="4")
+        server.put(gone)
+        await settle()
+        server.delete(gone)
+        server.writes.held.set()
+        await settle()
+        server.put(wanting("next", cpu="4"))
+        await clock.advance(1.0)
+        assert server.writes.bindings["next"] == "n1"
+
+
+# -- preemption -----------------------------------------------------------------------------------------------
+
+
+async def test_victims_are_told_then_deleted_and_the_node_is_tried_first() -> None:
+    async with looping(nodes=1) as (server, clock):
+        victim = wanting("victim", cpu="4", priority=0)
+        server.bound(victim, "n1")
+        server.put(wanting("urgent", cpu="2", priority=10))
+        await settle()
+        told = [each for each in server.writes.sent if isinstance(each, Patch) and each.name == "victim"]
+        assert told[0].patch["status"]["conditions"][0]["type"] == "DisruptionTarget"
+        assert [each.uid for each in server.writes.sent if isinstance(each, Delete)] == [victim.uid]
+        nominated = [each for each in server.writes.sent if isinstance(each, Patch) and each.name == "urgent"]
+        assert nominated[0].patch["status"]["nominatedNodeName"] == "n1"
+        # Another node turns up; the cleared one is taken all the same.
+        server.put(a_node("n0", cpu="64"))
+        server.delete(victim)
+        await clock.advance(2.0)
+        assert server.writes.bindings["urgent"] == "n1"
+
+
+# -- promises -------------------------------------------------------------------------------------------------
+
+
+def promise(desk: Desk, name: str, cpu: str, owner: str, until_s: float) -> str:
+    planned = msgspec.structs.replace(wanting(name, cpu=cpu))
+    metadata = msgspec.structs.replace(planned.metadata, uid="")
+    planned = msgspec.structs.replace(planned, metadata=metadata)
+    cycle = desk.cycle(NAME)
+    assert cycle is not None
+    outcome = cycle.decide(planned)
+    assert isinstance(outcome, Placed)
+    desk.promises.hold(Promise(planned, outcome.node, owner=owner, by="test", until_s=until_s))
+    return outcome.node
+
+
+async def test_a_promised_place_is_kept_for_the_workloads_next_pod_and_for_nobody_else() -> None:
+    async with looping() as (server, clock):
+        node = await server.loop.on_table(lambda desk: promise(desk, "planned", "3", "rs-uid", until_s=60.0))
+        assert node == "n1"
+        server.put(wanting("stranger", cpu="3"), wanting("stranger-2", cpu="3"))
+        await settle()
+        assert server.writes.bindings == {"stranger": "n2"}
+        owner = {"kind": "ReplicaSet", "name": "rs", "uid": "rs-uid"}
+        server.put(wanting("own", cpu="3", owner=owner))
+        await clock.advance(1.0)
+        assert server.writes.bindings == {"stranger": "n2", "own": "n1"}
+        assert len(server.loop.promises) == 0
+
+
+async def test_a_promise_that_nobody_claims_runs_out() -> None:
+    async with looping(nodes=1) as (server, clock):
+        await server.loop.on_table(lambda desk: promise(desk, "planned", "4", "rs-uid", until_s=60.0))
+        server.put(wanting("late", cpu="4"))
+        await clock.advance(30.0)
+        assert server.writes.bindings == {}
+        await clock.advance(32.0)
+        assert server.writes.bindings == {"late": "n1"}
+
+
+async def test_a_promise_that_cannot_be_kept_sends_the_pod_elsewhere() -> None:
+    async with looping() as (server, clock):
+        await server.loop.on_table(lambda desk: promise(desk, "planned", "3", "rs-uid", until_s=60.0))
+        server.put(a_node("n1", cpu="4", unschedulable=True))
+        owner = {"kind": "ReplicaSet", "name": "rs", "uid": "rs-uid"}
+        server.put(wanting("own", cpu="3", owner=owner))
+        await clock.advance(1.0)
+        assert server.writes.bindings == {"own": "n2"}
+
+
+async def test_what_fails_at_the_desk_is_its_callers_trouble() -> None:
+    async with looping() as (server, _):
+        with pytest.raises(ZeroDivisionError):
+            await server.loop.on_table(lambda desk: 1 // 0)
+        server.put(wanting("p"))
+        await settle()
+        assert server.writes.bindings == {"p": "n1"}
+
+
+# -- gangs ----------------------------------------------------------------------------------------------------
+
+
+def gang(key: str, *pods: Pod, minimum: int | None = None) -> tuple[str, Unit]:
+    return key, Unit(key, tuple(Member(pod) for pod in pods), minimum=minimum)
+
+
+async def test_a_gang_is_placed_together_or_not_at_all() -> None:
+    source = Source()
+    async with looping(source) as (server, clock):
+        pods = [wanting(f"g{number}", cpu="3", labels={"gang": "g"}) for number in range(3)]
+        server.put(*pods)
+        await settle()
+        assert server.writes.sent == []  # none of them goes alone
+        source.offers.append(gang("g", *pods))
+        server.loop.wake()
+        await settle()
+        assert isinstance(source.outcomes[-1], UnitRefused)
+        assert server.writes.bindings == {}
+        server.put(a_node("n3", cpu="4"))
+        await clock.advance(2.0)
+        assert isinstance(source.outcomes[-1], UnitPlaced)
+        assert sorted(server.writes.bindings.values()) == ["n1", "n2", "n3"]
+
+
+async def test_places_are_held_for_members_that_do_not_exist_yet() -> None:
+    source = Source()
+    async with looping(source) as (server, clock):
+        planned = []
+        for number in range(2):
+            pod = wanting(f"slot-{number}", cpu="3", labels={"gang": "g"})
+            planned.append(msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid="")))
+        source.offers.append(gang("g", *planned))
+        server.loop.wake()
+        await settle()
+        assert isinstance(source.outcomes[-1], UnitPlaced)
+        assert (server.writes.bindings, len(server.loop.promises)) == ({}, 2)
+        server.put(wanting("other", cpu="3"))
+        real = wanting("real", cpu="3", labels={"gang": "g"}, annotations={"member": planned[1].key})
+        server.put(real)
+        await clock.advance(1.0)
+        assert server.writes.bindings == {"real": source.outcomes[-1].placed[1].node}
+        # The second never comes: its room is free again in the end.
+        await clock.advance(PROMISED_S + 2.0)
+        assert "other" in server.writes.bindings
+
+
+async def test_a_withdrawn_gang_gives_its_held_places_back() -> None:
+    source = Source()
+    async with looping(source, nodes=1) as (server, clock):
+        pod = wanting("slot", cpu="4", labels={"gang": "g"})
+        planned = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=""))
+        source.offers.append(gang("g", planned))
+        server.loop.wake()
+        await settle()
+        server.put(wanting("other", cpu="4"))
+        await settle()
+        assert server.writes.bindings == {}
+        source.offers.append(("g", None))
+        server.loop.wake()
+        await clock.advance(2.0)
+        assert server.writes.bindings == {"other": "n1"}
