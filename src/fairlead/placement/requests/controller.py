@@ -248,10 +248,11 @@ class Rounds:
     async def _act(self, request: ScheduleRequest) -> None:
         """Carry out what is planned; written down as Scaled, or Failed, once it is."""
         items = list(request.item_statuses)
-        for index, status in enumerate(items):
-            if status.phase == "Planned":
-                items[index] = await self._carry_out(request, index, status)
-        await self._save(request, items)
+        planned = [index for index, status in enumerate(items) if status.phase == "Planned"]
+        for index in planned:
+            items[index] = await self._carry_out(request, index, items[index])
+        if planned:
+            await self._save(request, items)
 
     async def _carry_out(self, request: ScheduleRequest, index: int, status: ItemStatus) -> ItemStatus:
         item = request.spec.items[index]
@@ -436,7 +437,6 @@ def _release(desk: Desk, *makers: str) -> None:
 def _whole(status: RequestStatus) -> dict[str, Any]:
     """Every field, so that a merge also takes away what is not so any more."""
     told = msgspec.to_builtins(status)
-    return {
-        field.encode_name: told.get(field.encode_name, [] if field.encode_name == "items" else None)
-        for field in msgspec.structs.fields(RequestStatus)
-    }
+    names = [field.encode_name for field in msgspec.structs.fields(RequestStatus)]
+    items = [{"phase": item.phase, **each} for item, each in zip(status.items, told.get("items", ()), strict=True)]
+    return {name: told.get(name) for name in names} | {"phase": status.phase, "items": items}
