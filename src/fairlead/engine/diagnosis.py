@@ -94,24 +94,25 @@ def looked_at(evaluation: Evaluation, view: View) -> Bools:
     return open_N
 
 
-def codes(evaluation: Evaluation) -> dict[int, Code]:
-    """What the first rule that refuses a row says of it, for every refused row."""
+def codes(evaluation: Evaluation) -> Ints:
+    """Per row what the first rule that refuses it says; success where none does, and where there is no node."""
     table, request = evaluation.table, evaluation.request
     view = table.view()
-    found: dict[int, Code] = {}
+    here_N = view.take(table.valid_N)
+    code_N: Ints = np.full(view.size, Code.SUCCESS, dtype=np.int64)
     if evaluation.rejection is not None:
-        return dict.fromkeys(table.row_of.values(), evaluation.rejection.code)
+        code_N[here_N] = evaluation.rejection.code
+        return code_N
     open_N = looked_at(evaluation, view)
-    for row in np.flatnonzero(view.take(table.valid_N) & ~open_N):
-        found[int(row)] = Code.UNRESOLVABLE
+    code_N[here_N & ~open_N] = Code.UNRESOLVABLE
     for rule in evaluation.profile.predicates:
         if not rule.applies(table, request):
             continue
         refused_N, unresolvable_N = combine(rule.refusals(view, request), view.size)
-        for row in np.flatnonzero(refused_N & open_N):
-            found[int(row)] = Code.UNRESOLVABLE if unresolvable_N[row] else Code.UNSCHEDULABLE
+        refused_N &= open_N
+        code_N[refused_N] = np.where(unresolvable_N[refused_N], Code.UNRESOLVABLE, Code.UNSCHEDULABLE)
         open_N &= ~refused_N
-    return found
+    return code_N
 
 
 def combine(failures: Sequence[Failed], size: int) -> tuple[Bools, Bools]:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from fairlead.engine.axes import Ints
 from fairlead.engine.diagnosis import codes
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.nominated import guests_by_row, held_rows
@@ -61,16 +62,16 @@ class Preemption:
         table = self._table
         evaluation = Evaluation(table, self._profile, table.request(pod))
         evaluation.refresh()
-        held = {each.row for each in held_rows(evaluation, pod, nominated)} if nominated else set()
-        found = codes(evaluation)
-        for row in held:
+        code_N = codes(evaluation)
+        for held in held_rows(evaluation, pod, nominated) if nominated else ():
             # Refused because of whom it was cleared for, which evicting others may mend.
-            found.setdefault(row, Code.UNSCHEDULABLE)
-        why_not = self._ineligible(pod, found)
+            if code_N[held.row] == Code.SUCCESS:
+                code_N[held.row] = Code.UNSCHEDULABLE
+        why_not = self._ineligible(pod, code_N)
         if why_not:
             return PreemptionPlan(Code.UNSCHEDULABLE, _said(why_not), waits=True)
 
-        rows = [int(row) for row in table.order if found.get(int(row)) is Code.UNSCHEDULABLE]
+        rows: list[int] = table.order[code_N[table.order] == Code.UNSCHEDULABLE].tolist()
         if pod.priority <= table.lowest_priority():
             return self._hopeless(Counter({NO_VICTIMS: len(rows)}) if rows else Counter(), len(rows))
         guests = guests_by_row(table, pod, nominated)
@@ -102,11 +103,11 @@ class Preemption:
         parts = sorted(f"{count} {reason}" for reason, count in refused.items())
         return PreemptionPlan(Code.UNSCHEDULABLE, _said(f"0/{nodes} nodes are available: {', '.join(parts)}."))
 
-    def _ineligible(self, pod: Pod, found: dict[int, Code]) -> str:
+    def _ineligible(self, pod: Pod, code_N: Ints) -> str:
         if pod.spec.preemption_policy == "Never":
             return "not eligible due to preemptionPolicy=Never."
         row = self._table.row_of.get(pod.status.nominated_node_name)
-        if row is not None and found.get(row) is not Code.UNRESOLVABLE:
+        if row is not None and code_N[row] != Code.UNRESOLVABLE:
             on_the_way_out = any(
                 occupant.preempted and occupant.request.priority < pod.priority
                 for occupant in self._table.on_row[row].values()
