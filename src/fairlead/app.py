@@ -53,6 +53,7 @@ from fairlead.model.kinds import Kind, ServerVersion
 from fairlead.placement.loop import Loop
 from fairlead.placement.queue import BackoffTimes
 from fairlead.placement.requests.controller import Rounds
+from fairlead.placement.requests.metrics import RequestMetrics
 from fairlead.placement.requests.plan import RoundOptions
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS
 from fairlead.settings import BadSettings, Settings
@@ -182,6 +183,7 @@ class Requests:
                 presort=Presort(settings.requests.presort),
                 weights=RemovalWeights(forecast_sign=settings.forecast.remove_sign),
             ),
+            metrics=RequestMetrics(runtime.metrics.registry),
             keep=settings.requests.keep,
             keep_s=settings.requests.keep_s,
         )

@@ -7,7 +7,14 @@ import pytest
 
 from fairlead.model.meta import Condition
 from fairlead.model.pod import Pod
-from fairlead.placement.requests.following import by_node, ends_of_names, follow, is_over, seen_names
+from fairlead.placement.requests.following import (
+    by_node,
+    ends_of_names,
+    follow,
+    is_all_made,
+    is_over,
+    seen_names,
+)
 from fairlead.placement.requests.spec import ItemStatus, Operation, Place, Replicas, Victim
 from tests.placement.requests.kit import NOW, a_replica, an_item
 
@@ -88,6 +95,16 @@ def test_the_places_of_another_scheduler_are_its_own_affair() -> None:
 def test_more_pods_than_asked_for_count_only_as_asked() -> None:
     pods = [a_replica(f"web-{number}", "n1") for number in range(5)]
     assert after(adding("n1", "n1"), *pods).added == 2
+
+
+def test_the_next_change_may_come_once_all_pods_are_made() -> None:
+    item, status = an_item("Add", 2), adding("n1", "")
+    assert not is_all_made(item, status)
+    half = after(status, a_replica("web-x", "n1"))
+    assert not is_all_made(item, half)
+    whole = after(status, a_replica("web-x", "n1"), a_replica("web-y"))
+    assert (whole.phase, is_all_made(item, whole)) == ("Scaled", True)
+    assert not is_all_made(an_item("Remove", 1), removing("web-a", seen="-a", after=0))
 
 
 def test_named_pods_that_are_gone_are_done() -> None:

@@ -13,7 +13,7 @@ from fairlead.engine.presort import Kind as Hunger
 from fairlead.placement.requests.acting import acted
 from fairlead.placement.requests.following import seen_names
 from fairlead.placement.requests.model import model_pod
-from fairlead.placement.requests.plan import Hungry, RoundOptions, Wanted, plan_round, restore_promises
+from fairlead.placement.requests.plan import Hungry, RoundOptions, Wanted, plan_all, plan_round, restore_promises
 from fairlead.placement.requests.spec import ItemStatus, Replicas
 from fairlead.testing.builders import a_node, a_pod
 from tests.placement.requests.kit import NOW, AtDesk, a_replica, a_workload, an_item, wanted
@@ -130,6 +130,36 @@ def test_one_request_at_a_time_changes_a_workload() -> None:
     assert second.message == "request sr-1 is changing Deployment web; this is next"
     (third,) = plan(at, two, busy={"uid-of-web": "sr-0"})
     assert third.message == "request sr-0 is changing Deployment web; this is next"
+
+
+def test_an_item_that_cannot_be_planned_spoils_nobody_elses() -> None:
+    def profile_of(namespace: str, service: str, pod: object) -> Hungry:
+        if service == "bad":
+            raise ZeroDivisionError("of all things")
+        return Hungry()
+
+    at = AtDesk(nodes=2)
+    items = [
+        wanted(an_item("Add", 1, of=name), a_workload(name), request=f"sr-{name}") for name in ("a", "bad", "b")
+    ] + [wanted(an_item("Remove", 1, of="a"), a_workload("a"), request="sr-next")]
+    told: list[str] = []
+    options = RoundOptions(profile_of=profile_of)
+    statuses = plan_all(at.desk, items, now=NOW, options=options, busy={}, broken=told.append)
+    assert [status.phase for status in statuses] == ["Planned", "Failed", "Planned", "Waiting"]
+    assert statuses[1].message == "it cannot be planned: ZeroDivisionError: of all things"
+    assert told == ["sr-bad/0"]
+    assert len(at.planned_on()) == 2
+
+
+def test_a_round_that_breaks_midway_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = AtDesk(nodes=2, cpu="1")
+    before = at.used()
+    monkeypatch.setattr(at.desk, "nominated", lambda: [NotImplemented])
+    for count in (1, 3):
+        (status,) = plan_all(
+            at.desk, [wanted(an_item("Add", count), a_workload())], now=NOW, options=RoundOptions(), busy={}
+        )
+        assert (status.phase, at.used(), at.planned_on()) == ("Failed", before, [])
 
 
 # --- the pod that places are sought for -------------------------------------------------------------------

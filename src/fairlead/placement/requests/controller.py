@@ -6,15 +6,17 @@ its PATCH was sent is told by the workload itself.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 import structlog
+from prometheus_client import CollectorRegistry
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.errors import ClusterError, NotLeader
+from fairlead.cluster.errors import ClusterError, NotLeader, Refused
 from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.model.intents import Delete, Intent, PatchStatus, RecordEvent, Regarding
@@ -22,6 +24,7 @@ from fairlead.model.pod import Pod
 from fairlead.placement.desk import Desk
 from fairlead.placement.loop import DeskFull, NotLeading
 from fairlead.placement.requests import acting, following, plan
+from fairlead.placement.requests.metrics import RequestMetrics
 from fairlead.placement.requests.plan import RoundOptions, Wanted
 from fairlead.placement.requests.spec import (
     SCHEDULE_REQUESTS,
@@ -65,6 +68,7 @@ class Rounds:
         on_table: OnTable,
         find_pod: Callable[[str], Pod | None],
         options: RoundOptions,
+        metrics: RequestMetrics | None = None,
         keep: int = 500,
         keep_s: float = 86_400.0,
     ) -> None:
@@ -76,6 +80,7 @@ class Rounds:
         self._on_table = on_table
         self._find_pod = find_pod
         self._options = options
+        self._metrics = metrics or RequestMetrics(CollectorRegistry())
         self._keep = keep
         self._keep_s = keep_s
         # What we wrote last, newer than the mirror may be: nobody else writes status while we lead.
@@ -123,6 +128,9 @@ class Rounds:
                     log.info("not leading")
                 except (ClusterError, DeskFull) as problem:
                     log.warning("round broken off", problem=str(problem))
+                except Exception:
+                    # Our bug: said with the trace, and no reason to take the scheduler down with it.
+                    log.exception("bug in a round")
                 await self._rest(subscription, stop)
         finally:
             subscription.close()
@@ -151,6 +159,9 @@ class Rounds:
         await self._follow()
         await self._plan()
         await self._tidy()
+        unfinished = Counter(request.status.phase for request in self._unfinished())
+        for phase in ("Accepted", "Waiting", "Planned", "Scaled"):
+            self._metrics.unfinished.labels(phase).set(unfinished[phase])
 
     def _unfinished(self) -> list[ScheduleRequest]:
         known = [self._latest.get(request.name, request) for request in self._mirror]
@@ -165,15 +176,22 @@ class Rounds:
         for request in requests:
             for item, status in zip(request.spec.items, request.item_statuses, strict=True):
                 if status.phase in UNDER_WAY:
-                    busy[item.workload.uid] = request.name
+                    if not following.is_all_made(item, status):
+                        busy[item.workload.uid] = request.name
                     leaving |= {victim.uid for victim in status.victims if not victim.gone}
         wanted, settled = await self._see(requests, busy)
         if not wanted and not settled:
             return
         now = self._clock.now()
         statuses = await self._on_table(
-            lambda desk: plan.plan_round(
-                desk, wanted, now=now, options=self._options, busy=busy, leaving=frozenset(leaving)
+            lambda desk: plan.plan_all(
+                desk,
+                wanted,
+                now=now,
+                options=self._options,
+                busy=busy,
+                leaving=frozenset(leaving),
+                broken=lambda item: log.exception("bug in planning", item=item),
             )
         )
         planned = {each.key: status for each, status in zip(wanted, statuses, strict=True)} | settled
@@ -206,7 +224,11 @@ class Rounds:
             if item.workload.uid in busy:
                 return seen
             async with slots:
-                return await self._see_item(seen)
+                try:
+                    return await self._see_item(seen)
+                except Refused as problem:
+                    # A role that is missing is one item's trouble, and may yet be given.
+                    return plan.waiting(seen, f"{item.workload.described()} cannot be read: {problem}")
 
         asked = [
             (request, index)
@@ -261,7 +283,11 @@ class Rounds:
             return acting.acted(status, item, None, self._clock.now())  # the evictions follow, as often as need be
         await self._write_all(acting.plan_costs(item, status))
         for _ in range(MOST_CONFLICTS):
-            workload = await self._workload(wanted)
+            try:
+                workload = await self._workload(wanted)
+            except Refused as problem:
+                log.warning("not scaled yet", request=request.name, item=index, problem=str(problem))
+                return status
             if workload is None:
                 return await self._given_up(wanted, f"{item.workload.described()} is gone, or another one now")
             scale = acting.plan_scale(request.name, item, workload)
@@ -369,6 +395,7 @@ class Rounds:
         if result.outcome is Outcome.DONE:
             self._latest[request.name] = result.answer
             if status.phase != request.status.phase:
+                self._metrics.reached.labels(status.phase).inc()
                 log.info("request", request=request.name, phase=status.phase, told=status.message)
             return self._latest[request.name]
         log.warning("request not written", request=request.name, outcome=result.outcome, problem=str(result.error))

@@ -50,6 +50,11 @@ def _came(place: Place, pod: Pod) -> Place:
     return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to=node, note=note)
 
 
+def is_all_made(item: Item, status: ItemStatus) -> bool:
+    """Whether an addition only waits for nodes: its pods are there, so the next change of the workload may come."""
+    return status.phase == "Scaled" and not item.is_removal and all(place.pod for place in status.places)
+
+
 def follow(item: Item, status: ItemStatus, pods: Sequence[Pod], *, now: datetime, settle_s: float) -> ItemStatus:
     """How far a Scaled item is, by the pods there are now; finished when all is done or nothing more is waited for."""
     is_late = is_over(status.acted_at, settle_s, now)

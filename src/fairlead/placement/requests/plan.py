@@ -133,6 +133,35 @@ def plan_round(
     return [found[each.key] for each in wanted]
 
 
+def plan_all(
+    desk: Desk,
+    wanted: Sequence[Wanted],
+    *,
+    now: datetime,
+    options: RoundOptions,
+    busy: Mapping[str, str],
+    leaving: frozenset[str] = frozenset(),
+    broken: Callable[[str], None] = lambda key: None,
+) -> list[ItemStatus]:
+    """A round that no single item can spoil: if planning them together breaks, each is planned alone.
+
+    `broken` is told the key of an item that cannot be planned, with the exception at hand.
+    """
+    try:
+        return plan_round(desk, wanted, now=now, options=options, busy=busy, leaving=leaving)
+    except Exception as problem:
+        if len(wanted) == 1:
+            broken(wanted[0].key)
+            return [failed(wanted[0], f"it cannot be planned: {type(problem).__name__}: {problem}")]
+    statuses: list[ItemStatus] = []
+    taken = dict(busy)
+    for each in wanted:
+        statuses += plan_all(desk, [each], now=now, options=options, busy=taken, leaving=leaving, broken=broken)
+        if statuses[-1].phase != "Failed":
+            taken.setdefault(each.item.workload.uid, each.request)
+    return statuses
+
+
 def asks(desk: Desk, wanted: Wanted, options: RoundOptions) -> list[Ask]:
     """One for each pod of the item."""
     pods = wanted.pods(desk)
@@ -283,22 +312,26 @@ def _plan_additions(
             found[key] = failed(wanted, why)
         else:
             there[key], models[key], placed[key] = pods, model_pod(wanted.made_by, pods), []
-    for key in order:
-        if key not in models or key in refused:
-            continue
-        pod = numbered(models[key], key, len(placed[key]))
-        cycle = desk.cycle(pod.spec.scheduler_name)
-        if cycle is None:
-            continue
-        outcome = cycle.decide(pod, statement, nominated=nominated)
-        if isinstance(outcome, Placed):
-            placed[key].append(outcome)
-        else:
-            # A table that only fills up has no room for the next one like it either.
-            refused[key] = outcome.diagnosis.message()
-    lacking = [numbered(models[key], key, len(placed[key])) for key in refused]
-    helped = _helped_by_leaving(desk, lacking, leaving)
-    soon = {key for key, is_helped in zip(refused, helped, strict=True) if is_helped}
+    try:
+        for key in order:
+            if key not in models or key in refused:
+                continue
+            pod = numbered(models[key], key, len(placed[key]))
+            cycle = desk.cycle(pod.spec.scheduler_name)
+            if cycle is None:
+                continue
+            outcome = cycle.decide(pod, statement, nominated=nominated)
+            if isinstance(outcome, Placed):
+                placed[key].append(outcome)
+            else:
+                # A table that only fills up has no room for the next one like it either.
+                refused[key] = outcome.diagnosis.message()
+        lacking = [numbered(models[key], key, len(placed[key])) for key in refused]
+        helped = _helped_by_leaving(desk, lacking, leaving)
+        soon = {key for key, is_helped in zip(refused, helped, strict=True) if is_helped}
+    except BaseException:
+        statement.rollback()
+        raise
     statement.commit()
     for key, places in placed.items():
         wanted = open_[key]
