@@ -1,0 +1,82 @@
+"""`POST /schedulePod` on a cluster of our own, with curl, as the documents have it."""
+
+import json
+import signal
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.journeys.test_up import Cluster
+from tests.journeys.test_up import new_cluster as new_cluster
+from tests.kube.rig.servers import until
+
+GET = 'curl -sS -H "Authorization: Bearer $(cat DIR/api.token)" "$(cat DIR/api.url)/schedulePod'
+BODY = {
+    "podList": [
+        {"operation": 1, "namespace": "default", "serviceName": "web", "number": "30"},
+        {"operation": 2, "namespace": "default", "serviceName": "batch", "number": "20"},
+    ]
+}
+
+
+def typed(data: Path, command: str) -> Any:
+    """What a shell prints for the command with DIR in its place."""
+    done = subprocess.run(
+        ["sh", "-c", command.replace("DIR", str(data))], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def finished(cluster: Cluster, name: str) -> dict[str, Any]:
+    def is_finished() -> bool:
+        return typed(cluster.data, f'{GET}/{name}"').get("phase") in ("Done", "Partial", "Failed")
+
+    assert until(is_finished, 60), typed(cluster.data, f'{GET}/{name}"')
+    told = typed(cluster.data, f'{GET}/{name}"')
+    assert isinstance(told, dict)
+    return told
+
+
+def test_thirty_come_and_twenty_go_with_curl(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster("--nodes=0", "--simulate=12")
+    for secret in ("api.token", "api.url"):
+        assert stat.S_IMODE((cluster.data / secret).stat().st_mode) == 0o600
+    assert typed(cluster.data, f'{GET}"') == {"isSucceed": True, "total": 0, "requests": []}
+    cluster.kubectl("create", "deployment", "web", "--image=none", "--replicas=6")
+    cluster.kubectl("create", "deployment", "batch", "--image=none", "--replicas=40")
+    for name in ("web", "batch"):
+        cluster.kubectl("rollout", "status", f"deployment/{name}", "--timeout=60s")
+    post = GET.replace("curl -sS", f"curl -sS -d '{json.dumps(BODY)}'")
+    accepted = typed(cluster.data, f'{post}"')
+    assert accepted["isSucceed"] is True
+    told = finished(cluster, accepted["requestId"])
+    assert (told["phase"], told["added"], told["removed"]) == ("Done", 30, 20), told
+    added, removed = told["items"]
+    where = dict(
+        line.split()
+        for line in cluster.kubectl(
+            "get", "pods", "-o", "jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName}{'\\n'}{end}"
+        ).splitlines()
+    )
+    assert [place["promisedNode"] for place in added["places"]] == [where[place["pod"]] for place in added["places"]]
+    assert not {victim["pod"] for victim in removed["victims"]} & where.keys()
+    assert len(where) == 36 + 20
+    assert typed(cluster.data, f'{GET}"')["requests"][0]["summary"] == "+30 default/web, -20 default/batch"
+
+
+def test_what_was_accepted_survives_kill_9(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster("--nodes=0", "--simulate=4")
+    cluster.kubectl("create", "deployment", "web", "--image=none", "--replicas=2")
+    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+    names = []
+    for number in range(1, 6):
+        item = {"operation": 1, "namespace": "default", "serviceName": "web", "number": number}
+        post = GET.replace("curl -sS", f"curl -sS -d '{json.dumps({'podList': [item]})}'")
+        names.append(typed(cluster.data, f'{post}"')["requestId"])
+    cluster.end(signal.SIGKILL)
+    cluster.start("--nodes=0", "--simulate=4")
+    assert [finished(cluster, name)["added"] for name in names] == [1, 2, 3, 4, 5]
+    assert cluster.kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "17"
