@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
@@ -86,6 +87,8 @@ class Client:
         self._max_answer_bytes = max_answer_bytes
         self._host = URL(connection.server).host or ""
         self._counted: dict[tuple[str, str], Counter] = {}
+        verbs = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+        self._timed = {verb: self._metrics.request_seconds.labels(verb, self._host) for verb in verbs}
         self._sessions: tuple[aiohttp.ClientSession, aiohttp.ClientSession] | None = None
 
     @property
@@ -195,7 +198,7 @@ class Client:
             raise no_answer(asked, why, may_have_happened=method not in _READS) from problem
         finally:
             self._count(code, method)
-            self._metrics.request_seconds.labels(method, self._host).observe(self._clock.elapsed_s() - started_s)
+            self._timed[method].observe(self._clock.elapsed_s() - started_s)
 
     async def _whole(self, asked: str, answer: aiohttp.ClientResponse) -> bytes:
         if answer.content_length is not None and answer.content_length <= self._max_answer_bytes:
@@ -217,8 +220,8 @@ class Client:
         return headers
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
-        url = URL(self._connection.server + path, encoded=True)
-        return url.with_query(query) if query else url
+        # urlencode once is a good deal cheaper than taking the URL apart to put a query in.
+        return URL(f"{self._connection.server}{path}{'?' + urlencode(query) if query else ''}", encoded=True)
 
     def _count(self, code: str, method: str) -> None:
         counter = self._counted.get((code, method))

@@ -10,19 +10,18 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import structlog
-from opentelemetry import trace
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError, Conflict, NotLeader, Temporary
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta, Mirror, Subscription
+from fairlead.cluster.spans import span
 from fairlead.cluster.workqueue import WorkQueue
 from fairlead.model.intents import WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 
 log = structlog.get_logger("fairlead.controller")
-tracer = trace.get_tracer("fairlead.controller")
 
 # Long enough not to hammer; short, because a server that has just started forbids everything for some seconds.
 REFUSED_RETRY_S = 5.0
@@ -144,7 +143,7 @@ class Controller:
 
     async def _look_at(self, key: str) -> None:
         started_s = self._clock.elapsed_s()
-        with tracer.start_as_current_span(f"reconcile {self.name}", attributes={"fairlead.key": key}):
+        with span(f"reconcile {self.name}", key=key):
             outcome = await self._outcome(key)
         self._outcomes.labels(self.name, outcome).inc()
         self._work_seconds.observe(self._clock.elapsed_s() - started_s)

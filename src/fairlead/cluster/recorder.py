@@ -88,6 +88,11 @@ class Recorder:
             self._series[key] = Series(event, name, now, now, now_s)
         self._sending.queue.add(key)
 
+    @property
+    def waiting(self) -> int:
+        """Events recorded and not sent yet."""
+        return len(self._sending.queue)
+
     async def run(self) -> None:
         await self._sending.run()
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import structlog
-from opentelemetry import trace
 
 from fairlead.cluster.backoff import Backoff, Rng
 from fairlead.cluster.client import MERGE_PATCH, STRATEGIC_PATCH, Client
@@ -30,6 +29,7 @@ from fairlead.cluster.errors import (
 )
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.spans import span
 from fairlead.model.intents import (
     Apply,
     Bind,
@@ -47,7 +47,6 @@ from fairlead.model.kinds import POD_THINGS
 from fairlead.model.meta import Noun, ObjectMeta
 
 log = structlog.get_logger("fairlead.writer")
-tracer = trace.get_tracer("fairlead.writer")
 
 
 class Outcome(StrEnum):
@@ -103,6 +102,10 @@ class Writer:
         self._slots = asyncio.Semaphore(in_flight)
         self._budget_s = budget_s
 
+    @property
+    def events_waiting(self) -> int:
+        return self._recorder.waiting
+
     async def carry_out_all(self, intents: Iterable[Intent]) -> list[Result]:
         """All of them at once, results in the order of the intents."""
         async with asyncio.TaskGroup() as tasks:
@@ -114,7 +117,7 @@ class Writer:
         if isinstance(intent, RecordEvent):
             self._recorder.record(intent)
             return Result(intent, Outcome.DONE)
-        with tracer.start_as_current_span(f"write {name}"):
+        with span(f"write {name}"):
             result = await self._until_settled(intent, name)
         self._metrics.writes.labels(name, result.outcome).inc()
         if result.outcome in (Outcome.REFUSED, Outcome.FAILED):
