@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.table import NodeTable
 from fairlead.model.pod import Pod
+from fairlead.placement.history import History
 from fairlead.placement.promises import Promises
+from fairlead.placement.queue import UnitQueue
 
 
 class Desk:
@@ -23,9 +25,14 @@ class Desk:
         pods_of: Callable[[str], Iterable[Pod]],
         nominated: Callable[[], Iterable[Pod]],
         now_s: Callable[[], float],
+        queue: UnitQueue | None = None,
+        history: History | None = None,
     ) -> None:
         self.table = table
         self.promises = promises
+        # To be read, not written: who waits, and what was decided lately.
+        self.queue = queue if queue is not None else UnitQueue()
+        self.history = history if history is not None else History(table)
         self._cycles = cycles
         self._pods_of = pods_of
         self._nominated = nominated
@@ -39,6 +46,11 @@ class Desk:
     def cycle(self, scheduler_name: str) -> Cycle | None:
         """Decisions under the profile of that name; None when pods of that name are somebody else's."""
         return self._cycles.get(scheduler_name)
+
+    @property
+    def cycles(self) -> Mapping[str, Cycle]:
+        """By the scheduler name they serve."""
+        return self._cycles
 
     def pods_of(self, workload: str) -> list[Pod]:
         """Every pod under the workload with this UID, directly or through a ReplicaSet, in the order of their names."""

@@ -47,13 +47,16 @@ T = TypeVar("T")
 BATCH = 128
 # Bindings on their way; past this the loop waits for some to settle.
 MOST_BINDING = 512
+# Events not sent yet; past this the loop waits too, for they would be dropped in the end.
+MOST_EVENTS = 8_000
+HELD_UP_S = 0.05
 # Work handed in at the desk and not done yet.
 MOST_AT_DESK = 256
 # How long the place of a gang's member is kept for a pod that is still to be made.
 PROMISED_S = 300.0
 
 MakeMirror = Callable[[Any], Mirror[Any]]
-Work = tuple[Callable[[Desk], Any], "asyncio.Future[Any]"]
+Work = tuple[Callable[[Desk], Any], "asyncio.Future[Any]", bool]
 
 
 class NotLeading(Exception):
@@ -115,7 +118,13 @@ class Loop:
             pods_of=self._pods_of,
             nominated=self._nominations.all,
             now_s=clock.elapsed_s,
+            queue=self._queue,
+            history=self._state.history,
         )
+
+    @property
+    def is_leading(self) -> bool:
+        return self._leading
 
     @property
     def mirrors(self) -> list[Mirror[Any]]:
@@ -142,7 +151,8 @@ class Loop:
                 self._bell.clear()
                 self._drain(nodes, pods, around)
                 if not self._leading:
-                    self._turn_away()
+                    self._take_forecast()
+                    self._work_at_desk()
                 elif self._lead_on():
                     await asyncio.sleep(0)
                     continue
@@ -170,12 +180,15 @@ class Loop:
         """There is something new to look at, such as a unit that a source offers."""
         self._bell.set()
 
-    async def on_table(self, work: Callable[[Desk], T]) -> T:
-        """Have work done on the table between two decisions, with every change heard of in it."""
+    async def on_table(self, work: Callable[[Desk], T], *, reading: bool = False) -> T:
+        """Have work done on the table between two decisions, with every change heard of in it.
+
+        Work that only reads, and leaves the table as it was, is done by a standby as well.
+        """
         if len(self._at_desk) >= MOST_AT_DESK:
             raise DeskFull(f"{MOST_AT_DESK} others wait for the table")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._at_desk.append((work, done))
+        self._at_desk.append((work, done, reading))
         self._bell.set()
         return await done
 
@@ -201,6 +214,8 @@ class Loop:
     async def _rest(self) -> None:
         """Until something changes, somebody's back-off is over, or a promise runs out."""
         times = [] if not self._leading else [self._queue.next_tick_s(), self.promises.next_s()]
+        if self._leading and self._is_held_up:
+            times.append(self._clock.elapsed_s() + HELD_UP_S)
         next_s = min((each for each in times if each is not None), default=None)
         ringing = asyncio.ensure_future(self._bell.wait())
         awaited: list[asyncio.Future[Any]] = [ringing]
@@ -298,19 +313,16 @@ class Loop:
 
     def _work_at_desk(self) -> None:
         while self._at_desk:
-            work, done = self._at_desk.popleft()
+            work, done, reading = self._at_desk.popleft()
             if done.cancelled():
+                continue
+            if not (self._leading or reading):
+                done.set_exception(NotLeading("this process does not lead"))
                 continue
             try:
                 done.set_result(work(self._desk))
             except Exception as problem:  # the caller's own, handed back to it
                 done.set_exception(problem)
-
-    def _turn_away(self) -> None:
-        while self._at_desk:
-            _, done = self._at_desk.popleft()
-            if not done.done():
-                done.set_exception(NotLeading("this process does not lead"))
 
     # -- deciding ---------------------------------------------------------------------------------------------
 
@@ -318,7 +330,7 @@ class Loop:
         """Decide a batch; True if anything was looked at."""
         decided = 0
         started_s = self._clock.elapsed_s()
-        while decided < BATCH and self._binding < MOST_BINDING and (what := self._queue.take(started_s)) is not None:
+        while decided < BATCH and not self._is_held_up and (what := self._queue.take(started_s)) is not None:
             decided += 1
             if isinstance(what, Unit):
                 self._decide_unit(what)
@@ -329,6 +341,11 @@ class Loop:
             started_s = ended_s
         return bool(decided)
 
+    @property
+    def _is_held_up(self) -> bool:
+        """Whether more is on its way to the server than is good."""
+        return self._binding >= MOST_BINDING or self._writer.events_waiting >= MOST_EVENTS
+
     def _decide_pod(self, pod: Pod) -> None:
         name = pod.spec.scheduler_name
         first = self._nominations.node_of(pod.uid)
@@ -337,13 +354,17 @@ class Loop:
             self.promises.release(promise.key)
             first = promise.node
         nominated = self._nominations.all()
-        outcome = self._cycles[name].decide(pod, nominated=nominated, first=first)
+        cycle, history, before = self._cycles[name], self._state.history, self._state.history.mark()
+        outcome = cycle.decide(pod, nominated=nominated, first=first)
+        now, profile = self._clock.now(), cycle.profile
         if isinstance(outcome, Placed):
+            history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first)
             self._metrics.attempts.labels("scheduled", name).inc()
             self._assume(pod, outcome)
             return
         self._metrics.attempts.labels("unschedulable", name).inc()
         plan = self._preempt(pod, nominated)
+        history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, plan=plan)
         cures = outcome.diagnosis.cures | ({Delta.POD_REMOVED} if plan.node is not None else set())
         self._queue.refused(pod.uid, cures, self._clock.elapsed_s())
         self._tell_refused(pod, outcome.diagnosis, plan)
@@ -356,9 +377,11 @@ class Loop:
             log.warning("unit of nobody", unit=unit.key, scheduler=name)
             self._queue.drop(unit.key)
             return
+        before = self._state.history.mark()
         statement = Statement(self._state.table)
         outcome = gangs.decide(unit, statement)
         statement.commit()
+        self._state.history.decided_unit(before, self._clock.now(), self._cycles[name].profile, unit, outcome)
         if isinstance(outcome, UnitPlaced):
             self._metrics.attempts.labels("scheduled", name).inc()
             self._queue.drop(unit.key)
@@ -425,8 +448,6 @@ class Loop:
             self._binding -= 1
             if not is_bound:
                 self._forget(pod)
-            elif self._binding == MOST_BINDING - 1:
-                self._bell.set()
 
     def _forget(self, pod: Pod) -> None:
         """The binding came to nothing: give the room back and try again, if the pod still wants a node."""

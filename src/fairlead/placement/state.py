@@ -1,6 +1,6 @@
 """The table kept in step with the mirrors: every delta goes in here, and out comes what it may cure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fairlead.cluster.mirror import Delta as Change
@@ -16,6 +16,7 @@ from fairlead.model.workloads import (
     Service,
     StatefulSet,
 )
+from fairlead.placement.history import History
 from fairlead.placement.owners import Owners
 
 _SELECTING = (Service, ReplicationController, ReplicaSet, StatefulSet)
@@ -25,6 +26,7 @@ class State:
     def __init__(self) -> None:
         self.table = NodeTable()
         self.owners = Owners()
+        self.history = History(self.table)
 
     def nodes(self, changes: Iterable[Change[Node]]) -> set[Delta]:
         cures: set[Delta] = set()
@@ -53,6 +55,7 @@ class State:
                 continue
             held = new.uid in self.table.occupants
             self.table.add_pod(new)
+            self.history.touch(new.uid)
             holds = new.uid in self.table.occupants
             if holds and not held:
                 cures.add(Delta.POD_ADDED)
@@ -62,8 +65,9 @@ class State:
                 cures.add(Delta.POD_CHANGED)
         return cures
 
-    def surroundings(self, changes: Iterable[Change[Any]]) -> set[Delta]:
+    def surroundings(self, changes: Sequence[Change[Any]]) -> set[Delta]:
         cures: set[Delta] = set()
+        self.history.see_around(changes)
         catalog = self.table.catalog
         for change in changes:
             thing = change.new if change.new is not None else change.old

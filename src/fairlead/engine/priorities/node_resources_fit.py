@@ -58,6 +58,10 @@ class NodeResourcesFit(Priority):
         # Kubernetes' scorer does not see requests made for the whole pod.
         self._whole_pod_unseen = whole_pod_unseen
 
+    @property
+    def strategy(self) -> Strategy:
+        return self._strategy
+
     def _wanted(self, table: "NodeTable", request: Request) -> Wanted:
         known: Wanted | None = request.memo.get(self)
         if known is None:

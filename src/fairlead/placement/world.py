@@ -1,0 +1,308 @@
+"""A world: everything a decision depends on, as one value that can be written to a file and made a table again.
+
+Only what rules can see is in it. Pods are their class (all that scheduling can tell apart) and a line each; the nodes
+that a document leaves out are none, the fields of a node that it leaves out are those that no rule reads.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from fairlead.engine.args import PluginArgs
+from fairlead.engine.forecast import Change, Forecast
+from fairlead.engine.gpu_wishes import ANNOTATIONS, DEVICES
+from fairlead.engine.gpus import GpuHold
+from fairlead.engine.priorities.node_resources_fit import (
+    LEAST_ALLOCATED,
+    MOST_ALLOCATED,
+    REQUESTED_TO_CAPACITY_RATIO,
+    NodeResourcesFit,
+)
+from fairlead.engine.profile import Profile, ProfileError, build
+from fairlead.engine.registry import PREDICATES, PRIORITIES
+from fairlead.engine.request import Request
+from fairlead.engine.table import NodeTable, Occupant
+from fairlead.model.meta import Condition, ObjectMeta
+from fairlead.model.node import Node, NodeStatus
+from fairlead.model.outcome import VolumeChoice
+from fairlead.model.pod import Pod, PodStatus
+from fairlead.model.workloads import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from fairlead.placement.spec import SURROUNDINGS
+
+AVOIDED = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+# A device that no node has: whoever asks for it gets none, as one that came when none was free.
+NOWHERE = GpuHold((-1,))
+
+_STRUCTS: dict[str, type[Any]] = {kind.kind: kind.struct for kind in SURROUNDINGS}
+_KINDS: dict[type[Any], str] = {struct: kind for kind, struct in _STRUCTS.items()}
+_STRATEGIES = {
+    LEAST_ALLOCATED: "LeastRequested",
+    MOST_ALLOCATED: "MostRequested",
+    REQUESTED_TO_CAPACITY_RATIO: "RequestedToCapacityRatio",
+}
+_READ: tuple[str, ...] = (*ANNOTATIONS, DEVICES)
+_SELECTING = (Service, ReplicationController, ReplicaSet, StatefulSet)
+
+
+class Seat(msgspec.Struct, frozen=True, gc=False):
+    """All that the engine knows about one placed pod."""
+
+    key: str
+    node: str
+    request: Request
+    started_at: str
+    terminating: bool
+    preempted: bool
+    devices: tuple[int, ...] | None
+    volumes: tuple[VolumeChoice, ...]
+
+
+def seat_of(occupant: Occupant) -> Seat:
+    gpus = occupant.gpus
+    return Seat(
+        occupant.key,
+        occupant.node,
+        occupant.request,
+        occupant.started_at,
+        occupant.terminating,
+        occupant.preempted,
+        None if gpus is None else gpus.devices,
+        occupant.volumes,
+    )
+
+
+class SeatLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A placed pod as a line: its class is an index into the world's classes."""
+
+    uid: str
+    key: str
+    pod_class: int
+    node: str
+    started_at: str = ""
+    terminating: bool = False
+    preempted: bool = False
+    devices: tuple[int, ...] | None = None
+    volumes: tuple[VolumeChoice, ...] = ()
+
+
+class ServiceForecast(msgspec.Struct, frozen=True):
+    namespace: str
+    service: str
+    change: float | Change
+
+
+class World(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    nodes: tuple[Node, ...] = ()
+    # Sizes that count where nodes tell different ones: the first heard of.
+    image_sizes: Mapping[str, int] = {}
+    classes: tuple[Pod, ...] = ()
+    pods: tuple[SeatLine, ...] = ()
+    # By kind: namespaces, services, controllers, budgets, storage.
+    surroundings: Mapping[str, tuple[Any, ...]] = {}
+    node_forecasts: Mapping[str, float | Change] = {}
+    service_forecasts: tuple[ServiceForecast, ...] = ()
+
+
+def world_of(
+    nodes: Iterable[Node],
+    image_sizes: Mapping[str, int],
+    seats: Mapping[str, Seat],
+    around: Iterable[Any],
+    forecast: Forecast,
+    pods: Iterable[Pod],
+) -> World:
+    """The world as decisions about these pods see it."""
+    pods = tuple(pods)
+    images = _images_of(pods)
+    classes: dict[int, int] = {}
+    exemplars: list[Pod] = []
+    lines: list[SeatLine] = []
+    for uid, seat in seats.items():
+        number = classes.get(id(seat.request))
+        if number is None:
+            number = classes[id(seat.request)] = len(exemplars)
+            exemplars.append(bare_pod(seat.request.pod))
+        lines.append(
+            SeatLine(
+                uid,
+                seat.key,
+                number,
+                seat.node,
+                seat.started_at,
+                seat.terminating,
+                seat.preempted,
+                seat.devices,
+                seat.volumes,
+            )
+        )
+    return World(
+        nodes=tuple(bare_node(node, images) for node in nodes),
+        image_sizes={name: size for name, size in image_sizes.items() if name in images},
+        classes=tuple(exemplars),
+        pods=tuple(lines),
+        surroundings=_seen(around, forecast, pods),
+        node_forecasts=forecast.nodes,
+        service_forecasts=tuple(
+            ServiceForecast(namespace, service, change) for (namespace, service), change in forecast.services.items()
+        ),
+    )
+
+
+def table_of(world: World) -> NodeTable:
+    """The world as the engine's table."""
+    table = NodeTable(capacity=max(64, len(world.nodes)))
+    for kind, things in world.surroundings.items():
+        struct = _STRUCTS.get(kind)
+        if struct is None:
+            raise ValueError(f"world.surroundings: no kind {kind!r} is looked at; there are {', '.join(_STRUCTS)}")
+        table.catalog.set_all(
+            thing if isinstance(thing, struct) else msgspec.convert(thing, struct) for thing in things
+        )
+    if world.node_forecasts or world.service_forecasts:
+        services = {(each.namespace, each.service): each.change for each in world.service_forecasts}
+        table.catalog.set_forecast(Forecast(world.node_forecasts, services))
+    for node in world.nodes:
+        table.add_node(node)
+    for name, size in world.image_sizes.items():
+        if name in table.images:
+            table.images[name].size = size
+    requests = [table.request(pod, incoming=False) for pod in world.classes]
+    for line in world.pods:
+        if not 0 <= line.pod_class < len(requests):
+            raise ValueError(f"world.pods: {line.key} is of class {line.pod_class}, and there are {len(requests)}")
+        request = requests[line.pod_class]
+        occupant = Occupant(line.uid, line.key, request, line.node, line.started_at, line.terminating)
+        occupant.preempted = line.preempted
+        occupant.volumes = line.volumes
+        if request.gpu.count:
+            occupant.gpus = NOWHERE if line.devices is None else GpuHold(line.devices)
+        table.place(occupant)
+    return table
+
+
+# What rules can see
+
+
+def bare_pod(pod: Pod) -> Pod:
+    """The pod without what no rule reads: other annotations, messages, addresses."""
+    meta, status = pod.metadata, pod.status
+    annotations = {key: meta.annotations[key] for key in _READ if key in meta.annotations}
+    conditions = tuple(
+        Condition(type=each.type, status=each.status, reason=each.reason)
+        for each in status.conditions or ()
+        if each.type in ("PodResizePending", "DisruptionTarget")
+    )
+    owners = tuple(owner for owner in meta.owner_references if owner.controller)
+    return Pod(
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            deletion_timestamp=meta.deletion_timestamp,
+            labels=meta.labels,
+            annotations=annotations,
+            owner_references=owners,
+        ),
+        spec=pod.spec,
+        status=PodStatus(
+            phase=status.phase,
+            conditions=conditions or None,
+            start_time=status.start_time,
+            nominated_node_name=status.nominated_node_name,
+            container_statuses=status.container_statuses,
+            init_container_statuses=status.init_container_statuses,
+            resources=status.resources,
+            allocated_resources=status.allocated_resources,
+        ),
+    )
+
+
+def bare_node(node: Node, images: frozenset[str]) -> Node:
+    """The node without what no rule reads, and with those images only that are asked for."""
+    meta, status = node.metadata, node.status
+    avoided = {AVOIDED: meta.annotations[AVOIDED]} if AVOIDED in meta.annotations else {}
+    kept = tuple(image for image in status.images or () if not images.isdisjoint(image.names or ()))
+    return Node(
+        metadata=ObjectMeta(name=meta.name, labels=meta.labels, annotations=avoided),
+        spec=node.spec,
+        status=NodeStatus(
+            allocatable=status.allocatable,
+            capacity=status.capacity if status.allocatable is None else None,
+            conditions=tuple(Condition(type=each.type, status=each.status) for each in status.conditions or ()) or None,
+            images=kept or None,
+            declared_features=status.declared_features,
+        ),
+    )
+
+
+def _images_of(pods: Iterable[Pod]) -> frozenset[str]:
+    table = NodeTable(capacity=1)
+    return frozenset(name for pod in pods for name in table.request(pod).images)
+
+
+def _seen(around: Iterable[Any], forecast: Forecast, pods: tuple[Pod, ...]) -> dict[str, tuple[Any, ...]]:
+    """By kind what such decisions look at: selectors of the pods' namespaces, storage if a pod has any, the rest."""
+    namespaces = {pod.metadata.namespace for pod in pods}
+    stored = any(pod.spec.volumes for pod in pods)
+    found: dict[str, list[Any]] = {}
+    for thing in around:
+        if isinstance(thing, _SELECTING):
+            meta = thing.metadata
+            if meta.namespace not in namespaces and (meta.namespace, meta.name) not in forecast.services:
+                continue
+        elif isinstance(thing, Namespace):
+            thing = Namespace(metadata=ObjectMeta(name=thing.metadata.name, labels=thing.metadata.labels))
+        elif not (stored or isinstance(thing, PodDisruptionBudget)):
+            continue
+        found.setdefault(_KINDS[type(thing)], []).append(thing)
+    return {kind: tuple(things) for kind, things in found.items()}
+
+
+# Profiles
+
+
+class Weighted(msgspec.Struct, frozen=True):
+    name: str
+    weight: int
+
+
+class ProfileDocument(msgspec.Struct, frozen=True):
+    """A profile by the names of its rules; what they were given is whole in `args`."""
+
+    name: str
+    predicates: tuple[str, ...]
+    priorities: tuple[Weighted, ...]
+    args: PluginArgs = PluginArgs()
+
+
+def profile_document(profile: Profile) -> ProfileDocument:
+    weights: dict[str, int] = {}
+    for rule, weight in profile.priorities:
+        name = rule.name
+        if isinstance(rule, NodeResourcesFit) and (rule.strategy != profile.args.strategy or name in weights):
+            # Its strategies are rules by names of their own as well.
+            name = _STRATEGIES[rule.strategy.type]
+        weights[name] = weight
+    predicates = tuple(rule.name for rule in profile.predicates)
+    return ProfileDocument(
+        profile.name, predicates, tuple(Weighted(name, weight) for name, weight in weights.items()), profile.args
+    )
+
+
+def profile_of(document: ProfileDocument) -> Profile:
+    for name in document.predicates:
+        if name not in PREDICATES:
+            raise ProfileError(f"profile.predicates: no rule is called {name!r} in this version")
+    for each in document.priorities:
+        if each.name not in PRIORITIES:
+            raise ProfileError(f"profile.priorities: no rule is called {each.name!r} in this version")
+    weights = {each.name: each.weight for each in document.priorities}
+    return build(document.name, document.predicates, weights, document.args)

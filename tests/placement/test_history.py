@@ -1,0 +1,292 @@
+"""Former worlds: whatever happened since, a kept decision is seen again as it was made, and made again the same."""
+
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.cluster.mirror import Delta as Change
+from fairlead.engine.cycle import Cycle
+from fairlead.engine.forecast import Forecast
+from fairlead.engine.gang import Gangs
+from fairlead.engine.preemption import Preemption
+from fairlead.engine.profile import Profile, build, kube_profile, parse_profile, seed_profile
+from fairlead.engine.statement import Statement
+from fairlead.engine.table import Occupant, occupant_of
+from fairlead.engine.unit import Member, Unit
+from fairlead.model.node import Node
+from fairlead.model.outcome import Placed
+from fairlead.model.pod import Pod
+from fairlead.model.volumes import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from fairlead.model.workloads import Namespace, ReplicaSet, ReplicationController, Service, StatefulSet
+from fairlead.placement.explaining import Sheet, sheet
+from fairlead.placement.history import History
+from fairlead.placement.replaying import DecisionDocument, document_of, read, replay
+from fairlead.placement.state import State
+from fairlead.placement.world import profile_document, profile_of
+from fairlead.testing.builders import a_node, a_pod, a_table
+from tests.properties import worlds
+from tests.properties.volume_twin import a_storage, mount
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CONTROLLERS = {"ReplicaSet": ReplicaSet, "StatefulSet": StatefulSet, "ReplicationController": ReplicationController}
+# MinFragment is not here: it forms its notion of usual pods now and then, which a world does not hold.
+PRIORITIES = ("MostRequested", "ImageLocality", "NodeLoadForecast", "InterPodAffinity", "PodTopologySpread", "BinPack")
+seeds = st.integers(min_value=0, max_value=2**32)
+
+
+def some_profile(rng: Random) -> Profile:
+    kube = kube_profile()
+    names = [rule.name for rule in kube.predicates]
+    weights = {name: rng.randint(1, 5) for name in PRIORITIES if worlds.some(rng, 0.6)}
+    return rng.choice((kube, seed_profile(), build("mixed", names, weights, kube.args)))
+
+
+class Story:
+    """A cluster in which things happen at random, with a loop's habits: follow, decide, assume."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.state = State()
+        self.history = self.state.history
+        self.profile = some_profile(rng)
+        self.cycle = Cycle(self.state.table, self.profile)
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.sheets: dict[int, Sheet] = {}
+        self.count = 0
+        world = worlds.a_world(rng)
+        storage = a_storage(rng, world)
+        around: list[Any] = [msgspec.convert(each, Namespace) for each in world["namespaces"]]
+        around += [msgspec.convert(each, Service) for each in world["services"]]
+        around += [msgspec.convert(each, CONTROLLERS[each["kind"]]) for each in worlds.controllers(rng)]
+        around += [msgspec.convert(each, StorageClass) for each in storage["classes"]]
+        around += [msgspec.convert(each, PersistentVolume) for each in storage["volumes"]]
+        around += [msgspec.convert(each, PersistentVolumeClaim) for each in storage["claims"]]
+        around += [msgspec.convert(each, CsiNode) for each in storage["csi_nodes"]]
+        self.around = around
+        self.state.surroundings([Change(each.metadata.key, None, each) for each in around])
+        for document in world["nodes"]:
+            self.set_node(document["metadata"]["name"])
+        for document in world["pods"]:
+            self.set_pod(document)
+
+    def set_node(self, name: str) -> None:
+        document = worlds.a_node(self.rng, name)
+        worlds.equip(self.rng, document)
+        for image in document["status"]["images"]:
+            image["sizeBytes"] += self.rng.choice((0, 0, 50 * 2**20))
+        node = msgspec.convert(document, Node)
+        self.state.nodes([Change(name, self.nodes.get(name), node)])
+        self.nodes[name] = node
+
+    def set_pod(self, document: dict[str, Any]) -> None:
+        worlds.dress(self.rng, document, placed=True)
+        mount(self.rng, document, 0.3)
+        document["spec"]["priority"] = self.rng.randint(0, 2)
+        pod = msgspec.convert(document, Pod)
+        self.see_pod(pod)
+
+    def see_pod(self, pod: Pod) -> None:
+        self.state.pods([Change(pod.key, self.pods.get(pod.key), pod)])
+        self.pods[pod.key] = pod
+
+    def happens(self) -> None:
+        rng = self.rng
+        match rng.randint(0, 9):
+            case 0:
+                self.set_node(f"node-{rng.randint(0, 7)}")
+            case 1 if self.nodes:
+                name = rng.choice(sorted(self.nodes))
+                self.state.nodes([Change(name, self.nodes.pop(name), None)])
+            case 2:
+                self.count += 1
+                document = worlds.a_pod(rng, f"x{self.count}")
+                document["spec"]["nodeName"] = f"node-{rng.randint(0, 7)}"
+                self.set_pod(document)
+            case 3 if self.pods:
+                key = rng.choice(sorted(self.pods))
+                self.state.pods([Change(key, self.pods.pop(key), None)])
+            case 4 if self.pods:
+                self.see_pod(self.later(self.pods[rng.choice(sorted(self.pods))]))
+            case 5:
+                thing = rng.choice(self.around)
+                gone = rng.choice((None, thing))
+                self.state.surroundings([Change(thing.metadata.key, thing, gone)])
+            case 6:
+                world = {"nodes": [{"metadata": {"name": name}} for name in self.nodes]}
+                forecast = msgspec.convert(worlds.forecast(rng, world), Forecast)
+                self.state.table.catalog.set_forecast(forecast)
+            case 7:
+                self.promise()
+            case _:
+                self.decide()
+
+    def later(self, pod: Pod) -> Pod:
+        """The same pod as the cluster shows it later: started, or on its way out for another."""
+        status = msgspec.structs.replace(pod.status, start_time=f"2026-01-01T00:00:{self.rng.randint(10, 59)}Z")
+        if worlds.some(self.rng, 0.3):
+            metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:01:00Z")
+            return msgspec.structs.replace(pod, metadata=metadata, status=status)
+        return msgspec.structs.replace(pod, status=status)
+
+    def promise(self) -> None:
+        """Somebody plans on the table: a place is held, others are tried and given back."""
+        table = self.state.table
+        self.count += 1
+        pod = a_pod(f"planned-{self.count}", cpu="1")
+        statement = Statement(table)
+        for node in sorted(self.nodes):
+            statement.place_occupant(self.occupant(pod, node))
+            if worlds.some(self.rng, 0.2):
+                statement.commit()
+                return
+            statement.rollback()
+
+    def occupant(self, pod: Pod, node: str) -> Occupant:
+        return occupant_of(pod, self.state.table.request(pod), node)
+
+    def decide(self) -> None:
+        rng = self.rng
+        self.count += 1
+        document = worlds.a_pod(rng, f"p{self.count}", fancy=0.3)
+        worlds.dress(rng, document, placed=False)
+        mount(rng, document, 0.3)
+        document["spec"]["priority"] = rng.randint(0, 2)
+        document["spec"].pop("nodeName", None)
+        pod = msgspec.convert(document, Pod)
+        first = f"node-{rng.randint(0, 7)}" if worlds.some(rng, 0.2) else ""
+        nominated = self.nominated()
+        position = self.history.mark()
+        before = sheet(self.cycle, pod, nominated)
+        outcome = self.cycle.decide(pod, nominated=nominated, first=first)
+        plan = None
+        if not isinstance(outcome, Placed):
+            plan = Preemption(self.state.table, self.profile).plan(pod, nominated)
+        self.history.decided(position, NOW, self.profile, pod, outcome, nominated=nominated, first=first, plan=plan)
+        self.sheets[next(iter(self.history)).number] = before
+        if isinstance(outcome, Placed):
+            if worlds.some(rng, 0.6):
+                spec = msgspec.structs.replace(pod.spec, node_name=outcome.node)
+                self.see_pod(msgspec.structs.replace(pod, spec=spec))
+            elif worlds.some(rng, 0.3):
+                self.state.table.remove_pod(pod.uid)  # its binding came to nothing
+
+    def nominated(self) -> tuple[Pod, ...]:
+        if worlds.some(self.rng, 0.7):
+            return ()
+        document = worlds.a_pod(self.rng, "nominated")
+        document["spec"]["priority"] = self.rng.randint(0, 2)
+        document["status"]["nominatedNodeName"] = f"node-{self.rng.randint(0, 7)}"
+        return (msgspec.convert(document, Pod),)
+
+
+def written(history: History, number: int) -> DecisionDocument:
+    """The document as it comes out of a file."""
+    decision = history.get(number)
+    assert decision is not None
+    document = document_of(decision, history.world(decision), str(number))
+    return read(msgspec.json.encode(document))
+
+
+@given(seeds)
+@settings(max_examples=150, deadline=None)
+def test_every_kept_decision_is_made_again_the_same(seed: int) -> None:
+    story = Story(Random(seed))
+    for _ in range(25):
+        story.happens()
+    assert len(story.history) == len(story.sheets)
+    for number, seen in story.sheets.items():
+        document = written(story.history, number)
+        assert document.sheet == seen, "the world that was rebuilt is not the one that was decided on"
+        assert replay(document) == []
+
+
+@given(seeds)
+@settings(max_examples=40, deadline=None)
+def test_a_history_that_is_too_short_forgets_whole_decisions_and_keeps_the_others_right(seed: int) -> None:
+    story = Story(Random(seed))
+    story.history = story.state.history = History(story.state.table, most_decisions=3, most_changes=12)
+    story.state.surroundings([Change(each.metadata.key, None, each) for each in story.around])
+    for _ in range(25):
+        story.happens()
+    assert len(story.history) <= 3
+    for decision in story.history:
+        assert written(story.history, decision.number).sheet == story.sheets[decision.number]
+        assert replay(written(story.history, decision.number)) == []
+        assert any(story.history.latest(pod.uid) is not None for pod in decision.pods)
+
+
+def test_a_unit_is_decided_again_the_same() -> None:
+    table = a_table([a_node(f"n{i}", cpu="2") for i in range(3)])
+    history, cycle = History(table), Cycle(table, kube_profile())
+    for size in (4, 9):
+        unit = Unit(f"u{size}", tuple(Member(a_pod(f"u{size}-{i}", cpu="700m")) for i in range(size)))
+        position = history.mark()
+        statement = Statement(table)
+        outcome = Gangs(cycle).decide(unit, statement)
+        statement.commit()
+        history.decided_unit(position, NOW, cycle.profile, unit, outcome)
+    placed, refused = written(history, 1), written(history, 2)
+    assert len(placed.result.places) == 4
+    assert refused.result.failed
+    assert replay(placed) == replay(refused) == []
+    found = history.find("default/u4-0")
+    assert found is not None
+    assert found.number == 1
+
+
+def a_decision() -> DecisionDocument:
+    table = a_table([a_node("n1"), a_node("n2", cpu="4")])
+    history, cycle, pod = History(table), Cycle(table, kube_profile()), a_pod("p")
+    position = history.mark()
+    history.decided(position, NOW, cycle.profile, pod, cycle.decide(pod))
+    return written(history, 1)
+
+
+def test_a_replay_tells_what_came_out_differently() -> None:
+    document = a_decision()
+    assert document.sheet is not None
+    scores = dict(document.sheet.raw, NodeResourcesFit=(1, 2))
+    (place,) = document.result.places
+    wrong = msgspec.structs.replace(
+        document,
+        result=msgspec.structs.replace(document.result, places=(msgspec.structs.replace(place, node="n2"),)),
+        sheet=msgspec.structs.replace(document.sheet, raw=scores),
+    )
+    told = replay(wrong)
+    assert told[0] == 'result.places[0].node: was "n2", now "n1"'
+    assert told[1].startswith("sheet.raw.NodeResourcesFit[0]: was 1, now ")
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        pytest.param({"kind": "Pod"}, "wanted fairlead.io/v1alpha1 Decision", id="another kind"),
+        pytest.param({"pod": None}, "a pod or a unit", id="about nobody"),
+        pytest.param({"world": {"nodes": 3}}, "Expected `array`", id="no world"),
+    ],
+)
+def test_what_is_no_decision_is_told(change: dict[str, Any], complaint: str) -> None:
+    document = msgspec.to_builtins(a_decision(), enc_hook=str)
+    with pytest.raises(ValueError, match=complaint):
+        read(msgspec.json.encode({**document, **change}))
+
+
+def test_profiles_survive_as_documents() -> None:
+    config = {
+        "plugins": {"score": {"enabled": [{"name": "MostRequested", "weight": 3}, {"name": "LeastRequested"}]}},
+        "pluginConfig": [{"name": "NodeResourcesFit", "args": {"ignoredResources": ["example.com/x"]}}],
+    }
+    for profile in (kube_profile(), seed_profile(), parse_profile(config)):
+        document = profile_document(profile)
+        again = profile_of(msgspec.json.decode(msgspec.json.encode(document), type=type(document)))
+        assert [rule.name for rule in again.predicates] == [rule.name for rule in profile.predicates]
+        assert [(rule.name, weight) for rule, weight in again.priorities] == [
+            (rule.name, weight) for rule, weight in profile.priorities
+        ]
+        assert again.args == profile.args
