@@ -649,6 +649,8 @@ class Rest:
             found = resource.custom.validate(resource.version, thing, old)
         elif old is None:
             found = validate.validate_create(resource.group, resource.version, resource.kind, thing)
+        elif subresource == "status":
+            found = validate.validate_status(resource.group, resource.version, resource.kind, thing, old)
         elif subresource:
             return
         else:

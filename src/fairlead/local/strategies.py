@@ -107,6 +107,13 @@ class Pods(Strategy):
         # A status without a class, from a node that does not know it, does not take it away.
         if "qosClass" not in new.get("status", {}) and "qosClass" in old.get("status", {}):
             new.setdefault("status", {})["qosClass"] = old["status"]["qosClass"]
+        status = new.get("status") or {}
+        address, listed = status.get("podIP"), status.get("podIPs") or []
+        # One address is written in two places; the first has the say.
+        if address and (not listed or listed[0].get("ip") != address):
+            status["podIPs"] = [{"ip": address}]
+        elif listed:
+            status["podIP"] = listed[0].get("ip", "")
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         spec, status = thing.get("spec") or {}, thing.get("status") or {}

@@ -20,13 +20,14 @@ from fairlead.local.objects.rules import (
     routing,
     services,
     small,
+    statuses,
     storage,
     webhooks,
     workloads,
 )
 from fairlead.local.objects.rules.errors import Errors, FieldError, Json
 
-__all__ = ["FieldError", "validate_create", "validate_update"]
+__all__ = ["FieldError", "validate_create", "validate_status", "validate_update"]
 
 Create = Callable[[Json], Errors]
 Update = Callable[[Json, Json], Errors]
@@ -46,6 +47,12 @@ def validate_update(group: str, version: str, kind: str, new: Json, old: Json) -
     if rule is not None:
         return [*found, *rule[1](new, old)]
     return [*found, *metadata.on_update(new["metadata"], old["metadata"])]
+
+
+def validate_status(group: str, version: str, kind: str, new: Json, old: Json) -> list[FieldError]:
+    """For a write of the status alone."""
+    found = metadata.common(new["metadata"], old["metadata"], _is_namespaced(group, version, kind))
+    return [*found, *statuses.validate(group, kind, new, old)]
 
 
 def _is_namespaced(group: str, version: str, kind: str) -> bool:

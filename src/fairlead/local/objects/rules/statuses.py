@@ -1,0 +1,253 @@
+"""What is asked of a status that is written on its own: counts that make sense, states that do not run backwards."""
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from fairlead.local.objects.rules import limits, metadata, names
+from fairlead.local.objects.rules.errors import Errors, Json, duplicate, forbidden, immutable, invalid, nonnegative
+from fairlead.local.objects.rules.quantities import amount
+from fairlead.model.quantity import nanos
+
+Check = Callable[[Json, Json], Errors]
+_SYSTEM_CONDITIONS: Final = frozenset({"PodScheduled", "Ready", "Initialized"})
+
+
+def validate(group: str, kind: str, new: Json, old: Json) -> Errors:
+    """Of a kind that is not in the table only the metadata is asked; a budget's is not even that."""
+    found: Errors = []
+    if (group, kind) != ("policy", "PodDisruptionBudget"):
+        found += metadata.on_update(new["metadata"], old["metadata"])
+    check = _CHECKS.get((group, kind))
+    return found if check is None else [*found, *check(new, old)]
+
+
+# --- counts -----------------------------------------------------------------------------------------------------
+
+
+def _counted(*keys: str) -> Check:
+    def check(new: Json, old: Json) -> Errors:
+        return _counts(new.get("status") or {}, keys)
+
+    return check
+
+
+def _counts(status: Json, keys: Sequence[str]) -> Errors:
+    return [each for key in keys for each in nonnegative(f"status.{key}", status.get(key, 0))]
+
+
+def _within(status: Json, keys: Sequence[str], ready: str) -> Errors:
+    """No part is more than the whole, and no more are available than ready; `ready`: how that one is called there."""
+    whole = status.get("replicas", 0)
+    found: Errors = []
+    for key in keys:
+        if status.get(key, 0) > whole:
+            found.append(invalid(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas"))
+    if "availableReplicas" in keys and status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
+        text = f"cannot be greater than {ready}"
+        found.append(invalid("status.availableReplicas", status["availableReplicas"], text))
+    return found
+
+
+def _collisions(new: Json, old: Json) -> Errors:
+    count, before = new.get("collisionCount"), old.get("collisionCount")
+    found = nonnegative("status.collisionCount", count)
+    if before is not None:
+        if count is None:
+            found.append(invalid("status.collisionCount", None, "cannot be unset"))
+        elif count < before:
+            found.append(invalid("status.collisionCount", count, "cannot be decremented"))
+    return found
+
+
+def _deployment(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    parts = ("updatedReplicas", "readyReplicas", "availableReplicas")
+    found = _counts(status, ("observedGeneration", "replicas", *parts, "unavailableReplicas"))
+    found += nonnegative("status.collisionCount", status.get("collisionCount"))
+    found += _within(status, parts, "readyReplicas")
+    count, before = status.get("collisionCount", 0), (old.get("status") or {}).get("collisionCount")
+    if before is not None and count < before:
+        found.append(invalid("status.collisionCount", count, "cannot be decremented"))
+    return found
+
+
+def _replica_set(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    parts = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+    found = _counts(status, ("replicas", *parts, "observedGeneration"))
+    return [*found, *_within(status, parts, "readyReplicas")]
+
+
+def _stateful_set(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    parts = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+    found = _counts(status, ("replicas", *parts, "observedGeneration"))
+    found += nonnegative("status.collisionCount", status.get("collisionCount"))
+    return [*found, *_within(status, parts, "status.readyReplicas")]
+
+
+def _daemon_set(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    keys = (
+        "currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady", "observedGeneration",
+        "updatedNumberScheduled", "numberAvailable", "numberUnavailable",
+    )  # fmt: skip
+    return [*_counts(status, keys), *_collisions(status, old.get("status") or {})]
+
+
+def _job(new: Json, old: Json) -> Errors:
+    status, before = new.get("status") or {}, old.get("status") or {}
+    found = _counts(status, ("active", "succeeded", "failed", "ready", "terminating"))
+    for key in ("failed", "succeeded"):
+        if status.get(key, 0) < before.get(key, 0):
+            found.append(invalid(f"status.{key}", status.get(key, 0), f"cannot decrease the {key} counter"))
+    return found
+
+
+def _quota(new: Json, old: Json) -> Errors:
+    return limits.quota_status(new.get("status") or {})
+
+
+# --- pods -------------------------------------------------------------------------------------------------------
+
+
+def _pod(new: Json, old: Json) -> Errors:
+    status, before = new.get("status") or {}, old.get("status") or {}
+    found = _conditions(status.get("conditions") or ())
+    nominated = status.get("nominatedNodeName", "")
+    if nominated and nominated != before.get("nominatedNodeName", ""):
+        found += [invalid("status.nominatedNodeName", nominated, text) for text in names.subdomain(nominated)]
+        if old["spec"].get("nodeName"):
+            text = "may not be set on pods that are already bound to a node"
+            found.append(forbidden("status.nominatedNodeName", text))
+    if status.get("observedGeneration", 0) < 0:
+        text = "must be a non-negative integer"
+        found.append(invalid("status.observedGeneration", status["observedGeneration"], text))
+    found += immutable("status.qosClass", status.get("qosClass", ""), before.get("qosClass", ""))
+    found += _states(status, before, old["spec"], "containerStatuses", "containers")
+    found += _states(status, before, old["spec"], "initContainerStatuses", "initContainers")
+    found += _addresses(status, before, "podIP", "podIPs")
+    return [*found, *_addresses(status, before, "hostIP", "hostIPs")]
+
+
+def _conditions(conditions: Sequence[Json]) -> Errors:
+    found: Errors = []
+    for index, condition in enumerate(conditions):
+        kind, path = condition.get("type", ""), f"status.conditions[{index}]"
+        if condition.get("observedGeneration", 0) < 0:
+            text = "must be a non-negative integer"
+            found.append(invalid(f"{path}.observedGeneration", condition["observedGeneration"], text))
+        if kind not in _SYSTEM_CONDITIONS:
+            found += [invalid(f"{path}.Type", kind, text) for text in names.qualified(kind)]
+    return found
+
+
+def _states(status: Json, before: Json, spec: Json, key: str, containers: str) -> Errors:
+    """A container that has ended for good does not run again."""
+    if spec.get("restartPolicy") == "Always" or (spec.get("restartPolicy") == "OnFailure" and not before.get(key)):
+        return []
+    own = {each["name"]: each.get("restartPolicy") for each in spec.get(containers) or ()}
+    now = {each.get("name"): (index, each) for index, each in enumerate(status.get(key) or ())}
+    found: Errors = []
+    for previous in before.get(key) or ():
+        ended = (previous.get("state") or {}).get("terminated")
+        if ended is None or own.get(previous.get("name")) is not None:
+            continue
+        if ended.get("exitCode", 0) != 0 and spec.get("restartPolicy") == "OnFailure":
+            continue
+        index, present = now.get(previous.get("name"), (0, None))
+        if present is not None and (present.get("state") or {}).get("terminated") is None:
+            text = "may not be transitioned to non-terminated state"
+            found.append(forbidden(f"status.{key}[{index}].state", text))
+    return found
+
+
+def _addresses(status: Json, before: Json, one: str, many: str) -> Errors:
+    given = [each.get("ip", "") for each in status.get(many) or ()]
+    known = [each.get("ip", "") for each in before.get(many) or ()]
+    if not given or given == known:
+        return []
+    path = f"status.{many}"
+    found: Errors = []
+    if one == "hostIP" and status.get(one, "") != given[0]:
+        found.append(invalid(f"{path}[0].ip", given[0], "must be equal to `hostIP`"))
+    for index, address in enumerate(given):
+        if address not in known:
+            found += [invalid(f"{path}[{index}]", address, text) for text in names.ip(address)]
+    if not found and len(given) > 1:
+        families = [ipaddress.ip_address(each).version for each in given]
+        if len(given) > 2 or len(set(families)) < 2:
+            shown = [{"IP": each} for each in given]
+            found.append(invalid(path, shown, "may specify no more than one IP for each IP family"))
+    return found
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------
+
+
+def _node(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    found: Errors = []
+    seen: list[Any] = []
+    for index, address in enumerate(status.get("addresses") or ()):
+        if address in seen:
+            shown = {"Type": address.get("type", ""), "Address": address.get("address", "")}
+            found.append(duplicate(f"status.addresses[{index}]", shown))
+        seen.append(address)
+    for key in ("capacity", "allocatable"):
+        for name, quantity in (status.get(key) or {}).items():
+            found += amount(name, quantity, f"status.{key}.{name}")
+    return found
+
+
+def _claim(new: Json, old: Json) -> Errors:
+    return [
+        invalid(
+            f"status.capacity[{name}]",
+            int(quantity) if quantity.lstrip("-").isdecimal() else quantity,
+            "must be a valid resource quantity",
+        )
+        for name, quantity in ((new.get("status") or {}).get("capacity") or {}).items()
+        if nanos(quantity) < 0
+    ]
+
+
+def _service(new: Json, old: Json) -> Errors:
+    ingress = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    path = "status.loadBalancer.ingress"
+    if ingress and new["spec"].get("type") != "LoadBalancer":
+        return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
+    found: Errors = []
+    for index, each in enumerate(ingress):
+        if each.get("ip"):
+            found += [invalid(f"{path}[{index}].ip", each["ip"], text) for text in names.ip(each["ip"])]
+    return found
+
+
+def _namespace(new: Json, old: Json) -> Errors:
+    phase = (new.get("status") or {}).get("phase", "")
+    going = bool(new["metadata"].get("deletionTimestamp"))
+    wanted, when = ("Terminating", "not empty") if going else ("Active", "empty")
+    if phase == wanted:
+        return []
+    return [invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` is {when}")]
+
+
+_CHECKS: Final[dict[tuple[str, str], Check]] = {
+    ("", "Namespace"): _namespace,
+    ("", "Node"): _node,
+    ("", "PersistentVolumeClaim"): _claim,
+    ("", "Pod"): _pod,
+    ("", "ReplicationController"): _replica_set,
+    ("", "ResourceQuota"): _quota,
+    ("", "Service"): _service,
+    ("apps", "DaemonSet"): _daemon_set,
+    ("apps", "Deployment"): _deployment,
+    ("apps", "ReplicaSet"): _replica_set,
+    ("apps", "StatefulSet"): _stateful_set,
+    ("batch", "Job"): _job,
+    ("policy", "PodDisruptionBudget"): _counted(
+        "disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"
+    ),
+}
