@@ -1,18 +1,30 @@
 """From settings to objects: the reader, the forecaster and the profiles that a configuration asks for."""
 
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.writer import Writer
+from fairlead.engine import axes
+from fairlead.engine.table import NodeTable
 from fairlead.model.kinds import CONFIG_MAPS, ConfigMap
 from fairlead.placement.forecasts.access import Access
-from fairlead.placement.forecasts.elastic import Elastic, ElasticsearchSource
+from fairlead.placement.forecasts.elastic import Elastic, ElasticsearchSink, ElasticsearchSource
+from fairlead.placement.forecasts.forecaster import Forecaster
+from fairlead.placement.forecasts.profiles import Profiles
 from fairlead.placement.forecasts.prometheus import Prometheus, PrometheusSource
 from fairlead.placement.forecasts.reader import ForecastReader
+from fairlead.placement.forecasts.sinks import ConfigMapSink, FileSink, Sink
 from fairlead.placement.forecasts.sources import ConfigMapSource, FileSource, Source
-from fairlead.settings import ForecastSettings, Settings
+from fairlead.placement.forecasts.usage import MetricsServerUsage, PrometheusUsage, Ring, Usage
+from fairlead.settings import BadSettings, ForecastSettings, Settings
+
+# Nobody waits for the forecaster, so its reads of history and its writes may take their time.
+PATIENT_S = 30.0
 
 
 def forecasts(
@@ -72,3 +84,75 @@ def source_of(forecast: ForecastSettings, namespace: str, client: Client) -> Sou
 
 def access(forecast: ForecastSettings) -> Access:
     return Access(forecast.url, forecast.username, forecast.password_file, forecast.token_file, forecast.ca_file)
+
+
+def forecaster(
+    settings: Settings,
+    *,
+    clock: Clock,
+    registry: CollectorRegistry,
+    client: Client,
+    writer: Writer,
+    service_of: Callable[[str, str], str | None] | None = None,
+) -> Forecaster | None:
+    """The built-in forecaster, or None where it is off. Only the leader runs it, beside the loop:
+
+        made = forecaster(settings, clock=clock, registry=registry, client=runtime.reader, writer=runtime.writer)
+        if made is not None:
+            tasks.create_task(made.run(stop), name="forecaster")
+
+    `service_of(namespace, pod)` lets samples of metrics-server count for services too.
+    """
+    forecast, wanted = settings.forecast, settings.forecast.forecaster
+    if wanted.history == "none":
+        return None
+    if find_spec("statsmodels") is None:
+        raise BadSettings(
+            "forecast.forecaster.history: the forecaster's library is not installed: pip install 'fairlead[forecast]'"
+        )
+    season = wanted.season_s // wanted.step_s
+    ring = Ring(wanted.step_s, season * wanted.seasons)
+    usage: Usage
+    if wanted.history == "prometheus":
+        prometheus = Prometheus(Access(wanted.prometheus_url), timeout_s=PATIENT_S)
+        usage = PrometheusUsage(prometheus, (wanted.node_usage, wanted.service_usage), ring)
+    else:
+        usage = MetricsServerUsage(client, ring, service_of)
+    return Forecaster(
+        usage,
+        sink_of(forecast, settings.namespace, writer),
+        clock=clock,
+        registry=registry,
+        season=season,
+        horizon_s=forecast.horizon_s,
+        every_s=wanted.every_s,
+    )
+
+
+def sink_of(forecast: ForecastSettings, namespace: str, writer: Writer) -> Sink:
+    match forecast.source:
+        case "elasticsearch":
+            elastic = Elastic(access(forecast), timeout_s=PATIENT_S)
+            return ElasticsearchSink(elastic, forecast.node_index, forecast.service_index, forecast.fields)
+        case "configmap":
+            return ConfigMapSink(writer.carry_out, forecast.config_map, namespace, forecast.fields)
+        case "file":
+            return FileSink(Path(forecast.file), forecast.fields)
+        case other:
+            raise BadSettings(f"forecast.source: the forecaster cannot write to {other}")
+
+
+def profiles(reader: ForecastReader | None, *, clock: Clock, allocatable: Callable[[], tuple[int, int]]) -> Profiles:
+    """What `POST /schedulePod` asks about services: `profiles(...).of(namespace, service, pod)`.
+
+    `allocatable` is what all nodes have together; `whole_of(table)` reads it off the table's columns.
+    """
+    return Profiles(reader.loads if reader is not None else lambda now: {}, clock.now, allocatable)
+
+
+def whole_of(table: NodeTable) -> Callable[[], tuple[int, int]]:
+    def whole() -> tuple[int, int]:
+        here_N = table.valid_N
+        return int(table.alloc_RN[axes.CPU, here_N].sum()), int(table.alloc_RN[axes.MEMORY, here_N].sum())
+
+    return whole

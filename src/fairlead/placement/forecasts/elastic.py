@@ -4,7 +4,8 @@ The official client is an extra (`fairlead[elasticsearch]`) and is imported only
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -235,15 +236,16 @@ class ElasticsearchSink:
         try:
             for index in sorted({self._index(each) for each in documents} - self._made):
                 await self._make(client, index)
-            for start in range(0, len(documents), BULK):
-                await self._send(client, documents[start : start + BULK])
+            numbered = list(zip(_ids(documents), documents, strict=True))
+            for start in range(0, len(numbered), BULK):
+                await self._send(client, numbered[start : start + BULK])
         except (ApiError, TransportError) as problem:
             raise self._elastic.sentence(problem) from problem
 
-    async def _send(self, client: "AsyncElasticsearch", documents: Sequence[Document]) -> None:
+    async def _send(self, client: "AsyncElasticsearch", documents: Sequence[tuple[str, Document]]) -> None:
         lines: list[dict[str, Any]] = []
-        for document in documents:
-            lines.append({"index": {"_index": self._index(document), "_id": _id(document)}})
+        for name, document in documents:
+            lines.append({"index": {"_index": self._index(document), "_id": name}})
             lines.append(written(document, self._fields))
         answer = await client.bulk(operations=lines)
         if answer["errors"]:
@@ -286,10 +288,13 @@ def mapping(fields: ForecastFields) -> dict[str, Any]:
     return {"properties": found}
 
 
-def _id(document: Document) -> str:
+def _ids(documents: Sequence[Document]) -> Iterator[str]:
     """The same for each issue's first step, second step, …: an index of ours does not grow."""
-    step = round((document.target_at - document.issued_at).total_seconds())
-    return "/".join((*document.subject, document.resource, str(step)))
+    seen: Counter[str] = Counter()
+    for document in documents:
+        name = "/".join((*document.subject, document.resource))
+        yield f"{name}/{seen[name]}"
+        seen[name] += 1
 
 
 def _names(fields: ForecastFields) -> list[str]:
