@@ -5,7 +5,7 @@ of the service, the one whose load will rise. The pod by the order in which Kube
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,9 +14,9 @@ import numpy as np
 from fairlead.engine.axes import Ints
 from fairlead.engine.forecast import change
 from fairlead.engine.pick import FirstByName, Pick
-from fairlead.engine.priorities.seed import ONE
 from fairlead.engine.priorities.seed.utilisation import evenness, millionths, utilisation
 from fairlead.engine.registry import REMOVAL_PREDICATES
+from fairlead.engine.request import Request
 from fairlead.engine.rule import RemovalPredicate
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
@@ -78,26 +78,20 @@ def plan_removal(
         if occupant is not None and not occupant.terminating:
             on_row.setdefault(occupant.row, []).append(pod)
     rules = [rule() for rule in REMOVAL_PREDICATES.values()]
+    standing = Standing(table, on_row, rules, weights)
     while len(removed) < count:
-        rows = _open_rows(table, rules, left.keys())
-        if not rows:
+        chosen = standing.choose(pick)
+        if chosen is None:
             return RemovalPlan(tuple(removed), count - len(removed), _diagnosis(table, rules, left.keys()))
-        row, score = _choose_row(table, {row: on_row[row] for row in rows}, weights, pick)
+        row, score = chosen
         pod = min(on_row[row], key=lambda pod: scale_down_order(pod, len(on_row[row]), now_s))
         occupant = table.occupants[pod.uid]
         removed.append(Removed(pod.key, pod.uid, occupant.node, score))
         statement.remove(occupant)
         on_row[row].remove(pod)
         del left[pod.uid]
+        standing.look_again(row)
     return RemovalPlan(tuple(removed), 0)
-
-
-def _open_rows(table: NodeTable, rules: Sequence[RemovalPredicate], removable: Collection[str]) -> list[int]:
-    """Rows that no rule refuses, in the order of their nodes' names."""
-    view = table.view()
-    passed_N = np.logical_and.reduce([rule.mask(view, removable) for rule in rules])
-    rows = np.flatnonzero(passed_N)
-    return [int(row) for row in rows[np.argsort(table.rank[rows])]]
 
 
 def _diagnosis(table: NodeTable, rules: Sequence[RemovalPredicate], removable: Collection[str]) -> Diagnosis:
@@ -116,35 +110,76 @@ def _diagnosis(table: NodeTable, rules: Sequence[RemovalPredicate], removable: C
     return Diagnosis(table.node_count, tuple(refusals), cures=frozenset(cures))
 
 
-def _choose_row(table: NodeTable, on_row: dict[int, list[Pod]], weights: RemovalWeights, pick: Pick) -> tuple[int, int]:
-    rows = list(on_row)
-    scores = removal_scores(table, rows, on_row, weights)
-    highest = scores.max()
-    best = [row for row, score in zip(rows, scores, strict=True) if score == highest]
-    return pick.choose(best), int(highest)
+class Standing:
+    """How the rows with pods of a service stand; taking a pod changes one row, and the shares of the service."""
 
+    def __init__(
+        self,
+        table: NodeTable,
+        on_row: Mapping[int, Sequence[Pod]],
+        rules: Sequence[RemovalPredicate],
+        weights: RemovalWeights,
+    ) -> None:
+        self._table = table
+        self._on_row = on_row
+        self._rules = rules
+        self._weights = weights
+        # In the order of their nodes' names.
+        self.rows = sorted(on_row, key=lambda row: int(table.rank[row]))
+        self._at = {row: i for i, row in enumerate(self.rows)}
+        self._counts = np.array([len(on_row[row]) for row in self.rows], dtype=np.int64)
+        self._open = np.zeros(len(self.rows), dtype=np.bool_)
+        self._own = np.zeros(len(self.rows), dtype=np.int64)
+        self._look_at(list(range(len(self.rows))))
 
-def removal_scores(
-    table: NodeTable, rows: Sequence[int], on_row: dict[int, list[Pod]], weights: RemovalWeights
-) -> Ints:
-    """The weighted score of taking one of the service's pods off each row, in millionths."""
-    total = sum(len(pods) for pods in on_row.values())
-    scores = np.array([weights.service * round(ONE * len(on_row[row]) / total) for row in rows], dtype=np.int64)
-    # Replicas of one service usually share a request; the first stands for them all on its row.
-    requests = [table.occupants[on_row[row][0].uid].request for row in rows]
-    alike: dict[int, list[int]] = {}
-    for i, request in enumerate(requests):
-        alike.setdefault(request.number, []).append(i)
-    for positions in alike.values():
-        request = requests[positions[0]]
-        view = table.view(np.array([rows[i] for i in positions], dtype=np.int64))
+    def choose(self, pick: Pick) -> tuple[int, int] | None:
+        """The row to take the next pod from, and its score in millionths; None when no row is open."""
+        if not self._open.any():
+            return None
+        scores = self.scores()
+        highest = scores[self._open].max()
+        best = np.flatnonzero(self._open & (scores == highest))
+        return pick.choose([self.rows[i] for i in best]), int(highest)
+
+    def scores(self) -> Ints:
+        """The weighted score of each row; meaningful for open ones."""
+        part_V = millionths(self._counts / self._counts[self._open].sum())
+        scores: Ints = self._own + self._weights.service * part_V
+        return scores
+
+    def look_again(self, row: int) -> None:
+        """A pod of the service has left this row."""
+        i = self._at[row]
+        self._counts[i] = len(self._on_row[row])
+        self._look_at([i])
+
+    def _look_at(self, positions: list[int]) -> None:
+        """Which of these are open, and what they score by themselves."""
+        rows = [self.rows[i] for i in positions]
+        view = self._table.view(np.array(rows, dtype=np.int64))
+        uids = [pod.uid for row in rows for pod in self._on_row[row]]
+        for_each = [rule.mask(view, uids) for rule in self._rules]
+        self._open[positions] = np.logical_and.reduce(for_each)
+        # Replicas of one service usually share a request; the first stands for them all on its row.
+        alike: dict[int, list[int]] = {}
+        for i in positions:
+            if self._open[i]:
+                alike.setdefault(self._request(i).number, []).append(i)
+        for same in alike.values():
+            self._own[same] = self._score(
+                np.array([self.rows[i] for i in same], dtype=np.int64), self._request(same[0])
+            )
+
+    def _request(self, i: int) -> Request:
+        return self._table.occupants[self._on_row[self.rows[i]][0].uid].request
+
+    def _score(self, rows: Ints, request: Request) -> Ints:
+        view, weights, forecast = self._table.view(rows), self._weights, self._table.catalog.forecast
         share_2V = utilisation(view, request, sign=-1)
-        part_V = weights.used * millionths(share_2V.mean(axis=0)) + weights.even * millionths(evenness(share_2V))
-        if not table.catalog.forecast.is_empty:
-            rise_V = change(table.catalog.forecast, view, request)
-            part_V += weights.forecast * weights.forecast_sign * millionths(rise_V)
-        scores[positions] += part_V
-    return scores
+        score_V = weights.used * millionths(share_2V.mean(axis=0)) + weights.even * millionths(evenness(share_2V))
+        if not forecast.is_empty:
+            score_V += weights.forecast * weights.forecast_sign * millionths(change(forecast, view, request))
+        return score_V
 
 
 def scale_down_order(pod: Pod, neighbours: int, now_s: float) -> tuple[object, ...]:
