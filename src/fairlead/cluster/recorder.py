@@ -44,9 +44,12 @@ class Recorder:
     # The second occurrence is told at once, further ones at this pace.
     COUNT_EVERY_S = 30.0
     MOST_ATTEMPTS = 5
+    # At a server's usual few milliseconds this is more than a thousand events a second; under load it leaves nearly
+    # all of what the server can do to the writes that somebody waits for.
+    WORKERS = 6
 
     def __init__(
-        self, client: Client, *, controller: str, instance: str, clock: Clock, metrics: Metrics, workers: int = 16
+        self, client: Client, *, controller: str, instance: str, clock: Clock, metrics: Metrics, workers: int = WORKERS
     ) -> None:
         self._client = client
         self._controller = controller
