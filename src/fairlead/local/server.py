@@ -39,7 +39,7 @@ from fairlead.local.failures import (
     unsupported_media_type,
 )
 from fairlead.local.impersonation import Impersonation, Wanted, refusal
-from fairlead.local.objects import patches
+from fairlead.local.objects import openapi2, patches
 from fairlead.local.objects.facts import load, openapi_v3
 from fairlead.local.objects.scanning import quoted
 from fairlead.local.objects.schema import ParseError, kind_label, parse
@@ -67,7 +67,7 @@ MAX_BODY_BYTES = 3 << 20
 MAX_DEPTH = 200
 MAX_MANAGER_LENGTH = 128
 JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
-# kubectl looks here for kinds that /openapi/v3 does not have; an empty document says that there are none.
+# kubectl looks here, in protobuf, for kinds that /openapi/v3 does not have; an empty document says that there are none.
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OPENAPI_V2 = b"\x0a\x032.0\x12\x0e\x0a\x08Fairlead\x12\x02v1\x42\x00"
 PATCH_TYPES = (
@@ -189,7 +189,7 @@ class Server:
                 return web.Response(status=404)
             return self._openapi_document(found[2] or "", found[3])
         if path == "/openapi/v2":
-            return web.Response(body=OPENAPI_V2, content_type=OPENAPI_V2_TYPE)
+            return self._openapi_v2(request)
         return _no_page()
 
     def _discovery(self, request: web.Request, *, core: bool) -> web.Response:
@@ -220,26 +220,38 @@ class Server:
         return {"paths": paths}
 
     def _openapi_document(self, group: str, version: str) -> web.Response:
-        if not self.rest.resources.has_version(group, version):
-            raise no_such_path()
-        custom = [
-            each for each in self.rest.resources if each.custom and (each.group, each.version) == (group, version)
-        ]
-        if custom:
-            documents = [each.custom.openapi(version) for each in custom if each.custom is not None]
-            whole: Thing = {
-                "openapi": "3.0.0",
-                "info": {"title": "Kubernetes", "version": version},
-                "paths": {},
-                "components": {"schemas": {}},
-            }
-            for document in documents:
-                whole["paths"] |= document["paths"]
-                whole["components"]["schemas"] |= document["components"]["schemas"]
-            return _json(whole)
         if (group, version) not in self._openapi:
-            self._openapi[group, version] = msgspec.json.encode(_explainable(openapi_v3(group, version)))
+            if any(each.custom for each in self.rest.resources if (each.group, each.version) == (group, version)):
+                return _json(self._openapi_of(group, version))
+            self._openapi[group, version] = msgspec.json.encode(self._openapi_of(group, version))
         return web.Response(body=self._openapi[group, version], content_type="application/json")
+
+    def _openapi_of(self, group: str, version: str) -> Thing:
+        custom = [
+            each.custom.openapi(version)
+            for each in self.rest.resources
+            if each.custom is not None and (each.group, each.version) == (group, version)
+        ]
+        if not custom:
+            return _explainable(openapi_v3(group, version))
+        whole: Thing = {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": version},
+            "paths": {},
+            "components": {"schemas": {}},
+        }
+        for document in custom:
+            whole["paths"] |= document["paths"]
+            whole["components"]["schemas"] |= document["components"]["schemas"]
+        return whole
+
+    def _openapi_v2(self, request: web.Request) -> web.Response:
+        wanted = request.headers.get("Accept", "")
+        if "protobuf" in wanted and "application/json" not in wanted:
+            return web.Response(body=OPENAPI_V2, content_type=OPENAPI_V2_TYPE)
+        versions = sorted({(each.group, each.version) for each in self.rest.resources})
+        major, minor, *_ = load().kubernetes.split(".")
+        return _json(openapi2.document(f"{major}.{minor}", (self._openapi_of(*each) for each in versions)))
 
     # -- objects ----------------------------------------------------------------------------------------------
 
