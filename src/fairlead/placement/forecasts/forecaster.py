@@ -85,10 +85,7 @@ class Forecaster:
                 await _cancelled(pause)
         finally:
             stopping.cancel()
-            await self._usage.close()
-            await self._sink.close()
-            if self._is_own and self._executor is not None:
-                self._executor.shutdown(wait=False, cancel_futures=True)
+            await self.close()
 
     async def forecast(self) -> None:
         """One pass: look, smooth, write."""
@@ -120,6 +117,13 @@ class Forecaster:
         self._metrics.passes.labels(outcome).inc()
         if self._problem != told:
             log.info("forecaster", problem=self._problem or "none")
+
+    async def close(self) -> None:
+        await self._usage.close()
+        await self._sink.close()
+        if self._is_own and self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None
 
     async def _smoothed(self, series: dict[Key, Floats], steps: int) -> list[tuple[Key, Ahead | str]]:
         if self._executor is None:
