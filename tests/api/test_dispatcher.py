@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import pytest
+from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from fairlead.api.dispatcher import Dispatcher
@@ -221,6 +222,30 @@ async def test_requests_are_counted_by_route_not_by_path(api: Api) -> None:
 
     assert count(route="/hello/{name}", method="GET", code="200") == 2.0
     assert count(route="unknown", method="-", code="404") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed", "expected"),
+    [
+        ("127.0.0.1", False, 200),
+        ("::1", False, 200),
+        ("203.0.113.9", False, 403),
+        ("203.0.113.9", True, 200),
+        ("", False, 403),
+    ],
+)
+async def test_tokens_do_not_cross_a_network_in_the_clear(
+    client: Client, monkeypatch: pytest.MonkeyPatch, address: str, allowed: bool, expected: int
+) -> None:
+    table = RouteTable()
+    table.guard = Guard(client, RealClock())
+    table.add(get_hello())
+    # Loopback is all that tests may use; what the socket says of the other side is put in its place.
+    monkeypatch.setattr(web.BaseRequest, "remote", property(lambda _: address))
+    async with serving(table, allow_plaintext=allowed) as api:
+        told = await api.ask("GET", "/hello")
+    assert told.status == expected
+    assert expected == 200 or told.body["reason"] == "InsecureTransport"
 
 
 # --- TLS --------------------------------------------------------------------------------------------------

@@ -448,6 +448,36 @@ async def post_somewhere(shop: Shop, replicas: list[Replica], item: tuple[int, s
     return name
 
 
+async def test_a_kind_that_is_defined_late_is_taken_up(new_rig: Callable[[], Rig]) -> None:
+    """Placing does not wait for it, callers are told what to apply, and no restart is needed."""
+    rig = new_rig().start()
+    replica = Replica(rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS[:2])))
+    try:
+        replica.await_said("leading")
+        rig.create_namespace("shop")
+        cluster = Cluster(rig, "shop")
+        await cluster.deployment("web", 2, "100m", "64Mi")
+        shop = Shop(cluster, rig.admin_token)
+        told = await replica.ask("POST", "/schedulePod", rig.admin_token, shop.body((1, "web", 3)))
+        assert told.status == 503
+        assert "apply deploy/crds and deploy/rbac/requests.yaml" in told.body["message"]
+        await asyncio.to_thread(rig.service_account_token, manifests=MANIFESTS)
+
+        async def is_accepted() -> bool:
+            return (
+                await replica.ask("POST", "/schedulePod", rig.admin_token, shop.body((1, "web", 3)), "k")
+            ).status == 202
+
+        await cluster.until("the request is accepted", is_accepted, 120.0)
+
+        async def is_scaled() -> bool:
+            return await shop.replicas("web") == 5
+
+        await cluster.until("the workload is scaled", is_scaled)
+    finally:
+        replica.kill()
+
+
 def test_the_real_server_takes_the_definition_and_keeps_requests_as_they_are(rig: Rig) -> None:
     rig.service_account_token(manifests=MANIFESTS)
     item = {

@@ -203,6 +203,8 @@ class Leader:
             on_table=on_table,
             find_pod=lambda key: table.pods.get(key),
             options=RoundOptions(settle_s=3600.0),
+            # Nothing is shown here but by hand.
+            hearing=0,
         )
         leader = cls(world, writer, seen, table, rounds)
         return leader
@@ -383,9 +385,11 @@ async def test_a_request_deleted_under_way_lets_its_promises_go(world: World) ->
     await leader.rounds.once()
     assert len(leader.at.promises) == 2
     await world.client.delete(SCHEDULE_REQUESTS, "sr-1", HOME)
+    assert [pod for pod in await world.pods() if DELETION_COST in pod.metadata.annotations] != []
     leader.seen.objects.clear()
     await leader.rounds.once()
     assert len(leader.at.promises) == 0
+    assert [pod for pod in await world.pods() if DELETION_COST in pod.metadata.annotations] == []
 
 
 async def test_finished_requests_are_deleted_in_the_end(world: World) -> None:

@@ -19,6 +19,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError, NotLeader, Refused
 from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.writer import Outcome, Result, Writer
+from fairlead.engine.removal import DELETION_COST
 from fairlead.model.intents import Delete, Intent, PatchStatus, RecordEvent, Regarding
 from fairlead.model.pod import Pod
 from fairlead.placement.desk import Desk
@@ -48,6 +49,8 @@ TICK_S = 1.0
 TIDY_S, MOST_TIDIED = 60.0, 50
 # Workloads read at the same time at the start of a round.
 READING = 16
+# How long we wait between two looks for something to show.
+HEARING_S = 0.02
 # A workload that changes under our hands so often is left for the next look.
 MOST_CONFLICTS = 8
 
@@ -71,7 +74,9 @@ class Rounds:
         metrics: RequestMetrics | None = None,
         keep: int = 500,
         keep_s: float = 86_400.0,
+        hearing: int = 50,
     ) -> None:
+        """`hearing`: how many times we look for our own watch to show what we wrote on pods, before we go on anyway."""
         self._mirror = mirror
         self._namespace = namespace
         self._reader = reader
@@ -83,6 +88,7 @@ class Rounds:
         self._metrics = metrics or RequestMetrics(CollectorRegistry())
         self._keep = keep
         self._keep_s = keep_s
+        self._hearing = hearing
         # What we wrote last, newer than the mirror may be: nobody else writes status while we lead.
         self._latest: dict[str, ScheduleRequest] = {}
         # Whose last write is in doubt: the server is asked before anything else is done about them.
@@ -281,7 +287,9 @@ class Rounds:
         wanted = Wanted(request.name, index, item, status, request.spec.accepted_at, None)
         if item.workload.kind == "Service":
             return acting.acted(status, item, None, self._clock.now())  # the evictions follow, as often as need be
-        await self._write_all(acting.plan_costs(item, status))
+        costs = acting.plan_costs(item, status)
+        await self._write_all(costs)
+        await self._heard_of([f"{each.namespace}/{each.name}" for each in costs])
         for _ in range(MOST_CONFLICTS):
             try:
                 workload = await self._workload(wanted)
@@ -306,6 +314,14 @@ class Rounds:
                 return status
         log.warning("not scaled yet", request=request.name, item=index, problem="it keeps changing")
         return status
+
+    async def _heard_of(self, pods: Sequence[str]) -> None:
+        """Until our own watch shows their costs: by then the one who scales down has most likely heard of them, too."""
+        for _ in range(self._hearing):
+            known = [pod for key in pods if (pod := self._find_pod(key)) is not None]
+            if all(pod.metadata.annotations.get(DELETION_COST) == acting.LOWEST_COST for pod in known):
+                return
+            await self._clock.sleep(HEARING_S)
 
     async def _given_up(self, wanted: Wanted, why: str) -> ItemStatus:
         await self._write_all(acting.plan_costs_back(wanted.item, wanted.status))
@@ -411,10 +427,13 @@ class Rounds:
             self._in_doubt.discard(name)
 
     async def _forget_deleted(self) -> None:
-        """Somebody deleted a request: what is done stays done, what was promised is let go of."""
+        """Somebody deleted a request: what is done stays done, what was promised and marked is let go of."""
         known = {request.name for request in self._mirror}
         for name in [name for name in self._latest if name not in known]:
-            del self._latest[name]
+            request = self._latest.pop(name)
+            for item, status in zip(request.spec.items, request.item_statuses, strict=True):
+                if status.phase in UNDER_WAY:
+                    await self._write_all(acting.plan_costs_back(item, status))
         self._in_doubt &= known
         gone = [maker for maker in self._promising if maker.partition("/")[0] not in known]
         await self._release(gone)
