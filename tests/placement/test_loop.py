@@ -26,7 +26,7 @@ from fairlead.model.kinds import Kind
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.placement.desk import Desk
-from fairlead.placement.loop import PROMISED_S, Loop, NotLeading
+from fairlead.placement.loop import MOST_EVENTS, PROMISED_S, Loop, NotLeading
 from fairlead.placement.promises import Promise
 from fairlead.testing.builders import a_node, a_pod
 from fairlead.testing.clock import ManualClock, settle
@@ -63,6 +63,7 @@ class Writes:
         self.sent: list[Intent] = []
         self.answers: deque[Outcome] = deque()
         self.held: asyncio.Event | None = None
+        self.events_waiting = 0
 
     async def carry_out(self, intent: Intent) -> Result:
         if isinstance(intent, Bind) and self.held is not None:
@@ -225,6 +226,17 @@ async def test_a_pod_deleted_while_it_is_bound_leaves_nothing_behind() -> None:
         server.put(wanting("next", cpu="4"))
         await clock.advance(1.0)
         assert server.writes.bindings["next"] == "n1"
+
+
+async def test_nobody_is_decided_while_too_many_events_wait_and_everybody_is_afterwards() -> None:
+    async with looping() as (server, clock):
+        server.writes.events_waiting = MOST_EVENTS
+        server.put(wanting("p"))
+        await clock.advance(1.0)
+        assert server.writes.bindings == {}
+        server.writes.events_waiting = 0
+        await clock.advance(1.0)
+        assert server.writes.bindings == {"p": "n1"}
 
 
 # -- preemption -----------------------------------------------------------------------------------------------
