@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.engine.presort import Kind as Hunger
 from fairlead.placement.requests.acting import acted
 from fairlead.placement.requests.following import seen_names
 from fairlead.placement.requests.model import model_pod
-from fairlead.placement.requests.plan import Hungry, RoundOptions, Wanted, plan_all, plan_round, restore_promises
-from fairlead.placement.requests.spec import ItemStatus, Replicas
+from fairlead.placement.requests.plan import RoundOptions, Wanted, plan_all, plan_round, restore_promises
+from fairlead.placement.requests.spec import ItemStatus, PodTemplate, Replicas
 from fairlead.testing.builders import a_node, a_pod
 from tests.placement.requests.kit import NOW, AtDesk, a_replica, a_workload, an_item, wanted
 
@@ -110,15 +109,19 @@ def test_the_larger_share_chooses_first() -> None:
     assert [place.node for place in first.places] == ["small", "small"]
 
 
-def test_profiles_decide_the_order_where_there_are_some() -> None:
-    def profile_of(namespace: str, service: str, pod: object) -> Hungry:
-        return Hungry(kind=Hunger.CPU, cpu_milli=4000 if service == "a" else 1000)
+def test_what_services_use_decides_where_they_ask_for_nothing() -> None:
+    def loads(_: object) -> dict[tuple[str, str], dict[str, float]]:
+        return {("default", name): {"cpu": cores, "memory": 2.0**30} for name, cores in (("a", 4.0), ("b", 1.0))}
 
-    at = AtDesk(nodes=1, cpu="1")
-    b = wanted(an_item("Add", 1, of="b"), a_workload("b"), request="sr-1")
-    a = wanted(an_item("Add", 1, of="a"), a_workload("a"), request="sr-2")
-    first, second = plan(at, b, a, options=RoundOptions(profile_of=profile_of))
-    assert ([place.node for place in first.places], [place.node for place in second.places]) == ([""], ["n1"])
+    def round_of(options: RoundOptions) -> list[list[str]]:
+        at = AtDesk(nodes=[a_node("n1", pods=1)])
+        items = [
+            wanted(an_item("Add", 1, of=name), a_workload(name, cpu="0"), request=f"sr-{name}") for name in ("b", "a")
+        ]
+        return [[place.node for place in status.places] for status in plan(at, *items, options=options)]
+
+    assert round_of(RoundOptions(loads=loads)) == [[""], ["n1"]]
+    assert round_of(RoundOptions()) == [["n1"], [""]], "equals keep the order of their arrival"
 
 
 def test_one_request_at_a_time_changes_a_workload() -> None:
@@ -133,20 +136,20 @@ def test_one_request_at_a_time_changes_a_workload() -> None:
 
 
 def test_an_item_that_cannot_be_planned_spoils_nobody_elses() -> None:
-    def profile_of(namespace: str, service: str, pod: object) -> Hungry:
-        if service == "bad":
-            raise ZeroDivisionError("of all things")
-        return Hungry()
-
     at = AtDesk(nodes=2)
+    bad = a_workload("bad")
+    template = PodTemplate(metadata=bad.spec.template.metadata, spec={"containers": "none to speak of"})
+    bad = msgspec.structs.replace(bad, spec=msgspec.structs.replace(bad.spec, template=template))
     items = [
-        wanted(an_item("Add", 1, of=name), a_workload(name), request=f"sr-{name}") for name in ("a", "bad", "b")
-    ] + [wanted(an_item("Remove", 1, of="a"), a_workload("a"), request="sr-next")]
+        wanted(an_item("Add", 1, of="a"), a_workload("a"), request="sr-a"),
+        wanted(an_item("Add", 1, of="bad"), bad, request="sr-bad"),
+        wanted(an_item("Add", 1, of="b"), a_workload("b"), request="sr-b"),
+        wanted(an_item("Remove", 1, of="a"), a_workload("a"), request="sr-next"),
+    ]
     told: list[str] = []
-    options = RoundOptions(profile_of=profile_of)
-    statuses = plan_all(at.desk, items, now=NOW, options=options, busy={}, broken=told.append)
+    statuses = plan_all(at.desk, items, now=NOW, options=RoundOptions(), busy={}, broken=told.append)
     assert [status.phase for status in statuses] == ["Planned", "Failed", "Planned", "Waiting"]
-    assert statuses[1].message == "it cannot be planned: ZeroDivisionError: of all things"
+    assert statuses[1].message.startswith("it cannot be planned: ValidationError: ")
     assert told == ["sr-bad/0"]
     assert len(at.planned_on()) == 2
 

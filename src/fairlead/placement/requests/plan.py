@@ -13,14 +13,15 @@ import msgspec
 
 from fairlead.engine import axes
 from fairlead.engine.presort import Ask, Presort, presort
-from fairlead.engine.presort import Kind as Hunger
 from fairlead.engine.presort import Operation as Sign
 from fairlead.engine.removal import DELETION_COST, RemovalWeights, plan_removal, scale_down_order
 from fairlead.engine.statement import Statement
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
-from fairlead.model.resources import CPU, MEMORY, amount, pod_requests
+from fairlead.model.resources import CPU, MEMORY
 from fairlead.placement.desk import Desk
+from fairlead.placement.forecasts.documents import Subject
+from fairlead.placement.forecasts.profiles import Profiles
 from fairlead.placement.promises import Promise
 from fairlead.placement.requests.following import (
     by_node,
@@ -38,24 +39,12 @@ MOST_PODS: Final = 20_000
 """A workload with more pods than this is not taken on: they are all written down while it is changed."""
 
 
-class Hungry(msgspec.Struct, frozen=True):
-    """What a pod of a service occupies: what it asks for, what it uses, and what it is hungry for."""
-
-    kind: Hunger = Hunger.BALANCED
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    load_cpu_milli: int = 0
-    load_memory_bytes: int = 0
+Loads = Callable[[datetime], Mapping[Subject, Mapping[str, float]]]
+"""What pods of services use now, where somebody knows; the forecast reader's."""
 
 
-ProfileOf = Callable[[str, str, Pod], Hungry]
-"""By namespace, service and one of its pods."""
-
-
-def requests_only(namespace: str, service: str, pod: Pod) -> Hungry:
-    """The profile of a service nobody knows more about: what its pods ask for."""
-    asked = pod_requests(pod)
-    return Hungry(cpu_milli=amount(CPU, asked.get(CPU, 0)), memory_bytes=amount(MEMORY, asked.get(MEMORY, 0)))
+def nobody_knows(now: datetime) -> Mapping[Subject, Mapping[str, float]]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +54,7 @@ class RoundOptions:
     settle_s: float = 300.0
     presort: Presort = Presort.SEED
     weights: RemovalWeights = field(default_factory=RemovalWeights)
-    profile_of: ProfileOf = requests_only
+    loads: Loads = nobody_knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +111,9 @@ def plan_round(
         else:
             taken[each.item.workload.uid] = each.request
             open_[each.key] = each
-    order = presort(
-        [ask for each in open_.values() for ask in asks(desk, each, options)], options.presort, _cluster(desk)
-    )
+    whole = _cluster(desk)
+    profiles = Profiles(options.loads, lambda: now, lambda: (whole[CPU], whole[MEMORY]))
+    order = presort([ask for each in open_.values() for ask in asks(desk, each, profiles)], options.presort, whole)
     keys = list(dict.fromkeys(ask.key for ask in order))
     going, removals = _plan_removals(desk, [open_[key] for key in keys if open_[key].item.is_removal], now, options)
     found |= removals
@@ -162,14 +151,14 @@ def plan_all(
     return statuses
 
 
-def asks(desk: Desk, wanted: Wanted, options: RoundOptions) -> list[Ask]:
+def asks(desk: Desk, wanted: Wanted, profiles: Profiles) -> list[Ask]:
     """One for each pod of the item."""
     pods = wanted.pods(desk)
     if wanted.workload is None:
         sample = pods[0] if pods else Pod()
     else:
         sample = model_pod(wanted.workload, pods)
-    profile = options.profile_of(wanted.item.namespace, wanted.item.service_name, sample)
+    profile = profiles.of(wanted.item.namespace, wanted.item.service_name, sample)
     ask = Ask(
         Sign.REMOVE if wanted.item.is_removal else Sign.ADD,
         wanted.key,
