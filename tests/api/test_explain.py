@@ -20,7 +20,7 @@ from fairlead.model.meta import Thing
 from fairlead.model.pod import Pod
 from fairlead.placement.explaining import PodExplanation
 from fairlead.testing.builders import a_pod
-from fairlead.testing.clock import ManualClock, settle
+from fairlead.testing.clock import settle
 from tests.api.conftest import Api
 from tests.placement.test_loop import NAME, Server, looping
 

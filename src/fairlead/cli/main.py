@@ -22,7 +22,11 @@ EXIT_UNFINISHED = 1
 class Commands(click.Group):
     """Commands whose modules are imported when they are called, or when help wants their first line."""
 
-    LATE: ClassVar = {"place": "fairlead.cli.place"}
+    LATE: ClassVar = {
+        "explain": "fairlead.cli.explain",
+        "place": "fairlead.cli.place",
+        "replay": "fairlead.cli.replay",
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *self.LATE])

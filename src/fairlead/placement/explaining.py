@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from fairlead.engine.axes import Bools, Ints
+from fairlead.engine.axes import ABSENT, Bools, Ints
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.diagnosis import combine, diagnose, looked_at
 from fairlead.engine.evaluation import Evaluation
@@ -20,6 +20,7 @@ from fairlead.engine.pick import FirstByName
 from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit
 from fairlead.engine.preemption import Preemption
 from fairlead.engine.rule import Failed
+from fairlead.engine.statement import Statement
 from fairlead.engine.table import Occupant
 from fairlead.model.deltas import Delta
 from fairlead.model.outcome import Code, Diagnosis, NearestMiss
@@ -182,6 +183,33 @@ class Explanation(Told, frozen=True):
     silent: tuple[str, ...] = ()
 
 
+class Waiting(Told, frozen=True):
+    """Where a pod waits: active, backoff or unschedulable, as kube-scheduler names its queues, and how long."""
+
+    queue: str
+    waited_s: float
+    attempts: int
+    errors: int = 0
+    # Until it is looked at again, if nothing happens before that; absent when it is in line now.
+    next_try_in_s: float | None = None
+
+
+class PodExplanation(Told, frozen=True):
+    """What became of a pod and why. `of` is `decision` for the world it was decided in, `now` for the present one."""
+
+    pod: str
+    scheduler: str
+    # Placed, Pending, Gated, Elsewhere (another scheduler's) or Gone.
+    state: str
+    of: str
+    explanation: Explanation | None = None
+    node: str = ""
+    decision: str = ""
+    at: str = ""
+    waiting: Waiting | None = None
+    notes: tuple[str, ...] = ()
+
+
 class Part(msgspec.Struct):
     """One reason of one rule, over all rows that were still open when it was asked."""
 
@@ -327,6 +355,20 @@ def explain(
         refused=columns.refused() if whole else (),
         silent=tuple(columns.silent),
     )
+
+
+def explain_again(cycle: Cycle, pod: Pod, *, nominated: Sequence[Pod] = (), whole: bool = False) -> Explanation:
+    """The same for a pod that may have its node already: as if it had not. The table is as before when this returns."""
+    statement = Statement(cycle.table)
+    occupant = cycle.table.occupants.get(pod.uid)
+    if occupant is not None and occupant.row != ABSENT:
+        statement.remove(occupant)
+    try:
+        free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+        first = next((each.status.nominated_node_name for each in nominated if each.uid == pod.uid), "")
+        return explain(cycle, free, nominated=nominated, first=first, whole=whole)
+    finally:
+        statement.rollback()
 
 
 def _chosen(cycle: Cycle, columns: Columns, ranking: Sequence[int], first: str) -> int | None:

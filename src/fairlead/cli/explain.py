@@ -1,0 +1,308 @@
+"""`fairlead explain pod/x`: why a pod is where it is, or nowhere; asked of the running Fairlead, else worked out here.
+
+Without a Fairlead to ask, the cluster is read once through the kubeconfig and the pod explained on that.
+"""
+
+import asyncio
+import json
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import NoReturn
+
+import click
+import msgspec
+
+from fairlead.placement.explaining import (
+    Blockage,
+    Choice,
+    Explanation,
+    NodeScores,
+    PodExplanation,
+    Room,
+    explain_again,
+)
+from fairlead.settings import BadSettings, default_data_folder, load
+
+MOST_BYTES = 64 << 20
+TIMEOUT_S = 30.0
+
+
+class NoAnswer(Exception):
+    """Nobody there, or nobody of ours."""
+
+
+@click.command()
+@click.argument("what", metavar="pod/NAME")
+@click.option("-n", "--namespace", default="default", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--all", "whole", is_flag=True, help="Tell of every node.")
+@click.option("--data", type=click.Path(path_type=Path), help="The folder of `fairlead up`.  [default: a fixed one]")
+@click.option("--server", metavar="URL", help="A running Fairlead.")
+@click.option("--token", help="A token the cluster knows.  [default: the kubeconfig's]")
+@click.option("--token-file", type=click.Path(path_type=Path), help="A file that holds one.")
+@click.option("--ca-file", type=click.Path(path_type=Path), help="Who signed the server's certificate.")
+@click.option("--kubeconfig", metavar="FILE", help="The cluster to read when no Fairlead answers.")
+@click.option("--context", help="The kubeconfig's context to use.")
+@click.option("--offline", is_flag=True, help="Do not ask: read the cluster and work it out here.")
+def explain(
+    what: str,
+    namespace: str,
+    output: str,
+    whole: bool,
+    data: Path | None,
+    server: str | None,
+    token: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+    offline: bool,
+) -> None:
+    """Tell why a pod is where it is, or what keeps it from being anywhere, and what would change that."""
+    kind, _, name = what.rpartition("/")
+    if kind not in ("", "pod", "pods", "po") or not name:
+        _mistake(f"wanted pod/NAME, got {what!r}")
+    said = ""
+    told: PodExplanation | None = None
+    if not offline:
+        try:
+            url, given = _address(data, server, token, token_file)
+            if server and not given:
+                given = asyncio.run(_kubeconfig_token(kubeconfig, context))
+            told = ask(url, given, namespace, name, whole, ca_file)
+        except NoAnswer as problem:
+            if server or data:
+                _mistake(str(problem))
+            said = f"No Fairlead answered ({problem}); read from the cluster and worked out here."
+    if told is None:
+        told = asyncio.run(_read_cluster(kubeconfig, context, namespace, name, whole))
+        if said:
+            told = msgspec.structs.replace(told, notes=(*told.notes, said))
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+    else:
+        click.echo("\n".join(lines(told)))
+
+
+# -- asking -------------------------------------------------------------------------------------------------------
+
+
+def _address(data: Path | None, server: str | None, token: str | None, token_file: Path | None) -> tuple[str, str]:
+    """Where to ask and as whom: what is named, else what `fairlead up` wrote into its folder."""
+    folder = (data or default_data_folder()).expanduser()
+    try:
+        if server:
+            url, given = server, ""
+        else:
+            url = (folder / "api.url").read_text().strip()
+            given = (folder / "api.token").read_text().strip()
+        if token_file is not None:
+            given = token_file.read_text().strip()
+    except OSError as problem:
+        raise NoAnswer(f"{problem.filename} cannot be read: {problem.strerror}") from None
+    return url.rstrip("/"), token or given
+
+
+def ask(url: str, token: str, namespace: str, name: str, whole: bool, ca_file: Path | None) -> PodExplanation:
+    scheme = urllib.parse.urlsplit(url).scheme
+    if scheme not in ("http", "https"):
+        _mistake(f"--server: wanted an http:// or https:// address, got {url!r}")
+    path = f"/explain/pods/{urllib.parse.quote(namespace, safe='')}/{urllib.parse.quote(name, safe='')}"
+    request = urllib.request.Request(url + path + ("?all=true" if whole else ""))
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        tls = (
+            ssl.create_default_context(cafile=None if ca_file is None else str(ca_file)) if scheme == "https" else None
+        )
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=tls) as answer:
+            body = answer.read(MOST_BYTES + 1)
+        if len(body) > MOST_BYTES:
+            _mistake(f"{url} answered with more than {MOST_BYTES} bytes; leave out --all")
+        return msgspec.json.decode(body, type=PodExplanation)
+    except urllib.error.HTTPError as refusal:
+        message = _message(refusal)
+        if message is None:
+            raise NoAnswer(f"{url} answers {refusal.code}, but not as Fairlead does") from None
+        _mistake(f"{url}: {message}")
+    except (OSError, msgspec.DecodeError) as problem:
+        raise NoAnswer(f"{url}: {problem}") from None
+
+
+def _message(refusal: urllib.error.HTTPError) -> str | None:
+    try:
+        found = json.loads(refusal.read(1 << 20))
+        return str(found["message"]) if isinstance(found, dict) and "isSucceed" in found else None
+    except (ValueError, KeyError):
+        return None
+
+
+async def _kubeconfig_token(kubeconfig: str | None, context: str | None) -> str:
+    from fairlead import app
+    from fairlead.cluster.clock import RealClock
+    from fairlead.cluster.errors import ClusterError
+
+    try:
+        settings = load(flags={"kubeconfig": kubeconfig, "context": context})
+        headers = await app.find_connection(settings, RealClock()).credentials.headers()
+    except (BadSettings, ClusterError):
+        return ""
+    scheme, _, token = dict(headers).get("Authorization", "").partition(" ")
+    return token if scheme == "Bearer" else ""
+
+
+# -- reading the cluster ------------------------------------------------------------------------------------------
+
+
+async def _read_cluster(
+    kubeconfig: str | None, context: str | None, namespace: str, name: str, whole: bool
+) -> PodExplanation:
+    from fairlead import app
+    from fairlead.cluster.client import Client
+    from fairlead.cluster.clock import RealClock, rfc3339
+    from fairlead.cluster.errors import ClusterError
+    from fairlead.engine.cycle import Cycle
+    from fairlead.engine.table import NodeTable
+    from fairlead.placement.spec import NODES, PODS, SURROUNDINGS
+
+    clock = RealClock()
+    try:
+        settings = load(flags={"kubeconfig": kubeconfig, "context": context})
+        profiles, _ = app.profiles(settings)
+        async with Client(app.find_connection(settings, clock), clock=clock) as client:
+            table = NodeTable()
+            for kind in SURROUNDINGS:
+                table.catalog.set_all(await client.list(kind))
+            for node in await client.list(NODES):
+                table.add_node(node)
+            pods = await client.list(PODS)
+    except (BadSettings, ClusterError) as problem:
+        _mistake(str(problem))
+    for each in pods:
+        table.add_pod(each)
+    pod = next((each for each in pods if each.key == f"{namespace}/{name}"), None)
+    if pod is None:
+        _mistake(f"there is no pod {namespace}/{name}")
+    scheduler, notes = pod.spec.scheduler_name, []
+    profile = profiles.get(scheduler)
+    if profile is None:
+        served, profile = next(iter(profiles.items()))
+        notes.append(f"{scheduler} places this pod; this is what the profile of {served} would say")
+    if pod.spec.scheduling_gates:
+        notes.append(f"it waits for its scheduling gates: {', '.join(gate.name for gate in pod.spec.scheduling_gates)}")
+    waiting = [each for each in pods if each.status.nominated_node_name and not each.spec.node_name]
+    return PodExplanation(
+        pod=pod.key,
+        scheduler=scheduler,
+        state="Placed" if pod.spec.node_name else "Gated" if pod.spec.scheduling_gates else "Pending",
+        of="now",
+        explanation=explain_again(Cycle(table, profile), pod, nominated=waiting, whole=whole),
+        node=pod.spec.node_name,
+        at=rfc3339(clock.now()),
+        notes=tuple(notes),
+    )
+
+
+# -- telling ------------------------------------------------------------------------------------------------------
+
+
+def lines(told: PodExplanation) -> list[str]:
+    """The explanation for a person."""
+    where = f"on {told.node}" if told.node else "no node yet"
+    world = f"as decided at {told.at} ({told.decision})" if told.of == "decision" else f"as of {told.at}"
+    found = [f"{told.pod}: {told.state}, {where}; scheduler {told.scheduler}, {world}"]
+    waiting = told.waiting
+    if waiting is not None:
+        line = f"  in the {waiting.queue} queue for {waiting.waited_s:.0f} s, {waiting.attempts} attempts"
+        if waiting.next_try_in_s is not None:
+            line += f", next try in {waiting.next_try_in_s:.0f} s at the latest"
+        found.append(line)
+    if told.explanation is not None:
+        found += _explained(told.explanation)
+    return [*found, *(f"note: {note}" for note in told.notes)]
+
+
+def _explained(explanation: Explanation) -> list[str]:
+    found = [f"{explanation.feasible} of {explanation.nodes} nodes would do (profile {explanation.profile})"]
+    if explanation.choice is not None:
+        found += _choice(explanation.choice)
+    if explanation.blockage is not None:
+        found += _blockage(explanation.blockage)
+    if explanation.best:
+        found.append("best nodes:")
+        found += [f"  {_scores(each)}" for each in explanation.best]
+    if explanation.refused:
+        found.append("refused nodes:")
+        found += [
+            f"  {each.node}: {', '.join(each.reasons)} ({each.rule}, {each.code})" for each in explanation.refused
+        ]
+    elif explanation.refusals:
+        found.append("refused nodes:")
+        for count in explanation.refusals:
+            more = ", …" if count.nodes > len(count.examples) else ""
+            found.append(f"  {count.nodes} {count.reason} ({count.rule}): {', '.join(count.examples)}{more}")
+    return found
+
+
+def _choice(choice: Choice) -> list[str]:
+    if choice.by == "promise":
+        return [f"chosen: {choice.node}, which was cleared for the pod or promised to it; scores did not count"]
+    found = [f"chosen: {choice.node} with {choice.score}"]
+    if choice.runner_up is not None:
+        margin = f"{choice.margin} behind" if choice.margin else "level; the first by name is taken"
+        found.append(f"runner-up: {choice.runner_up.node} with {choice.runner_up.total}, {margin}")
+    if choice.decided_by:
+        parts = ", ".join(f"{each.rule} {each.points:+d}" for each in choice.decided_by)
+        found.append(f"between the two: {parts}")
+    found += [
+        f"would change it: {change.rule} with weight {change.instead} (is {change.weight}) → {change.node}"
+        for change in choice.weight_changes[:3]
+    ]
+    found += [
+        f"would change it: a request of over {_amount(room, room.free)} {room.resource} does not fit there"
+        for room in choice.room
+    ]
+    return found
+
+
+def _blockage(blockage: Blockage) -> list[str]:
+    found = [f"blocked: {blockage.message}"]
+    for near in blockage.nearest:
+        short = ", ".join(
+            f"{room.resource}: wants {_amount(room, room.wanted)}, free {_amount(room, room.free)}"
+            for room in near.short
+        )
+        less = "; asking for no more than is free would do" if near.by_asking_less else ""
+        found.append(f"nearest: {near.node} is short of {short}{less}")
+    clearing = blockage.clearing
+    if clearing is not None:
+        if clearing.helps:
+            victims = ", ".join(f"{each.pod} (priority {each.priority})" for each in clearing.victims)
+            broken = f", breaking {clearing.budgets_broken} disruption budgets" if clearing.budgets_broken else ""
+            found.append(f"preemption would help on {clearing.node}, at the cost of {victims}{broken}")
+        else:
+            found.append(f"preemption would not help: {clearing.message}")
+    if blockage.cures:
+        found.append(f"looked at again when {', or '.join(cure.sentence for cure in blockage.cures)}")
+    return found
+
+
+def _scores(node: NodeScores) -> str:
+    parts = ", ".join(f"{each.rule} {each.normalised}×{each.weight}" for each in node.scores)
+    return f"{node.node} {node.total}: {parts}" if parts else f"{node.node} {node.total}"
+
+
+def _amount(room: Room, value: int) -> str:
+    if room.resource == "cpu":
+        return f"{value}m"
+    if room.resource in ("memory", "ephemeral-storage") or room.resource.startswith("hugepages-"):
+        return f"{value / 2**20:.0f}Mi"
+    return str(value)
+
+
+def _mistake(sentence: str) -> NoReturn:
+    click.echo(f"fairlead: {sentence}", err=True)
+    raise SystemExit(2)

@@ -1,0 +1,50 @@
+"""`fairlead replay`: a decision made again from its document, and compared in every bit. Needs no cluster."""
+
+from pathlib import Path
+from typing import NoReturn
+
+import click
+import msgspec
+
+from fairlead.placement.replaying import NotADecision, read
+from fairlead.placement.replaying import replay as decide_again
+
+EXIT_DIFFERENT = 1
+EXIT_MISTAKE = 2
+
+
+@click.command()
+@click.argument("decision", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def replay(decision: Path, output: str) -> None:
+    """Decide again what a DECISION (the JSON of GET /decisions/ID) decided, and say whether it comes out the same.
+
+    Ends with 0 when node, score, verdicts and scores of every node are the same, with 1 and the differences when not.
+    """
+    try:
+        document = read(decision.read_bytes())
+        differences = decide_again(document)
+    except OSError as problem:
+        _mistake(f"{decision}: cannot be read: {problem.strerror}")
+    except NotADecision as problem:
+        _mistake(f"{decision}: {problem}")
+    whom = document.pod.key if document.pod is not None else f"unit {document.unit.key if document.unit else ''}"
+    places = ", ".join(f"{place.pod} on {place.node}" for place in document.result.places)
+    told = places or (document.result.diagnosis.message() if document.result.diagnosis else "nothing")
+    if output == "json":
+        answer = {"id": document.id, "of": whom, "same": not differences, "differences": differences}
+        click.echo(msgspec.json.encode(answer).decode())
+    elif differences:
+        click.echo(f"{document.id}: {whom}: decided otherwise this time ({document.version} decided: {told})")
+        for each in differences:
+            click.echo(f"  {each}")
+    else:
+        nodes = len(document.world.nodes)
+        click.echo(f"{document.id}: {whom}: the same in every bit, {nodes} nodes looked at: {told}")
+    if differences:
+        raise SystemExit(EXIT_DIFFERENT)
+
+
+def _mistake(sentence: str) -> NoReturn:
+    click.echo(f"fairlead: {sentence}", err=True)
+    raise SystemExit(EXIT_MISTAKE)
