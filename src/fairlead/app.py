@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ import structlog
 
 from fairlead import settings as configuration
 from fairlead.api.dispatcher import Dispatcher
+from fairlead.api.explain import Explain
 from fairlead.api.guard import Guard
 from fairlead.api.limits import Limits
 from fairlead.api.openapi import document_route
@@ -38,6 +40,7 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Writer
+from fairlead.engine.forecast import Forecast
 from fairlead.engine.presort import Presort
 from fairlead.engine.profile import (
     Conditions,
@@ -50,11 +53,13 @@ from fairlead.engine.profile import (
 )
 from fairlead.engine.removal import RemovalWeights
 from fairlead.model.kinds import Kind, ServerVersion
+from fairlead.placement.forecasts.compose import forecaster, forecasts
+from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.loop import Loop
 from fairlead.placement.queue import BackoffTimes
 from fairlead.placement.requests.controller import Rounds
 from fairlead.placement.requests.metrics import RequestMetrics
-from fairlead.placement.requests.plan import RoundOptions
+from fairlead.placement.requests.plan import Loads, RoundOptions
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS
 from fairlead.settings import BadSettings, Settings
 
@@ -65,6 +70,7 @@ T = TypeVar("T")
 OLDEST_KUBERNETES = (1, 30)
 # What is in hand when we are told to stop gets this long to finish.
 GRACE_S = 10.0
+NO_FORECAST = Forecast()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +140,10 @@ class Placement:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         served_profiles, backoff = profiles(runtime.settings)
+        self.forecasts = Forecasts(runtime)
         self.loop = Loop(
             served_profiles,
+            forecast=self.forecasts.current,
             backoff=backoff,
             writer=runtime.writer,
             clock=runtime.clock,
@@ -143,7 +151,8 @@ class Placement:
             mirror=runtime.mirror,
             reader=runtime.reader,
         )
-        self.requests = Requests(runtime, self.loop)
+        self.requests = Requests(runtime, self.loop, self.forecasts.loads)
+        runtime.routes.add(*Explain(self.loop, runtime.clock).routes())
 
     async def follow(self) -> None:
         # Placing does not wait for requests where there can be none.
@@ -153,9 +162,13 @@ class Placement:
             for mirror in (*self.loop.mirrors, self.requests.mirror):
                 tasks.create_task(mirror.run(), name=f"mirror {mirror.kind.name}")
             tasks.create_task(self.loop.follow(), name="placement")
+            if self.forecasts.reader is not None:
+                tasks.create_task(self.forecasts.reader.run(self._runtime.stop), name="placement: forecasts")
 
     async def lead(self) -> None:
         async with asyncio.TaskGroup() as tasks:
+            if self.forecasts.forecaster is not None:
+                tasks.create_task(self.forecasts.forecaster.run(self._runtime.stop), name="placement: forecaster")
             tasks.create_task(self.loop.lead(self._runtime.stop), name="placement: loop")
             tasks.create_task(self.requests.rounds.run(self._runtime.stop), name="placement: requests")
 
@@ -163,10 +176,29 @@ class Placement:
         return self.loop.problem()
 
 
+class Forecasts:
+    """How busy nodes and services are about to be: read by every replica, made by the leader where asked for."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._clock = runtime.clock
+        clock, registry, client = runtime.clock, runtime.metrics.registry, runtime.reader
+        self.reader = forecasts(runtime.settings, clock=clock, registry=registry, client=client)
+        self.forecaster = forecaster(
+            runtime.settings, clock=clock, registry=registry, client=client, writer=runtime.writer
+        )
+
+    def current(self) -> Forecast:
+        return self.reader.current(self._clock.now()) if self.reader is not None else NO_FORECAST
+
+    def loads(self, now: datetime) -> Mapping[Subject, Mapping[str, float]]:
+        """What pods of services use now, where somebody knows."""
+        return self.reader.loads(now) if self.reader is not None else {}
+
+
 class Requests:
     """More or fewer pods of a service: accepted by every replica, carried out by the leader."""
 
-    def __init__(self, runtime: Runtime, loop: Loop) -> None:
+    def __init__(self, runtime: Runtime, loop: Loop, loads: Loads) -> None:
         settings = runtime.settings
         self._runtime = runtime
         self.mirror: Mirror[Any] = runtime.mirror(SCHEDULE_REQUESTS, settings.namespace)
@@ -182,6 +214,7 @@ class Requests:
                 settle_s=settings.requests.settle_s,
                 presort=Presort(settings.requests.presort),
                 weights=RemovalWeights(forecast_sign=settings.forecast.remove_sign),
+                loads=loads,
             ),
             metrics=RequestMetrics(runtime.metrics.registry),
             keep=settings.requests.keep,
