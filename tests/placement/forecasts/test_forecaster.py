@@ -147,6 +147,31 @@ async def test_it_runs_until_it_is_stopped_in_a_process_of_its_own() -> None:
     assert sink.closed
 
 
+async def test_a_leader_that_is_cancelled_leaves_nothing_behind_and_may_lead_again() -> None:
+    looking = asyncio.Event()
+
+    class Hanging(Given):
+        hangs = True
+
+        async def look(self, now: datetime) -> Ring:
+            looking.set()
+            if self.hangs:
+                await asyncio.Event().wait()
+            return self.ring
+
+    usage, sink = Hanging(a_ring({A: daily()})), Kept()
+    forecaster = a_forecaster(usage, sink)
+    leading = asyncio.create_task(forecaster.run(asyncio.Event()))
+    await looking.wait()
+    leading.cancel()
+    await asyncio.wait([leading])
+    assert leading.cancelled()
+    assert sink.closed
+    usage.hangs = False
+    await forecaster.forecast()
+    assert len(sink.written) == 2
+
+
 # --- the ring ---------------------------------------------------------------------------------------------
 
 

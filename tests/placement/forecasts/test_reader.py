@@ -152,6 +152,15 @@ async def test_it_reads_every_period_until_it_is_stopped_and_closes_its_source()
     assert source.closed
 
 
+async def test_a_reader_that_is_cancelled_leaves_nothing_behind() -> None:
+    clock, source = Told(NOW), Scripted()
+    running = asyncio.create_task(a_reader(source, clock).run(asyncio.Event()))
+    await clock.rests.get()
+    running.cancel()
+    await asyncio.wait([running])
+    assert source.closed
+
+
 async def test_metrics_tell_reads_by_outcome_and_the_age_of_the_copy() -> None:
     registry, clock = CollectorRegistry(), ManualClock(NOW)
     source = Scripted(of_node("a", 2.0))

@@ -11,7 +11,7 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -74,17 +74,20 @@ class Forecaster:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Forecast every while until told to stop. No history and no place to write to can end it."""
-        stopping = asyncio.ensure_future(stop.wait())
+        stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+        begun: list[asyncio.Future[Any]] = []
         try:
             while not stop.is_set():
                 pause = asyncio.ensure_future(self._clock.sleep(self._every_s))
                 working = asyncio.ensure_future(self.forecast())
-                await asyncio.wait([stopping, working], return_when=asyncio.FIRST_COMPLETED)
-                await _cancelled(working)
-                await asyncio.wait([stopping, pause], return_when=asyncio.FIRST_COMPLETED)
-                await _cancelled(pause)
+                begun = [working, pause]
+                for each in begun:
+                    await asyncio.wait([stopping, each], return_when=asyncio.FIRST_COMPLETED)
+                await _cancelled(*begun)
         finally:
             stopping.cancel()
+            # A leader that is one no longer is cancelled here, in the middle of a pass.
+            await _cancelled(*begun)
             await self.close()
 
     async def forecast(self) -> None:
@@ -182,6 +185,8 @@ def _silent(found: Sequence[tuple[Key, Ahead | str]], left_out: int) -> str | No
     return f"{reasons.total()} of {len(found)} series are not forecast: {reason}"
 
 
-async def _cancelled(task: "asyncio.Future[None]") -> None:
-    task.cancel()
-    await asyncio.wait([task])
+async def _cancelled(*tasks: "asyncio.Future[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

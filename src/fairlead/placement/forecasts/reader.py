@@ -108,6 +108,7 @@ class ForecastReader:
     async def run(self, stop: asyncio.Event) -> None:
         """Read every period until told to stop. No source can end it."""
         stopping = asyncio.ensure_future(stop.wait())
+        pause: asyncio.Future[None] | None = None
         try:
             while not stop.is_set():
                 await self.refresh()
@@ -116,6 +117,8 @@ class ForecastReader:
                 pause.cancel()
         finally:
             stopping.cancel()
+            if pause is not None:
+                pause.cancel()
             await self._source.close()
 
     async def refresh(self) -> None:
