@@ -5,6 +5,7 @@ it. Carrying it out is the leader's (`placement/requests`).
 """
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Literal
@@ -37,6 +38,8 @@ from fairlead.placement.requests.spec import (
 MOST_KEY: Final = 200
 FULL_RETRY_S: Final = 10.0
 MOST_LISTED: Final = 500
+# How long a caller waits for us to have read what there is.
+SYNC_S: Final = 3.0
 # Items resolved at the same time.
 LOOKING: Final = 8
 
@@ -202,7 +205,7 @@ class SchedulePod:
         digest = _digest(asked)
         if key and (known := await self._known(_keyed(call.user, key), digest)) is not None:
             return known
-        self._check_room()
+        await self._check_room()
         assert call.guard is not None, "the route is not public"
         items = await self._items(asked, call.user, call.guard)
         name = _keyed(call.user, key) if key else f"sr-{self._new_id()}"
@@ -218,21 +221,28 @@ class SchedulePod:
             raise Problem(422, "KeyReused", message, request_id=name)
         return _accepted(name, replayed=True)
 
-    def _check_room(self) -> None:
-        self._check_known()
+    async def _check_room(self) -> None:
+        await self._check_known()
         count = sum(1 for request in self._mirror if not request.is_finished)
         if count >= self._most_waiting:
             message = f"the queue is full: {count} requests are not finished"
             raise Problem(503, "QueueFull", message, retry_after_s=FULL_RETRY_S)
 
-    def _check_known(self) -> None:
-        if not self._mirror.is_synced:
-            why = f": {self._mirror.problem}" if self._mirror.problem else ""
-            message = (
-                "the requests there are have not been read yet; if this lasts, apply deploy/crds and "
-                f"deploy/rbac/requests.yaml{why}"
-            )
-            raise Problem(503, "Unavailable", message, retry_after_s=RETRY_S)
+    async def _check_known(self) -> None:
+        if self._mirror.is_synced:
+            return
+        if self._mirror.problem is None:
+            # Just started: whoever asks at once is let wait a moment rather than sent away.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SYNC_S):
+                    await self._mirror.wait_synced()
+                return
+        why = f": {self._mirror.problem}" if self._mirror.problem else ""
+        message = (
+            "the requests there are have not been read yet; if this lasts, apply deploy/crds and "
+            f"deploy/rbac/requests.yaml{why}"
+        )
+        raise Problem(503, "Unavailable", message, retry_after_s=RETRY_S)
 
     async def _items(self, asked: Sequence[Asked], user: User, guard: Guard) -> list[Item]:
         """Each item with the workload it means; the caller may change every one of them."""
@@ -333,7 +343,7 @@ class SchedulePod:
         return Answer(view(found))
 
     async def get_all(self, call: Call) -> Answer:
-        self._check_known()
+        await self._check_known()
         limit = _limit(call.query.get("limit", str(MOST_LISTED)))
         assert call.guard is not None, "the route is not public"
         sees_all = await call.guard.allows(call.user, self._action("list"))
