@@ -6,21 +6,39 @@ from typing import Any
 import pytest
 
 from tests.kube.rig.servers import Rig
-from tests.soak.scheduler import SERVER_FLAGS, Amounts, judge_bindings, judge_end, judge_room, soak
+from tests.soak.scheduler import Amounts, judge_bindings, judge_end, judge_requests, judge_room, soak, start
 
 
 def test_whatever_happens_each_pod_that_fits_is_bound_once_and_no_node_is_oversold(new_rig: Callable[[], Rig]) -> None:
-    rig = new_rig().start(apiserver_flags=SERVER_FLAGS)
+    rig = start(new_rig())
     assert soak(rig, nodes=30, kills=2, freezes=1, restarts=1, burst=100, seed=11) == []
 
 
-@pytest.mark.parametrize(("bug", "said"), [("oversell", "was oversold at"), ("lose", "waits although it fits")])
-def test_the_judge_catches_a_planted_bug(new_rig: Callable[[], Rig], bug: str, said: str) -> None:
-    rig = new_rig().start(apiserver_flags=SERVER_FLAGS)
-    # Half the room is never asked for, so that whoever is lost would have had a place.
-    nodes = {"oversell": 8, "lose": 60}[bug]
-    wrong = soak(rig, nodes=nodes, kills=0, freezes=0, restarts=0, burst=150, seed=2, bug=bug, share=0.2)
-    assert any(said in line for line in wrong)
+@pytest.mark.parametrize(
+    ("bug", "nodes", "burst", "asks", "share", "said"),
+    [
+        pytest.param("oversell", 8, 150, 1, 0.05, "was oversold at", id="oversell"),
+        # Half the room is never asked for, so that whoever is lost would have had a place.
+        pytest.param("lose", 60, 150, 1, 0.2, "waits although it fits", id="lose"),
+        pytest.param("repeat", 10, 5, 12, 0.5, "changed the workload 2 times", id="repeat"),
+    ],
+)
+def test_the_judge_catches_a_planted_bug(
+    new_rig: Callable[[], Rig], bug: str, nodes: int, burst: int, asks: int, share: float, said: str
+) -> None:
+    wrong = soak(
+        start(new_rig()),
+        nodes=nodes,
+        kills=0,
+        freezes=0,
+        restarts=0,
+        burst=burst,
+        seed=2,
+        bug=bug,
+        share=share,
+        asks=asks,
+    )
+    assert any(said in line for line in wrong), wrong
 
 
 # -- the judge by itself --------------------------------------------------------------------------------------
@@ -104,4 +122,37 @@ def test_a_pod_bound_twice_is_found() -> None:
 )
 def test_the_end_is_judged_by_the_objects(pods: list[dict[str, Any]], said: str) -> None:
     found = judge_end(pods, [NODE])
+    assert found == [] if not said else found[0].startswith(said)
+
+
+def request(name: str, phase: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "status": {"phase": phase}}
+
+
+def change(*names: str) -> dict[str, Any]:
+    event = binding("web", "01.0", "01.1", code=200)
+    annotations = {"fairlead.io/schedule-request": ",".join(names)}
+    return {
+        **event,
+        "verb": "patch",
+        "objectRef": {"resource": "deployments", "namespace": "soak", "name": "web"},
+        "requestObject": {"metadata": {"annotations": annotations}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("requests", "replicas", "events", "said"),
+    [
+        pytest.param([request("a", "Done")], 12, [change("a")], "", id="carried out"),
+        pytest.param([request("a", "Done")], 12, [change("a"), change("b", "a")], "", id="remembered by the next"),
+        pytest.param([], 12, [change("a")], "request a was accepted and is not there", id="lost"),
+        pytest.param([request("a", "Planned")], 10, [], "request a is still Planned", id="left lying"),
+        pytest.param([request("a", "Done")], 10, [], "the workload has 10 replicas", id="said but not done"),
+        pytest.param([request("a", "Done")], 12, [change("a"), change("a")], "request a changed the", id="done twice"),
+    ],
+)
+def test_requests_are_judged_by_objects_and_the_audit_log(
+    requests: list[dict[str, Any]], replicas: int, events: list[dict[str, Any]], said: str
+) -> None:
+    found = judge_requests({"a": 2}, requests, replicas, events)
     assert found == [] if not said else found[0].startswith(said)

@@ -1,11 +1,13 @@
 """The scheduler under everything at once: killed, frozen, its server restarted, writes failing, pods coming and going.
 
 The short form is tests/kube/test_scheduler_soak.py. Judged from the server's audit log and the objects it holds at
-the end, by arithmetic of the judge's own: every pod that fits is bound, each once, and no node ever held more than it
-has.
+the end, by arithmetic of the judge's own: every pod that fits is bound, each once, no node ever held more than it has,
+and every request for pods that was accepted has changed its workload once.
 """
 
 import contextlib
+import http.client
+import json
 import os
 import random
 import signal
@@ -27,16 +29,29 @@ from tests.kube.rig.build import ensure_built
 from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, free_ports, until
 
 ROOT = Path(__file__).resolve().parents[2]
-MANIFESTS = (RUNTIME_RBAC, DEPLOY / "rbac" / "placement.yaml")
+MANIFESTS = (
+    DEPLOY / "crds" / "schedulerequests.yaml",
+    RUNTIME_RBAC,
+    DEPLOY / "rbac" / "placement.yaml",
+    DEPLOY / "rbac" / "requests.yaml",
+)
 NAMESPACE = "soak"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases/fairlead"
+REQUESTS = "/apis/fairlead.io/v1alpha1/namespaces/fairlead-system/schedulerequests"
+WEB = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/web"
+CHANGED_BY = "fairlead.io/schedule-request"
 DURATION_S = 3
 # Nobody is here to take the taint of new nodes away again.
 SERVER_FLAGS = ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",)
+# Nodes without kubelets would soon be taken for dead.
+CONTROLLER_FLAGS = ("--controllers=*,-node-lifecycle-controller",)
 ZONES = ("a", "b", "c")
 SIZES = (("100m", "128Mi"), ("250m", "512Mi"), ("500m", "256Mi"), ("1", "2Gi"), ("2", "1Gi"), ("3", "4Gi"))
 NODE = {"cpu": "8", "memory": "16Gi", "pods": "40"}
+WEB_SIZE = ("50m", "64Mi")
+WEB_REPLICAS = 10
+FINAL = ("Done", "Partial", "Failed")
 
 
 # -- the judge ------------------------------------------------------------------------------------------------
@@ -68,6 +83,11 @@ def asked(pod: Mapping[str, Any]) -> Amounts:
         cpu += nanos(requests.get("cpu", "0"))
         memory += nanos(requests.get("memory", "0"))
     return Amounts(cpu, memory)
+
+
+WEB_ASKS = asked(
+    {"spec": {"containers": [{"resources": {"requests": dict(zip(("cpu", "memory"), WEB_SIZE, strict=True))}}]}}
+)
 
 
 def has(node: Mapping[str, Any]) -> Amounts:
@@ -106,15 +126,19 @@ def judge_room(
         if _is(event, "pods", "delete") and name in node_of:
             moves.append((_moment(event["requestReceivedTimestamp"]), 0, name, node_of[name]))
     used: dict[str, Amounts] = defaultdict(lambda: NOTHING)
+
+    def size_of(name: str) -> Amounts:
+        return WEB_ASKS if name.startswith("web-") else sizes[name]
+
     gone: set[str] = set()
     wrong = []
     for at, comes, name, node in sorted(moves):
         if not comes:
             if name not in gone:
                 gone.add(name)
-                used[node] = used[node] - sizes[name]
+                used[node] = used[node] - size_of(name)
             continue
-        used[node] = used[node] + sizes[name]
+        used[node] = used[node] + size_of(name)
         if not used[node].fits(room[node]):
             wrong.append(f"{node} was oversold at {at} when {name} was bound to it: {used[node]} of {room[node]}")
     return wrong
@@ -137,6 +161,32 @@ def judge_end(pods: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, An
         where = [name for name, left in free.items() if wanted <= labels[name].items() and asked(pod).fits(left)]
         if where:
             wrong.append(f"{pod['metadata']['name']} waits although it fits {where[0]} and {len(where) - 1} others")
+    return wrong
+
+
+def judge_requests(
+    accepted: Mapping[str, int],
+    requests: Sequence[Mapping[str, Any]],
+    replicas: int,
+    events: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """Each accepted request was carried out, and once. `accepted` is by how many replicas each was to change."""
+    wrong = []
+    phases = {each["metadata"]["name"]: each.get("status", {}).get("phase", "none yet") for each in requests}
+    for name in accepted:
+        if name not in phases:
+            wrong.append(f"request {name} was accepted and is not there")
+        elif phases[name] not in FINAL:
+            wrong.append(f"request {name} is still {phases[name]}")
+    wanted = WEB_REPLICAS + sum(accepted.values())
+    if replicas != wanted:
+        wrong.append(f"the workload has {replicas} replicas; with all that was accepted it should have {wanted}")
+    changes = Counter[str]()
+    for event in events:
+        if _is(event, "deployments", "patch") and not event["objectRef"].get("subresource"):
+            told = event["requestObject"].get("metadata", {}).get("annotations", {}).get(CHANGED_BY, "")
+            changes[told.partition(",")[0]] += 1
+    wrong += [f"request {name} changed the workload {count} times" for name, count in changes.items() if count > 1]
     return wrong
 
 
@@ -176,6 +226,9 @@ class Story:
     made: int = 0
     troubles: Counter[str] = field(default_factory=Counter)
     sizes: dict[str, Amounts] = field(default_factory=dict)
+    # By the name of each accepted request, how many replicas it was to add.
+    accepted: dict[str, int] = field(default_factory=dict)
+    asked: int = 0
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -193,6 +246,17 @@ class Story:
             }
             assert rig.request("POST", "/api/v1/nodes", body).status == 201
         token = rig.service_account_token(manifests=MANIFESTS)
+        template = {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {
+                "schedulerName": "fairlead",
+                "terminationGracePeriodSeconds": 0,
+                "containers": [_container(WEB_SIZE)],
+            },
+        }
+        web = {"replicas": WEB_REPLICAS, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+        made = rig.request("POST", WEB.rpartition("/")[0], {"metadata": {"name": "web"}, "spec": web})
+        assert made.status == 201, made.body
         (port,) = free_ports(1)
         through = rig.kubeconfig(token).read_text().replace(rig.url, f"https://127.0.0.1:{port}")
         self.kubeconfig = rig.home / "through-faults.yaml"
@@ -263,11 +327,10 @@ class Story:
         choices = [(self.rng.choice(SIZES), self.rng.choice((*ZONES, "", "", ""))) for _ in names]
 
         def make(number: int, size: tuple[str, str], zone: str) -> None:
-            requests = {"cpu": size[0], "memory": size[1]}
             spec: dict[str, Any] = {
                 "schedulerName": "fairlead",
                 "terminationGracePeriodSeconds": 0,
-                "containers": [{"name": "main", "image": "none", "resources": {"requests": requests}}],
+                "containers": [_container(size)],
             }
             if zone:
                 spec["nodeSelector"] = {"zone": zone}
@@ -281,6 +344,44 @@ class Story:
             ]
         for task in tasks:
             task.result()
+
+    def ask(self) -> None:
+        """One request for more or fewer pods, repeated under its key until some replica says that it is accepted."""
+        self.asked += 1
+        change = self.rng.choice((1, 2, 3, -1))
+        item = {"operation": 1 if change > 0 else 2, "namespace": NAMESPACE, "serviceName": "web"}
+        body = json.dumps({"podList": [{**item, "number": str(abs(change))}]})
+        headers = {"Authorization": f"Bearer {self.rig.admin_token}", "Idempotency-Key": f"{self.seed}-{self.asked}"}
+        said = ""
+        for _ in range(300):
+            replica = self.rng.choice(self.replicas)
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection(self._address(replica), timeout=5)
+                with contextlib.closing(connection):
+                    connection.request("POST", "/schedulePod", body, headers)
+                    answer = connection.getresponse()
+                    said = answer.read().decode()
+                    if answer.status == 202:
+                        self.accepted[json.loads(said)["requestId"]] = change
+                        return
+            time.sleep(0.2)
+        raise RigBroken(f"no replica took a request for a minute; the last answer was {said!r}")
+
+    def _address(self, replica: Replica) -> str:
+        """Where it listens, by its own log; empty while it has not said so."""
+        log = self.rig.home / f"{replica.name}.log"
+        for line in log.read_text().splitlines():
+            if '"listening"' in line:
+                return str(json.loads(line)["address"])
+        raise OSError("does not listen yet")
+
+    def requests(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.rig.request("GET", REQUESTS).json()["items"]
+        return found
+
+    def _requests_wrong(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
+        replicas = self.rig.request("GET", WEB).json()["spec"]["replicas"]
+        return judge_requests(self.accepted, self.requests(), replicas, events)
 
     def thin(self, share: float) -> None:
         """Some pods go, bound or not, so that there is room again."""
@@ -301,17 +402,18 @@ class Story:
         """What is wrong once the troubles are over and everybody had time to settle."""
         self.off.touch()
         nodes = self.rig.request("GET", "/api/v1/nodes").json()["items"]
-        until(lambda: not judge_end(self.pods(), nodes), patience_s, every_s=1.0)
+        until(lambda: not judge_end(self.pods(), nodes) and not self._requests_wrong([]), patience_s, every_s=1.0)
         pods, events = self.pods(), self.rig.audit()
         bound = sum("nodeName" in pod["spec"] for pod in pods)
         bindings = sum(_is_binding(event) for event in events)
         told = ", ".join(f"{count} {name}" for name, count in sorted(self.troubles.items()))
         print(
             f"{self.made} pods made, {bindings} bindings, {bound} bound at the end and {len(pods) - bound} waiting; "
-            f"{told or 'no troubles'}",
+            f"{len(self.accepted)} requests; {told or 'no troubles'}",
             flush=True,
         )
         wrong = judge_bindings(events) + judge_room(events, nodes, self.sizes) + judge_end(pods, nodes)
+        wrong += self._requests_wrong(events)
         for replica in self.replicas:
             if replica.process.poll() is not None:
                 wrong.append(f"{replica.name} ended with {replica.process.returncode}:\n{self._last_words()}")
@@ -324,6 +426,11 @@ class Story:
     def _end_replicas(self) -> None:
         for replica in self.replicas:
             _end(replica.process)
+
+
+def _container(size: tuple[str, str]) -> dict[str, Any]:
+    requests = {"cpu": size[0], "memory": size[1]}
+    return {"name": "main", "image": "none", "resources": {"requests": requests}}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -343,6 +450,7 @@ def soak(
     seed: int,
     bug: str = "",
     share: float = 0.05,
+    asks: int = 1,
 ) -> list[str]:
     """Everything that was found wrong."""
     story = Story(rig, seed, bug)
@@ -355,10 +463,17 @@ def soak(
                 time.sleep(story.rng.random())
                 if trouble:
                     {"kill": story.kill, "freeze": story.freeze, "restart": story.restart_server}[trouble]()
+                for _ in range(asks):
+                    story.ask()
                 making.result()
                 story.thin(0.15)
                 time.sleep(story.rng.random() * DURATION_S)
         return story.verdict(patience_s=90.0 if not bug else 12.0)
+
+
+def start(rig: Rig) -> Rig:
+    """The servers as this story needs them."""
+    return rig.start(controller_manager=True, apiserver_flags=SERVER_FLAGS, controller_manager_flags=CONTROLLER_FLAGS)
 
 
 @click.command()
@@ -370,7 +485,7 @@ def soak(
 @click.option("--seed", default=1)
 def main(nodes: int, kills: int, burst: int, freezes: int, restarts: int, seed: int) -> None:
     with Rig(ensure_built()) as rig:
-        rig.start(apiserver_flags=SERVER_FLAGS)
+        start(rig)
         wrong = soak(rig, nodes=nodes, kills=kills, burst=burst, freezes=freezes, restarts=restarts, seed=seed)
     for line in wrong[:20]:
         print(f"  wrong: {line}")

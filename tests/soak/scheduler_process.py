@@ -13,6 +13,7 @@ from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.placement.loop import Loop
 from fairlead.placement.queue import UnitQueue
+from fairlead.placement.requests.spec import Workload
 from fairlead.settings import load
 
 
@@ -32,7 +33,12 @@ def lose() -> None:
     UnitQueue.failed = lambda self, key, now_s: self.drop(key)  # type: ignore[method-assign]
 
 
-BUGS = {"oversell": oversell, "lose": lose}
+def repeat() -> None:
+    """Nobody looks whether a workload was already changed for a request."""
+    Workload.changed_by = property(lambda self: ())  # type: ignore[method-assign,assignment]
+
+
+BUGS = {"oversell": oversell, "lose": lose, "repeat": repeat}
 
 
 @click.command()
@@ -50,6 +56,8 @@ def main(bug: str | None, **flags: Any) -> None:
             "lease.durationS": duration_s,
             "lease.renewDeadlineS": duration_s * 2 / 3,
             "lease.retryS": duration_s * 2 / 15,
+            # Pods that find no room are not waited for as long as people would.
+            "requests.settleS": 5.0,
         }
     )
     if bug is not None:
