@@ -167,7 +167,8 @@ def test_a_mistake_in_a_variable_names_it(name: str, value: str, said: str) -> N
 
 def test_an_unknown_variable_is_told_the_known_ones() -> None:
     said = refusal(environment={"FAIRLEAD_NAMESPCE": "x"})
-    assert said.startswith("FAIRLEAD_NAMESPCE: no such setting; there are FAIRLEAD_CAPABILITIES, ")
+    assert said.startswith("FAIRLEAD_NAMESPCE: no such setting; there are FAIRLEAD_API_")
+    assert ", FAIRLEAD_CAPABILITIES, " in said
     assert "FAIRLEAD_NAMESPACE" in said
 
 
@@ -317,6 +318,8 @@ def test_every_setting_is_on_the_page_with_its_variable_and_default() -> None:
         for part in key.split("."):
             value = getattr(value, settings._words(part, "_"))
         shown = ",".join(value) if isinstance(value, tuple) else value
+        if isinstance(value, bool):
+            shown = str(value).lower()  # as a file spells it
         default = f"`{shown}`" if shown != "" else "none"
         variable, told, meaning = rows[f"`{key}`"].split(" | ")
         assert (variable, told) == (f"`FAIRLEAD_{settings._variable(key)}`", default)
