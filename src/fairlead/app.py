@@ -10,7 +10,7 @@ import re
 import signal
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ import structlog
 from fairlead import settings as configuration
 from fairlead.api.dispatcher import Dispatcher
 from fairlead.api.explain import Explain
+from fairlead.api.extender import extending
 from fairlead.api.guard import Guard
 from fairlead.api.limits import Limits
 from fairlead.api.openapi import document_route
@@ -164,6 +165,12 @@ class Placement:
             tasks.create_task(self.loop.follow(), name="placement")
             if self.forecasts.reader is not None:
                 tasks.create_task(self.forecasts.reader.run(self._runtime.stop), name="placement: forecasts")
+
+    def extending(self) -> AbstractAsyncContextManager[str]:
+        """kube-scheduler may ask, where an address for that is configured; standbys answer as well."""
+        runtime = self._runtime
+        settings, registry = runtime.settings, runtime.metrics.registry
+        return extending(self.loop, settings.extender, settings.tls, clock=runtime.clock, registry=registry)
 
     async def lead(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -316,7 +323,10 @@ async def serve(
         working = {name: build(runtime) for name, build in capabilities.items()}
         for name, capability in working.items():
             probes.readiness[name] = capability.problem
-        await lead_until_stopped(runtime, working)
+        async with contextlib.AsyncExitStack() as stack:
+            if isinstance(placement := working.get("placement"), Placement):
+                await stack.enter_async_context(placement.extending())
+            await lead_until_stopped(runtime, working)
     log.info("stopped")
 
 

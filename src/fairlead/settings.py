@@ -5,6 +5,7 @@ the key, where it came from, what was found and what was expected. `FAIRLEAD_LEA
 `lease.durationS`.
 """
 
+import ipaddress
 import os
 import re
 import socket
@@ -48,6 +49,15 @@ class TlsSettings(Section, frozen=True):
 
     certificate: str = ""
     key: str = ""
+
+
+class ExtenderSettings(Section, frozen=True):
+    """Where kube-scheduler may ask us about pods it places itself, and how it shows who it is."""
+
+    listen: Annotated[str, msgspec.Meta(pattern=r"^(\S*:\d{1,5})?$")] = ""
+    client_ca: str = ""
+    client_names: tuple[str, ...] = ("system:kube-scheduler",)
+    profile: str = ""
 
 
 class ApiSettings(Section, frozen=True):
@@ -144,6 +154,7 @@ class Settings(Section, frozen=True):
     lease: LeaseSettings = LeaseSettings()
     logs: LogSettings = LogSettings()
     tls: TlsSettings = TlsSettings()
+    extender: ExtenderSettings = ExtenderSettings()
     api: ApiSettings = ApiSettings()
     requests: RequestSettings = RequestSettings()
     forecast: ForecastSettings = ForecastSettings()
@@ -294,6 +305,30 @@ def _check_together(settings: Settings) -> None:
         raise BadSettings("tls: wanted both certificate and key, or neither")
     if int(settings.listen.rpartition(":")[2]) > 65535:
         raise BadSettings(f"listen: wanted host:port with a port up to 65535, got {settings.listen!r}")
+    _check_extender(settings)
+
+
+def _check_extender(settings: Settings) -> None:
+    extender = settings.extender
+    host, _, port = extender.listen.rpartition(":")
+    if port and int(port) > 65535:
+        raise BadSettings(f"extender.listen: wanted host:port with a port up to 65535, got {extender.listen!r}")
+    if extender.client_ca and not settings.tls.certificate:
+        raise BadSettings("extender.clientCa: wanted tls.certificate and tls.key as well: it is asked for over TLS")
+    if extender.client_ca and not extender.client_names:
+        raise BadSettings("extender.clientNames: wanted the names of certificates that may ask, got none")
+    if extender.listen and not extender.client_ca and not _is_loopback(host):
+        raise BadSettings(
+            "extender.listen: wanted a loopback address, or extender.clientCa to know callers by their certificates, "
+            f"got {extender.listen!r}"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _check_forecast(forecast: ForecastSettings) -> None:
@@ -343,7 +378,7 @@ def _put(into: dict[str, Any], key: str, value: Any) -> None:
     for section in sections:
         into = into.setdefault(section, {})
     # Lists come as comma-separated text from where there is only text.
-    if key in ("capabilities", "schedulers") and isinstance(value, str):
+    if key in ("capabilities", "schedulers", "extender.clientNames") and isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     into[last] = value
 

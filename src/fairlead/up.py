@@ -96,6 +96,7 @@ async def up(
         if "placement" not in options.without:
             placement = app.Placement(runtime)
             probes.readiness["placement"] = placement.problem
+            await stack.enter_async_context(placement.extending())
             working.append(tasks.create_task(placement.follow(), name="placement"))
             working.append(tasks.create_task(placement.lead(), name="placement: lead"))
         if "nodes" not in options.without and (options.nodes or options.simulate):

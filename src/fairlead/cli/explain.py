@@ -65,6 +65,8 @@ def explain(
     kind, _, name = what.rpartition("/")
     if kind not in ("", "pod", "pods", "po") or not name:
         _mistake(f"wanted pod/NAME, got {what!r}")
+    if server and not server.startswith(("http://", "https://")):
+        _mistake(f"--server: wanted an http:// or https:// address, got {server!r}")
     said = ""
     told: PodExplanation | None = None
     if not offline:
@@ -108,8 +110,6 @@ def _address(data: Path | None, server: str | None, token: str | None, token_fil
 
 def ask(url: str, token: str, namespace: str, name: str, whole: bool, ca_file: Path | None) -> PodExplanation:
     scheme = urllib.parse.urlsplit(url).scheme
-    if scheme not in ("http", "https"):
-        _mistake(f"--server: wanted an http:// or https:// address, got {url!r}")
     path = f"/explain/pods/{urllib.parse.quote(namespace, safe='')}/{urllib.parse.quote(name, safe='')}"
     request = urllib.request.Request(url + path + ("?all=true" if whole else ""))
     if token:

@@ -222,7 +222,7 @@ class Part(msgspec.Struct):
 class Columns:
     """Every rule's word on every row."""
 
-    def __init__(self, evaluation: Evaluation, held: Sequence[Held] = ()) -> None:
+    def __init__(self, evaluation: Evaluation, held: Sequence[Held] = (), *, scoring: bool = True) -> None:
         self.evaluation = evaluation
         self.table = evaluation.table
         table, request, view = self.table, evaluation.request, self.table.view()
@@ -233,7 +233,7 @@ class Columns:
         self.total_N: Ints = np.zeros(view.size, dtype=np.int64)
         self.scores: list[tuple[str, int, Ints, Ints]] = []
         self.silent: list[str] = []
-        for priority, weight in evaluation.profile.priorities:
+        for priority, weight in evaluation.profile.priorities if scoring else ():
             if not priority.applies(table, request):
                 self.silent.append(priority.name)
                 continue
