@@ -46,9 +46,9 @@ class Served:
         self.process.stdout.close()
 
 
-def start(folder: Path, port: int = 0, prefix: Sequence[str] = ()) -> Served:
+def start(folder: Path, port: int = 0, prefix: Sequence[str] = (), module: str = "tests.contract.served") -> Served:
     """A server process that answers; `prefix` is put before its command, such as `taskset`."""
-    command = [*prefix, sys.executable, "-m", "tests.contract.served", str(folder), str(port), str(os.getpid())]
+    command = [*prefix, sys.executable, "-m", module, str(folder), str(port), str(os.getpid())]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -82,9 +82,13 @@ async def main(folder: Path, port: int, parent: int) -> None:
         task.result()
 
 
-if __name__ == "__main__":
+def run(arguments: Sequence[str]) -> None:
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # nobody reads our output after the first line
     )
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(main(Path(arguments[0]), int(arguments[1]), int(arguments[2])))
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

@@ -1,12 +1,16 @@
 """Bad input gets Kubernetes' answers; the long form is `scripts/soak bad_input`."""
 
+import re
+import secrets
 from pathlib import Path
 
 import pytest
 
 from bench.store import memory_mb
 from tests.contract.served import served
-from tests.soak.bad_input import MEMORY_MB, fuzz
+from tests.contract.servers import Contestant
+from tests.contract.stories import run, told
+from tests.soak.bad_input import KNOWN_500_TEXTS, MEMORY_MB, fuzz
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -15,3 +19,15 @@ def test_bad_input_is_the_clients_mistake_and_never_ours(tmp_path: Path, seed: i
         judge = fuzz(server, 1100, seed)
         assert judge.problems == []
         assert memory_mb(server.process.pid) < MEMORY_MB
+
+
+def test_what_may_be_answered_with_a_500_the_real_server_answers_so(the_real: Contestant, hook: dict[str, str]) -> None:
+    said = [
+        answer["body"].get("message", "")
+        for story in told()
+        for answer in run(story, the_real, f"story-{secrets.token_hex(4)}", {"hook": hook})
+        if answer["status"] == 500 and isinstance(answer["body"], dict)
+    ]
+    *met, never = KNOWN_500_TEXTS
+    assert "range is full" in never
+    assert [text for text in met if not any(re.search(text, each) for each in said)] == []

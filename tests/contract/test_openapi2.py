@@ -16,6 +16,7 @@ SCALARS = ("v1.Time", "v1.MicroTime", "Quantity", "IntOrString", "FieldsV1", "Ra
 def document(server: Contestant) -> Json:
     headers = {"Authorization": f"Bearer {server.tokens['admin']}", "Accept": "application/json"}
     answer = server.ask("GET", "/openapi/v2", headers=headers)
+    server.hang_up()
     assert answer.status == 200
     made: Json = answer.json()
     return made

@@ -123,12 +123,19 @@ async def content(server: Served) -> tuple[dict[str, int], str]:
     return found, listed["metadata"]["resourceVersion"]
 
 
-async def storm(folder: Path, rounds: int, writes: int, rng: random.Random, writers: int = 16) -> list[str]:
-    """What went wrong in so many rounds; nothing, if all is well."""
+async def storm(
+    folder: Path,
+    rounds: int,
+    writes: int,
+    rng: random.Random,
+    writers: int = 16,
+    module: str = "tests.contract.served",
+) -> list[str]:
+    """What went wrong in so many rounds; nothing, if all is well. `module` is the server that is ended."""
     problems: list[str] = []
     ledger, follower = Ledger(), Follower()
     for number in range(1, rounds + 1):
-        server = start(folder)
+        server = start(folder, module=module)
         left = [writes]
         before = ledger.acknowledged
         following = asyncio.create_task(follower.follow(server))

@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.local.failures import Failure, invalid
+from fairlead.local.failures import Failure, internal, invalid
 
 Thing = dict[str, Any]
 
@@ -310,7 +310,7 @@ class Addresses:
             spec["clusterIPs"] = ["None"]
         else:
             if not wanted:
-                spec["clusterIP"] = wanted = self._free_address()
+                spec["clusterIP"] = wanted = self._free_address(service["metadata"]["name"])
             elif is_new and self._taken.get(wanted, key) != key:
                 why = f"failed to allocate IP {wanted}: provided IP is already allocated"
                 raise _service_invalid(service, "spec.clusterIPs", [wanted], why)
@@ -336,13 +336,13 @@ class Addresses:
         except ValueError:
             return True  # no address at all: validation says so better
 
-    def _free_address(self) -> str:
+    def _free_address(self, service: str) -> str:
         for _ in range(self._network.num_addresses):
             address = str(self._network[self._next])
             self._next = 10 + (self._next - 9) % (self._network.num_addresses - 20)
             if address not in self._taken:
                 return address
-        raise Failure(500, "InternalError", "Internal error occurred: the range of service addresses is full")
+        raise internal(f'failed to allocate a serviceIP for Service "{service}": range is full')
 
     def _free_port(self, protocol: str) -> int:
         for _ in self._ports:
@@ -350,7 +350,7 @@ class Addresses:
             self._next_port += 1
             if (protocol, port) not in self._ports_taken:
                 return port
-        raise Failure(500, "InternalError", "Internal error occurred: the range of node ports is full")
+        raise internal("failed to allocate a nodePort: range is full")
 
 
 def drop_what_the_type_has_not(new: Thing, old: Thing) -> None:

@@ -231,6 +231,9 @@ def _merge_map(schema: Schema | None, original: Json, patch: Json) -> Json:
         if isinstance(original.get(key), list) and isinstance(gone, list):
             original[key] = [item for item in original[key] if item not in gone]
     for key, order in orders.items():
+        if schema is not None and schema.form == "object" and schema.struct is not None and _child(schema, key) is None:
+            name = schema.struct.name
+            raise PatchFailed(500, f'unable to find api field in struct {name} for the json field "{key}"')
         _merge_ordered(_child(schema, key), key, original, patch, order)
     for key, value in patch.items():
         if value is None:
