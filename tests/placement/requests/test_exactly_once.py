@@ -27,6 +27,7 @@ from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import Thing
 from fairlead.model.pod import Pod
 from fairlead.placement.desk import Desk
+from fairlead.placement.requests import controller
 from fairlead.placement.requests.controller import Rounds
 from fairlead.placement.requests.plan import RoundOptions
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS, WORKLOADS, ScheduleRequest, Workload, definition
@@ -183,12 +184,12 @@ class Leader:
     rounds: Rounds
 
     @classmethod
-    def made(cls, world: World, at: int = 0, fate: Fate = "dies before") -> "Leader":
+    def made(cls, world: World, at: int = 0, fate: Fate = "dies before", nodes: int = 3, cpu: str = "16") -> "Leader":
         clock, metrics = RealClock(), Metrics()
         recorder = Recorder(world.client, controller="test", instance="t", clock=clock, metrics=metrics)
         rng = random.Random(1).random
         writer = Mortal(world.client, recorder, clock=clock, rng=rng, metrics=metrics, at=at, fate=fate)
-        seen, table = Seen(), AtDesk(nodes=3, cpu="16")
+        seen, table = Seen(), AtDesk(nodes=nodes, cpu=cpu)
 
         async def on_table(work: Callable[[Desk], T]) -> T:
             await leader.look_at_pods()
@@ -334,6 +335,45 @@ async def test_requests_on_one_workload_follow_one_another(world: World) -> None
         ("Done", 0, 1),
         ("Done", 3, 0),
     ]
+
+
+async def test_room_is_used_only_when_it_is_really_free(world: World) -> None:
+    await world.make_set("web", 0)
+    await world.make_set("api", 4)
+    await world.tend(lambda _: "n1")
+    await world.ask("sr-1", ("Add", "web", 2), ("Remove", "api", 3))
+    leader = Leader.made(world, nodes=1, cpu="4")
+    await leader.hear()
+    await leader.rounds.once()
+    await leader.rounds.once()
+    adding, removing = (await world.request("sr-1")).status.items
+    assert (adding.phase, removing.phase) == ("Waiting", "Scaled")
+    assert "when the pods that are on their way out are gone" in adding.message
+    assert (await world.set_of("web")).replicas == 0
+    await leader.lead()
+    assert (await world.set_of("web")).replicas == 2
+    status = (await world.request("sr-1")).status
+    assert (status.phase, status.added, status.removed) == ("Done", 2, 3)
+    assert [place.bound_to for place in status.items[0].places] == ["n1", "n1"]
+
+
+async def test_many_requests_are_dealt_with_in_a_few_rounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "MOST_IN_ROUND", 10)
+    names = [f"app-{number}" for number in range(8)]
+    for name in names:
+        await world.make_set(name, 1)
+    await world.tend(lambda _: "n1")
+    for number, name in enumerate(names):
+        await world.ask(f"sr-{number}", ("Add", name, 4))
+    leader = Leader.made(world, nodes=6)
+    await leader.hear()
+    await leader.rounds.once()
+    begun = [each for number in range(8) if (each := await world.request(f"sr-{number}")).status.phase != "Accepted"]
+    assert len(begun) == 2, "no more than a round may hold"
+    await leader.lead()
+    assert [(await world.set_of(name)).replicas for name in names] == [5] * 8
+    assert {(await world.request(f"sr-{number}")).status.phase for number in range(8)} == {"Done"}
+    assert len(leader.at.promises) == 0
 
 
 async def test_somebody_else_changing_the_workload_meanwhile_is_reckoned_with(world: World) -> None:

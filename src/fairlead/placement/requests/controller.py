@@ -7,7 +7,8 @@ its PATCH was sent is told by the workload itself.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -47,8 +48,10 @@ T = TypeVar("T")
 TICK_S = 1.0
 # How often finished requests are tidied away, and how many at a time.
 TIDY_S, MOST_TIDIED = 60.0, 50
-# Workloads read at the same time at the start of a round.
-READING = 16
+# Requests that are read, written and acted on at the same time.
+AT_ONCE = 16
+# Pods planned in one round; the table is ours alone meanwhile, and nobody must wait for long.
+MOST_IN_ROUND = 5000
 # How long we wait between two looks for something to show.
 HEARING_S = 0.02
 # A workload that changes under our hands so often is left for the next look.
@@ -160,8 +163,7 @@ class Rounds:
         """One look at everything: what is under way goes on, then what waits is planned and begun."""
         await self._forget_deleted()
         await self._clear_doubts()
-        for request in self._unfinished():
-            await self._act(request)
+        await at_once([partial(self._act, request) for request in self._unfinished()])
         await self._follow()
         await self._plan()
         await self._tidy()
@@ -202,22 +204,23 @@ class Rounds:
         )
         planned = {each.key: status for each, status in zip(wanted, statuses, strict=True)} | settled
         self._promising |= {key for key, status in planned.items() if status.phase == "Planned" and status.places}
-        for request in requests:
-            items = [
-                planned.get(f"{request.name}/{index}", status) for index, status in enumerate(request.item_statuses)
-            ]
-            saved = await self._save(request, items)
-            if saved is None:
-                # Nothing may be done that is not written: whatever became of it is seen next time.
-                await self._release([f"{request.name}/{index}" for index in range(len(items))], keep=request)
-            else:
-                await self._act(saved)
+        await at_once([partial(self._begin, request, planned) for request in requests])
+
+    async def _begin(self, request: ScheduleRequest, planned: dict[str, ItemStatus]) -> None:
+        items = [planned.get(f"{request.name}/{index}", status) for index, status in enumerate(request.item_statuses)]
+        if items == list(request.item_statuses):
+            return
+        saved = await self._save(request, items)
+        if saved is None:
+            # Nothing may be done that is not written: whatever became of it is seen next time.
+            await self._release([f"{request.name}/{index}" for index in range(len(items))], keep=request)
+        else:
+            await self._act(saved)
 
     async def _see(
         self, requests: Sequence[ScheduleRequest], busy: dict[str, str]
     ) -> tuple[list[Wanted], dict[str, ItemStatus]]:
         """The items to be planned with their workloads as they are now, and those that come to nothing at once."""
-        slots = asyncio.Semaphore(READING)
         wanted: list[Wanted] = []
         settled: dict[str, ItemStatus] = {}
 
@@ -229,20 +232,20 @@ class Rounds:
                 return plan.failed(seen, f"{item.workload.described()} is in this request twice")
             if item.workload.uid in busy:
                 return seen
-            async with slots:
-                try:
-                    return await self._see_item(seen)
-                except Refused as problem:
-                    # A role that is missing is one item's trouble, and may yet be given.
-                    return plan.waiting(seen, f"{item.workload.described()} cannot be read: {problem}")
+            try:
+                return await self._see_item(seen)
+            except Refused as problem:
+                # A role that is missing is one item's trouble, and may yet be given.
+                return plan.waiting(seen, f"{item.workload.described()} cannot be read: {problem}")
 
-        asked = [
-            (request, index)
-            for request in requests
-            for index, status in enumerate(request.item_statuses)
-            if status.phase in ("Accepted", "Waiting")
-        ]
-        for (request, index), found in zip(asked, await asyncio.gather(*(look(*each) for each in asked)), strict=True):
+        asked: list[tuple[ScheduleRequest, int]] = []
+        pods = 0
+        for request in requests:
+            for index, (item, status) in enumerate(zip(request.spec.items, request.item_statuses, strict=True)):
+                if status.phase in ("Accepted", "Waiting") and (not asked or pods + item.number <= MOST_IN_ROUND):
+                    asked.append((request, index))
+                    pods += 0 if item.workload.uid in busy else item.number
+        for (request, index), found in zip(asked, await at_once([partial(look, *each) for each in asked]), strict=True):
             if isinstance(found, Wanted):
                 wanted.append(found)
             else:
@@ -378,10 +381,12 @@ class Rounds:
             else:
                 self._evict(f"{request.name}/{index}", acting.plan_evictions(item, status))
             changed.setdefault(request.name, {})[index] = status
-        for name, statuses in changed.items():
-            request = next(each for each, _ in scaled if each.name == name)
-            items = [statuses.get(index, status) for index, status in enumerate(request.item_statuses)]
-            await self._save(request, items)
+        by_name = {request.name: request for request, _ in scaled}
+        saving = [
+            partial(self._save, by_name[name], [told.get(i, old) for i, old in enumerate(by_name[name].item_statuses)])
+            for name, told in changed.items()
+        ]
+        await at_once(saving)
 
     def _evict(self, key: str, evictions: Sequence[Intent]) -> None:
         """Ask the pods to go, beside the rounds: a budget may make that long. Asked again until they are gone."""
@@ -472,6 +477,23 @@ class Rounds:
         results = await self._writer.carry_out_all(intents)
         if any(result.outcome is Outcome.NOT_LEADER for result in results):
             raise NotLeader("the lease has run out")
+
+
+async def at_once(work: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
+    """All of it, some at a time; what breaks is raised when the rest has come to its end, so that nothing is left."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def in_turn(each: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async with slots:
+            return await each()
+
+    results = await asyncio.gather(*(in_turn(each) for each in work), return_exceptions=True)
+    done: list[T] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        done.append(result)
+    return done
 
 
 def _release(desk: Desk, *makers: str) -> None:
