@@ -98,7 +98,8 @@ class Wire:
                 return got
 
     def close(self) -> None:
-        # At once, without a farewell: the server may have been killed, and would never answer one.
+        self._writer.close()
+        # Without waiting for a farewell: the server may have been killed, and would never answer.
         self._writer.transport.abort()
 
 
