@@ -74,7 +74,7 @@ def page_route(table: RouteTable) -> Route:
 def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
     parts = [
         f'<section class="card"><p class="route"><span class="verb {escape(method)}">{escape(method.upper())}</span>'
-        f"<code>{escape(path)}</code><span>{escape(operation['summary'])}</span></p>"
+        f"<code>{escape(path)}</code><span>{_words(operation['summary'])}</span></p>"
     ]
     if "description" in operation:
         parts += [f"<p>{_words(paragraph)}</p>" for paragraph in operation["description"].split("\n\n")]
