@@ -291,6 +291,43 @@ async def test_stateful_sets_lose_the_highest_and_pods_of_nobody_are_evicted(
     assert len(left) == 3
 
 
+async def test_a_disruption_budget_is_heard(shop: Shop, nodes: list[str], new_replica: Callable[[], Replica]) -> None:
+    replica, namespace = new_replica(), shop.cluster.namespace
+    service = {"metadata": {"name": "loose"}, "spec": {"selector": {"app": "loose"}, "ports": [{"port": 80}]}}
+    await shop.cluster.post(f"/api/v1/namespaces/{namespace}/services", service)
+    spec = {"schedulerName": "fairlead", "containers": [{"name": "main", "image": "simulated"}]}
+    for number in range(2):
+        body = {"metadata": {"name": f"loose-{number}", "labels": {"app": "loose"}}, "spec": spec}
+        await shop.cluster.post(f"/api/v1/namespaces/{namespace}/pods", body)
+    await shop.runs(loose=2)
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    budget = {"metadata": {"name": "all"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "loose"}}}}
+    await shop.cluster.post(budgets, budget)
+
+    async def is_counted() -> bool:
+        told = await asyncio.to_thread(shop.cluster.rig.request, "GET", f"{budgets}/all")
+        return bool(told.json().get("status", {}).get("currentHealthy") == 2)
+
+    await shop.cluster.until("the budget is counted", is_counted)
+    name = await shop.post(replica, (2, "loose", 1))
+
+    async def was_refused() -> bool:
+        events = await asyncio.to_thread(shop.cluster.rig.audit)
+        return any(
+            event.get("objectRef", {}).get("subresource") == "eviction" and event["responseStatus"]["code"] == 429
+            for event in events
+            if event.get("objectRef", {}).get("namespace") == namespace
+        )
+
+    await shop.cluster.until("the budget refuses", was_refused)
+    told = (await replica.ask("GET", f"/schedulePod/{name}", shop.scaler)).body
+    assert (told["phase"], told["items"][0]["message"]) == ("Scaled", "0 of 1 pods are gone")
+    assert len(await shop.cluster.running("loose")) == 2
+    assert (await asyncio.to_thread(shop.cluster.rig.request, "DELETE", f"{budgets}/all")).status == 200
+    told = await shop.finished(replica, name)
+    assert (told["phase"], told["removed"]) == ("Done", 1)
+
+
 async def test_what_the_cluster_does_not_allow_is_not_done(
     shop: Shop, rig: Rig, new_replica: Callable[[], Replica]
 ) -> None:
