@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.profile import job_profile, kube_profile
+from fairlead.engine.profile import build, job_profile, kube_profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Outcome, Placed, Refused
@@ -139,3 +139,9 @@ def test_min_fragment_keeps_devices_whole_for_those_who_want_whole_ones() -> Non
     assert told(fragment.decide(share("second", 500))) == ("n0", (0,))
     # And a pod without a GPU prefers a node it does not unbalance.
     assert told(fragment.decide(a_pod("cpu")))[0] in ("n0", "n1", "plain")
+
+
+def test_a_profile_without_scores_gives_shares_too() -> None:
+    base = cycle()
+    bare = build("bare", [rule.name for rule in base.profile.predicates], {}, base.profile.args)
+    assert told(Cycle(base.table, bare).decide(share("p", 400))) == ("n0", (0,))

@@ -184,7 +184,7 @@ def test_prioritize_turns_spreading_into_packing(rig: Rig, story: Story, tmp_pat
         story.pod("alone", cpu="100m")
         assert story.node_of("alone") == "empty"
     with fairlead(rig, tmp_path) as ours:
-        with scheduler(rig, extender(ours.url, prioritizeVerb="prioritize", weight=10)):
+        with scheduler(rig, extender(ours.url, prioritizeVerb="prioritize?profile=fairlead", weight=10)):
             story.pod("asked", cpu="100m")
             assert story.node_of("asked") == "used"
         assert ours.asked("prioritize") >= 1

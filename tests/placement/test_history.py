@@ -221,6 +221,19 @@ def test_a_history_that_is_too_short_forgets_whole_decisions_and_keeps_the_other
         assert any(story.history.latest(pod.uid) is not None for pod in decision.pods)
 
 
+def test_whoever_decides_nothing_does_not_remember_every_pod_it_ever_heard_of() -> None:
+    state = State()
+    state.history = History(state.table, most_changes=10)
+    state.nodes([Change("n1", None, a_node("n1"))])
+    for number in range(100):
+        pod = a_pod(f"p{number}", node="n1")
+        state.pods([Change(pod.key, None, pod)])
+        state.pods([Change(pod.key, pod, None)])
+        assert len(state.history._touched) < 10
+        assert len(state.history._log) <= 10
+    assert state.history.present([a_pod("x")]).document().pods == ()
+
+
 def test_a_unit_is_decided_again_the_same() -> None:
     table = a_table([a_node(f"n{i}", cpu="2") for i in range(3)])
     history, cycle = History(table), Cycle(table, kube_profile())

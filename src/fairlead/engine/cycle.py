@@ -68,7 +68,8 @@ class Cycle:
         row, score = chosen
         occupant = occupant_of(pod, request, self.table.name(row))
         if request.gpu.is_shared:
-            chosen_device = max(rule.device_for(self.table, request, row) for rule, _ in self.profile.priorities)
+            wishes = (rule.device_for(self.table, request, row) for rule, _ in self.profile.priorities)
+            chosen_device = max(wishes, default=-1)
             occupant.gpus = GpuHold((chosen_device,)) if chosen_device >= 0 else None
         if request.volumes:
             occupant.volumes = choose_volumes(self.table, request, row)

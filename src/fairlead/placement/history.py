@@ -106,6 +106,8 @@ class History:
     def touch(self, uid: str) -> None:
         """The cluster said something about a pod: what it says may be in no row's journal, such as when it started."""
         self._touched.add(uid)
+        if len(self._touched) >= self._most_changes:
+            self.mark()  # a standby decides nothing, and hears of pods all the same
 
     def see_around(self, changes: Iterable[Change[Any]]) -> None:
         """Namespaces, services, controllers, budgets, storage as they come and go."""
