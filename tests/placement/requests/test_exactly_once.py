@@ -337,7 +337,7 @@ async def test_requests_on_one_workload_follow_one_another(world: World) -> None
     ]
 
 
-async def test_room_is_used_only_when_it_is_really_free(world: World) -> None:
+async def test_room_is_used_only_when_it_is_really_free(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.make_set("web", 0)
     await world.make_set("api", 4)
     await world.tend(lambda _: "n1")
@@ -350,8 +350,14 @@ async def test_room_is_used_only_when_it_is_really_free(world: World) -> None:
     assert (adding.phase, removing.phase) == ("Waiting", "Scaled")
     assert "when the pods that are on their way out are gone" in adding.message
     assert (await world.set_of("web")).replicas == 0
+    await world.ask("sr-2", ("Add", "web", 1))
+    await leader.hear()
+    await leader.rounds.once()
+    next_one = (await world.request("sr-2")).status.items[0]
+    assert next_one.message == "request sr-1 is changing ReplicaSet web; this is next", "nobody overtakes it"
+    monkeypatch.setattr(controller, "AGAIN_S", 0.0)
     await leader.lead()
-    assert (await world.set_of("web")).replicas == 2
+    assert (await world.set_of("web")).replicas == 3
     status = (await world.request("sr-1")).status
     assert (status.phase, status.added, status.removed) == ("Done", 2, 3)
     assert [place.bound_to for place in status.items[0].places] == ["n1", "n1"]
@@ -406,6 +412,35 @@ async def test_a_workload_that_is_gone_or_another_fails_its_item_alone(world: Wo
     assert status.items[0].message == "ReplicaSet web is gone, or another one now"
     assert (await world.set_of("web")).replicas == 1
     assert len(leader.at.promises) == 0
+
+
+async def test_a_service_that_selects_nothing_any_more_removes_nobody(world: World) -> None:
+    """Asked by no labels at all, the server would tell of every pod there is."""
+    await a_small_world(world)
+    services = Kind("", "v1", "services", "Service", Thing)
+    spec = {"selector": {"app": "loose"}, "ports": [{"port": 80}]}
+    service = await world.client.create(services, {"metadata": {"name": "loose"}, "spec": spec}, "default")
+    for name in ("bare-1", "bare-2"):
+        spec = {"nodeName": "n1", "containers": [{"name": "main", "image": "a"}]}
+        await world.client.create(PODS, {"metadata": {"name": name}, "spec": spec}, "default")
+    item = {
+        "operation": "Remove",
+        "namespace": "default",
+        "serviceName": "loose",
+        "number": 2,
+        "workload": {"kind": "Service", "name": "loose", "uid": service.metadata.uid},
+    }
+    body = {
+        "apiVersion": "fairlead.io/v1alpha1",
+        "kind": "ScheduleRequest",
+        "metadata": {"name": "sr-2"},
+        "spec": {"user": "ann", "acceptedAt": "2099-01-01T00:00:00.000000Z", "items": [item]},
+    }
+    await world.client.create(SCHEDULE_REQUESTS, body, HOME)
+    await world.client.patch(services, "loose", {"spec": {"selector": None}}, "default")
+    await Leader.made(world).lead()
+    assert (await world.request("sr-2")).status.items[0].message == "Service loose selects no pods any more"
+    assert {"bare-1", "bare-2"} < {pod.metadata.name for pod in await world.pods()}
 
 
 async def test_a_workload_named_twice_is_changed_once(world: World) -> None:

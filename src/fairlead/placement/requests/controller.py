@@ -52,6 +52,8 @@ TIDY_S, MOST_TIDIED = 60.0, 50
 AT_ONCE = 16
 # Pods planned in one round; the table is ours alone meanwhile, and nobody must wait for long.
 MOST_IN_ROUND = 5000
+# How often an item that waits for room is planned again.
+AGAIN_S = 5.0
 # How long we wait between two looks for something to show.
 HEARING_S = 0.02
 # A workload that changes under our hands so often is left for the next look.
@@ -98,6 +100,8 @@ class Rounds:
         self._in_doubt: set[str] = set()
         # Items that hold promises, by the name they made them under.
         self._promising: set[str] = set()
+        # When an item that waits for room is planned again, by its key.
+        self._again_at_s: dict[str, float] = {}
         self._evicting: dict[str, asyncio.Task[None]] = {}
         self._tidied_at_s = 0.0
 
@@ -107,6 +111,7 @@ class Rounds:
         """Before a leader's first decision: hold again what was promised and is still waited for."""
         self._latest.clear()
         self._in_doubt.clear()
+        self._again_at_s.clear()
         _release(desk, *self._promising)
         self._promising.clear()
         for request in self._unfinished():
@@ -204,6 +209,10 @@ class Rounds:
         )
         planned = {each.key: status for each, status in zip(wanted, statuses, strict=True)} | settled
         self._promising |= {key for key, status in planned.items() if status.phase == "Planned" and status.places}
+        # Whoever comes first for a workload and waits, waits for room.
+        first = {each.item.workload.uid: each.key for each in reversed(wanted) if each.item.workload.uid not in busy}
+        again_at_s = self._clock.elapsed_s() + AGAIN_S
+        self._again_at_s |= {key: again_at_s for key in first.values() if planned[key].phase == "Waiting"}
         await at_once([partial(self._begin, request, planned) for request in requests])
 
     async def _begin(self, request: ScheduleRequest, planned: dict[str, ItemStatus]) -> None:
@@ -220,7 +229,10 @@ class Rounds:
     async def _see(
         self, requests: Sequence[ScheduleRequest], busy: dict[str, str]
     ) -> tuple[list[Wanted], dict[str, ItemStatus]]:
-        """The items to be planned with their workloads as they are now, and those that come to nothing at once."""
+        """The items to be planned with their workloads as they are now, and those that come to nothing at once.
+
+        `busy` learns of the workloads of items that wait for room and are not looked at again yet.
+        """
         wanted: list[Wanted] = []
         settled: dict[str, ItemStatus] = {}
 
@@ -239,10 +251,13 @@ class Rounds:
                 return plan.waiting(seen, f"{item.workload.described()} cannot be read: {problem}")
 
         asked: list[tuple[ScheduleRequest, int]] = []
-        pods = 0
+        pods, now_s = 0, self._clock.elapsed_s()
+        self._again_at_s = {key: at_s for key, at_s in self._again_at_s.items() if at_s > now_s}
         for request in requests:
             for index, (item, status) in enumerate(zip(request.spec.items, request.item_statuses, strict=True)):
-                if status.phase in ("Accepted", "Waiting") and (not asked or pods + item.number <= MOST_IN_ROUND):
+                if f"{request.name}/{index}" in self._again_at_s:
+                    busy.setdefault(item.workload.uid, request.name)  # nobody overtakes it
+                elif status.phase in ("Accepted", "Waiting") and (not asked or pods + item.number <= MOST_IN_ROUND):
                     asked.append((request, index))
                     pods += 0 if item.workload.uid in busy else item.number
         for (request, index), found in zip(asked, await at_once([partial(look, *each) for each in asked]), strict=True):
@@ -260,7 +275,10 @@ class Rounds:
                 return plan.failed(seen, f"{item.workload.described()} is gone, or another one now")
             if not item.is_removal:
                 return plan.failed(seen, "pods that nothing makes can be removed, not added")
-            selector = ",".join(f"{key}={value}" for key, value in sorted((service.spec.selector or {}).items()))
+            if not service.spec.selector:
+                # Selecting by nothing would select everything.
+                return plan.failed(seen, f"{item.workload.described()} selects no pods any more")
+            selector = ",".join(f"{key}={value}" for key, value in sorted(service.spec.selector.items()))
             pods = await self._reader.list(PODS, item.namespace, query={"labelSelector": selector})
             loose = tuple(pod for pod in pods if pod.metadata.controller is None)
             return Wanted(seen.request, seen.index, item, seen.status, seen.accepted_at, None, loose)
