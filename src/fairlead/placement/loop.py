@@ -27,7 +27,7 @@ from fairlead.engine.statement import Statement
 from fairlead.engine.unit import Unit, UnitPlaced, UnitSource
 from fairlead.model.deltas import Delta
 from fairlead.model.intents import Intent
-from fairlead.model.outcome import Diagnosis, Placed
+from fairlead.model.outcome import Code, Diagnosis, Placed
 from fairlead.model.pod import Pod
 from fairlead.placement import telling
 from fairlead.placement.binding import Binder
@@ -54,6 +54,8 @@ HELD_UP_S = 0.05
 MOST_AT_DESK = 256
 # How long the place of a gang's member is kept for a pod that is still to be made.
 PROMISED_S = 300.0
+
+NO_PLAN = PreemptionPlan(Code.UNSCHEDULABLE)
 
 MakeMirror = Callable[[Any], Mirror[Any]]
 Work = tuple[Callable[[Desk], Any], "asyncio.Future[Any]", bool]
@@ -363,7 +365,8 @@ class Loop:
             self._assume(pod, outcome)
             return
         self._metrics.attempts.labels("unschedulable", name).inc()
-        plan = self._preempt(pod, nominated)
+        # A pod that is refused wherever it might go is not helped by evicting anybody.
+        plan = NO_PLAN if outcome.diagnosis.rejection is not None else self._preempt(pod, nominated)
         history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, plan=plan)
         cures = outcome.diagnosis.cures | ({Delta.POD_REMOVED} if plan.node is not None else set())
         self._queue.refused(pod.uid, cures, self._clock.elapsed_s())
