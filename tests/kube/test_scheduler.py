@@ -241,3 +241,71 @@ async def test_a_claim_that_waits_for_its_first_consumer_is_bound_where_the_pod_
         assert pod["spec"]["nodeName"] == node_of[volume_of[used]]
     for number in range(2):
         await asyncio.to_thread(cluster.rig.request, "DELETE", f"/api/v1/persistentvolumes/{run}-{number}")
+
+
+async def test_a_volume_is_made_for_the_node_chosen_and_another_node_is_chosen_when_that_fails(
+    cluster: Cluster, nodes: list[str]
+) -> None:
+    """The test is the provisioner: it gives up on the first node it is asked for, and makes a volume for the second."""
+    run = cluster.namespace
+    claims = f"/api/v1/namespaces/{run}/persistentvolumeclaims"
+    await cluster.post(
+        "/apis/storage.k8s.io/v1/storageclasses",
+        {"metadata": {"name": run}, "provisioner": "example.com/made", "volumeBindingMode": "WaitForFirstConsumer"},
+    )
+    spec = {"storageClassName": run, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await cluster.post(claims, {"metadata": {"name": "data"}, "spec": spec})
+    user = {
+        "metadata": {"name": "user"},
+        "spec": {
+            "schedulerName": "fairlead",
+            "containers": [{"name": "main", "image": "simulated"}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+    }
+    await cluster.post(f"/api/v1/namespaces/{run}/pods", user)
+    asked: list[str] = []
+
+    async def claim() -> dict[str, Any]:
+        found: dict[str, Any] = (await asyncio.to_thread(cluster.rig.request, "GET", f"{claims}/data")).json()
+        return found
+
+    async def is_asked() -> bool:
+        node = (await claim())["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node")
+        if node:
+            asked.append(node)
+        return bool(node)
+
+    await cluster.until("a volume is asked for", is_asked)
+    pods = await cluster.pods()
+    assert "nodeName" not in pods[0]["spec"]
+    # Given up: the node is taken off the claim, and that node shall not be asked for again.
+    await cluster.kubectl("cordon", asked[0])
+    patch = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": None}}}
+    await asyncio.to_thread(cluster.rig.request, "PATCH", f"{claims}/data", patch)
+    await cluster.until("it is asked for again", is_asked)
+    assert asked[-1] != asked[0]
+    wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": [asked[-1]]}
+    metadata = (await claim())["metadata"]
+    reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": run, "name": "data"}
+    volume = {
+        "metadata": {"name": run, "annotations": {"pv.kubernetes.io/provisioned-by": "example.com/made"}},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": run,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {**reference, "uid": metadata["uid"]},
+            "hostPath": {"path": "/nowhere"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}},
+        },
+    }
+    await cluster.post("/api/v1/persistentvolumes", volume)
+
+    async def is_placed() -> bool:
+        return "nodeName" in (await cluster.pods())[0]["spec"]
+
+    await cluster.until("the pod is bound", is_placed)
+    assert (await cluster.pods())[0]["spec"]["nodeName"] == asked[-1]
+    await cluster.kubectl("uncordon", asked[0])
+    await asyncio.to_thread(cluster.rig.request, "DELETE", f"/api/v1/persistentvolumes/{run}")
