@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.nodes.plan import DueProbe, after_probe, plan_pod, recall, with_problems
-from fairlead.nodes.provider import PodReport, Traits
+from fairlead.nodes.provider import PodReport, RunPhase, RunReport, Traits
 from fairlead.nodes.spec import Waiting
 from tests.nodes.kit import T0, Stage, at, conditions, container, ordered, pod, status, stopping
 
@@ -321,7 +321,33 @@ def test_a_run_that_waits_says_why_and_is_told_once() -> None:
     stage.waits("main", "ErrImagePull", "no such image")
     first, again = stage.look(), stage.look(1)
     assert status(first).state.waiting == Waiting(reason="ErrImagePull", message="no such image")
-    assert ([said.reason for said in first.said], again.said) == (["Failed"], ())
+    assert [(said.reason, said.note) for said in first.said] == [
+        ("Failed", 'Failed to pull image "python:3": no such image'),
+        ("Failed", "Error: ErrImagePull"),
+    ]
+    assert again.said == ()
+
+
+def test_what_never_ran_is_neither_started_nor_killed() -> None:
+    stage = Stage(pod())
+    stage.look()
+    stage.waits("main", "ErrImagePull", "no such image")
+    stage.look()
+    stage.is_deleted()
+    told = stage.look()
+    stage.reports["main"] = RunReport(0, RunPhase.EXITED, finished_at=T0, exit_code=137)
+    ended = stage.look(1)
+    assert (told.said, ended.said, ended.is_over) == ((), (), True)
+
+
+def test_a_start_that_failed_is_told_as_that() -> None:
+    stage = Stage(pod())
+    stage.look()
+    problem = "failed to start: no such file"
+    stage.reports["main"] = RunReport(
+        0, RunPhase.EXITED, finished_at=T0, exit_code=128, reason="StartError", message=problem
+    )
+    assert ("Failed", f"Error: {problem}") in [(said.reason, said.note) for said in stage.look().said]
 
 
 def test_a_container_without_its_configuration_waits_and_is_tried_again() -> None:

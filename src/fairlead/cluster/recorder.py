@@ -67,6 +67,7 @@ class Recorder:
                 event.regarding.namespace,
                 event.regarding.name,
                 event.regarding.uid,
+                event.regarding.field_path,
                 event.reason,
                 event.action,
                 "Warning" if event.warning else "Normal",

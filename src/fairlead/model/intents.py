@@ -113,6 +113,8 @@ class Regarding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    field_path: str = ""
+    """The part it is about: `spec.containers{main}`."""
 
 
 class RecordEvent(Intent, frozen=True):

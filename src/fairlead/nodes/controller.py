@@ -321,7 +321,14 @@ class PodController:
             raise to_retry(result)
 
     def _tell(self, pod: Pod, said: Said) -> None:
-        regarding = Regarding(kind="Pod", name=pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.uid)
+        part = ""
+        if said.container:
+            is_init = any(each.name == said.container for each in pod.inits)
+            part = f"spec.{'initContainers' if is_init else 'containers'}{{{said.container}}}"
+        metadata = pod.metadata
+        regarding = Regarding(
+            kind="Pod", name=metadata.name, namespace=metadata.namespace, uid=pod.uid, field_path=part
+        )
         event = RecordEvent(
             regarding=regarding, reason=said.reason, action=said.reason, note=said.note, warning=said.warning
         )

@@ -99,6 +99,7 @@ class Said:
     reason: str
     note: str
     warning: bool = False
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +163,14 @@ def after_probe(
     life = replace(life, tallies={**life.tallies, due.check: tally})
     said = []
     if not ok:
-        said.append(Said("Unhealthy", f"{due.check} probe failed: {output}", warning=True))
+        said.append(Said("Unhealthy", f"{due.check} probe failed: {output}", True, due.container))
     is_fatal = tally.verdict is False and due.check is not Check.READINESS
     if is_fatal and life.kill_at is None:
         grace_s = due.probe.termination_grace_period_seconds
         grace_s = pod.grace_s if grace_s is None else grace_s
         life = replace(life, kill_at=now + timedelta(seconds=grace_s), is_to_restart=False)
-        said.append(Said("Killing", f"Container {due.container} failed {due.check.lower()} probe, will be restarted"))
+        note = f"Container {due.container} failed {due.check.lower()} probe, will be restarted"
+        said.append(Said("Killing", note, container=due.container))
     return replace(memory, lives={**memory.lives, due.container: life}), tuple(said)
 
 
@@ -226,8 +228,13 @@ def plan_pod(
     if mains_done:
         before, lives = lives, _stopped(pod, lives, memory.kill_at, now)
         if traits.tells_starts:
+            # What never ran, and waits for its image perhaps, is not killed either.
             begun = [name for name, life in lives.items() if life.kill_at and not before[name].kill_at]
-            said += [Said("Killing", f"Stopping container {name}") for name in begun]
+            said += [
+                Said("Killing", f"Stopping container {name}", container=name)
+                for name in begun
+                if _is_running(lives[name], runs.get(name))
+            ]
     orders = tuple(
         Order(name, life.attempt, life.kill_at) for name, life in lives.items() if life.is_ordered and not life.ended
     )
@@ -300,12 +307,15 @@ def _witnessed(
             # It waits for something the old image lacked, perhaps: another attempt, with the new one.
             return replace(life, attempt=life.attempt + 1, image=container.image)
         return life
-    if traits.tells_starts and life.started_at is None:
-        said.append(Said("Started", f"Container {container.name} started"))
+    if life.started_at is None and run.started_at is None and run.reason == "StartError":
+        said.append(Said("Failed", f"Error: {run.message}", True, container.name))
+    elif traits.tells_starts and life.started_at is None and run.started_at is not None:
+        said.append(Said("Started", "Container started", container=container.name))
     life = replace(life, started_at=run.started_at or life.started_at or now)
     if run.phase is RunPhase.RUNNING:
         if life.image and container.image != life.image and life.kill_at is None:
-            said.append(Said("Killing", f"Container {container.name} definition changed, will be restarted"))
+            note = f"Container {container.name} definition changed, will be restarted"
+            said.append(Said("Killing", note, container=container.name))
             return replace(life, kill_at=now + timedelta(seconds=pod.grace_s), is_to_restart=True)
         return life
     ended_at = run.finished_at or now
@@ -548,7 +558,12 @@ def _new_waits(pod: Pod, statuses: Iterable[ContainerStatus]) -> list[Said]:
         if wait is None or wait.reason in ORDINARY_WAITS or (status.name, wait.reason) in told:
             continue
         if wait.reason == "CrashLoopBackOff":
-            said.append(Said("BackOff", wait.message, warning=True))
+            whose = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
+            note = f"Back-off restarting failed container {status.name} in pod {whose}"
+            said.append(Said("BackOff", note, True, status.name))
+        elif wait.reason == "ErrImagePull":
+            said.append(Said("Failed", f'Failed to pull image "{status.image}": {wait.message}', True, status.name))
+            said.append(Said("Failed", f"Error: {wait.reason}", True, status.name))
         else:
-            said.append(Said("Failed", f"container {status.name}: {wait.reason}: {wait.message}", warning=True))
+            said.append(Said("Failed", f"Error: {wait.message}", True, status.name))
     return said

@@ -149,6 +149,8 @@ class Container(Noun):
     readiness_probe: Probe | None = None
     restart_policy: str | None = None
     lifecycle: Lifecycle | None = None
+    termination_message_path: str = "/dev/termination-log"
+    termination_message_policy: str = "File"
 
     @property
     def is_sidecar(self) -> bool:

@@ -274,6 +274,24 @@ async def test_a_command_that_is_not_there_is_a_start_error(machine: Machine) ->
     assert "/no/such/program" in report.message
 
 
+@pytest.mark.parametrize("mounts", [True, False])
+async def test_last_words_are_reported(tmp_path: Path, mounts: bool) -> None:
+    async with at_work(ProcessProvider(tmp_path, clock=RealClock(), mounts=mounts)) as machine:
+        ends = pod("p", "sh", "-c", "echo to the log; echo farewell > /dev/termination-log; exit 3")
+        await machine.start(ends)
+        assert (await machine.ended(ends)).message == "farewell\n"
+        elsewhere = pod("q", "sh", "-c", "echo bye > /last/words", terminationMessagePath="/last/words")
+        await machine.start(elsewhere)
+        assert (await machine.ended(elsewhere)).message == "bye\n"
+
+
+@pytest.mark.parametrize(("code", "message"), [(3, "one\ntwo\n"), (0, "")])
+async def test_the_log_speaks_for_who_failed_without_a_word(machine: Machine, code: int, message: str) -> None:
+    fails = pod("p", "sh", "-c", f"echo one; echo two; exit {code}", terminationMessagePolicy="FallbackToLogsOnError")
+    await machine.start(fails)
+    assert (await machine.ended(fails)).message == message
+
+
 async def test_an_unknown_image_waits_and_says_what_to_do(machine: Machine) -> None:
     started = pod("p", image="example.com/shop:1")
     await machine.start(started)

@@ -58,6 +58,10 @@ SHIM = Path(__file__).with_name("shim")
 STOP_S = 3.0
 READY_S = 10.0
 MOST_EVENT_BYTES = 1 << 20
+# As much of a container's last words, and of its log in their place, as a kubelet takes.
+MOST_LAST_WORDS = 4096
+MOST_LAST_LOG = 2048
+MOST_LAST_LINES = 80
 
 NamesWithin = Callable[[str], Mapping[str, tuple[str, ...]]]
 """Namespace → the names that mean something there, each with its addresses."""
@@ -89,6 +93,10 @@ class Box:
 
     def log(self, container: str, attempt: int) -> Path:
         return self.folder / "logs" / container / f"{attempt}.log"
+
+    def last_words(self, container: str) -> Path:
+        """What the container finds at its terminationMessagePath."""
+        return self.folder / "logs" / container / "last-words"
 
     def volume(self, name: str) -> str:
         """Where the volume is on this machine."""
@@ -372,6 +380,7 @@ class ProcessProvider:
             return
         path = box.log(name, run.attempt)
         await asyncio.to_thread(_make_log_room, path, run.attempt)
+        box.last_words(name).write_bytes(b"")
         order = self._order(box, run, keeper, argv) | {"op": "start", "id": job.id, "log": str(path)}
         self._jobs[job.id] = (box, job)
         await keeper.ask(order)
@@ -430,6 +439,9 @@ class ProcessProvider:
                 if not os.path.exists(source):
                     os.makedirs(source, exist_ok=True)
             found.append((source, "/" + mount.mount_path.strip("/"), mount.read_only))
+        words = box.last_words(container.name)
+        if words.exists():
+            found.append((str(words), "/" + container.termination_message_path.strip("/"), False))
         return found
 
     def _never_begun(self, run: Run) -> Job:
@@ -444,7 +456,7 @@ class ProcessProvider:
         is_first, job.kill_at = job.kill_at is None, kill_at
         if job.id not in self._jobs:
             now = self._clock.now()
-            job.report = replace(job.report, phase=RunPhase.EXITED, started_at=now, finished_at=now, exit_code=137)
+            job.report = replace(job.report, phase=RunPhase.EXITED, finished_at=now, exit_code=137)
             self._notify(box.pod.uid)
             return
         assert self._keeper is not None, "what runs was started by a keeper"
@@ -525,14 +537,13 @@ class ProcessProvider:
             self._ended(box, job, 137, signal.SIGKILL)
 
     def _ended(self, box: Box, job: Job, code: int, number: int) -> None:
-        now = self._clock.now()
         job.report = replace(
             job.report,
             phase=RunPhase.EXITED,
-            started_at=job.report.started_at or now,
-            finished_at=now,
+            finished_at=self._clock.now(),
             exit_code=code,
             signal=number,
+            message=job.report.message or _said_last(box, job, code),
         )
         self._notify(box.pod.uid)
 
@@ -694,6 +705,27 @@ def low_port(container: Container) -> int | None:
     """A port of the container that takes a right to listen on."""
     low = [port.container_port for port in container.ports or () if 0 < port.container_port < first_open_port()]
     return low[0] if low else None
+
+
+def _said_last(box: Box, job: Job, code: int) -> str:
+    """What a container left behind as its last words; the end of its log, where it asked for that and failed."""
+    container = job.run.container
+    words = _end_of(box.last_words(container.name), MOST_LAST_WORDS)
+    if not words and code and container.termination_message_policy == "FallbackToLogsOnError":
+        logged = _end_of(box.log(container.name, job.run.attempt), 4 * MOST_LAST_LOG).split("\n")
+        # Each line is logged with its time, its stream and whether it is whole.
+        lines = [parts[3] for line in logged if len(parts := line.split(" ", 3)) == 4]
+        words = "".join(f"{line}\n" for line in lines[-MOST_LAST_LINES:])[-MOST_LAST_LOG:]
+    return words
+
+
+def _end_of(path: Path, most: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+            return file.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def translated(text: str, mounts: list[tuple[str, str, bool]]) -> str:
