@@ -29,6 +29,7 @@ from fairlead.placement.replaying import DecisionDocument, document_of, read, re
 from fairlead.placement.state import State
 from fairlead.placement.world import profile_document, profile_of
 from fairlead.testing.builders import a_node, a_pod, a_table
+from tests.engine.test_volumes import claim, storage_class, user, volume
 from tests.properties import worlds
 from tests.properties.volume_twin import a_storage, mount
 
@@ -219,6 +220,85 @@ def test_a_history_that_is_too_short_forgets_whole_decisions_and_keeps_the_other
         assert written(story.history, decision.number).sheet == story.sheets[decision.number]
         assert replay(written(story.history, decision.number)) == []
         assert any(story.history.latest(pod.uid) is not None for pod in decision.pods)
+
+
+class Told:
+    """A cluster told step by step, and decisions about it."""
+
+    def __init__(self, *things: Any) -> None:
+        self.state = State()
+        self.cycle = Cycle(self.state.table, kube_profile())
+        self.seen: dict[str, Pod] = {}
+        for thing in things:
+            if isinstance(thing, Node):
+                self.state.nodes([Change(thing.name, None, thing)])
+            elif isinstance(thing, Pod):
+                self.see(thing)
+            else:
+                self.state.surroundings([Change(thing.metadata.key, None, thing)])
+
+    def see(self, pod: Pod) -> None:
+        self.state.pods([Change(pod.key, self.seen.get(pod.key), pod)])
+        self.seen[pod.key] = pod
+
+    def decide(self, pod: Pod) -> DecisionDocument:
+        history = self.state.history
+        position = history.mark()
+        outcome = self.cycle.decide(pod)
+        plan = None
+        if not isinstance(outcome, Placed):
+            plan = Preemption(self.state.table, self.cycle.profile).plan(pod)
+        history.decided(position, NOW, self.cycle.profile, pod, outcome, plan=plan)
+        return written(history, next(iter(history)).number)
+
+
+def test_when_pods_started_is_part_of_the_world_though_no_journal_tells() -> None:
+    """Of two nodes that cost the same, the one is cleared whose pod started later."""
+
+    def victim(node: str, second: int) -> Pod:
+        return a_pod(f"on-{node}", cpu="8", node=node, priority=0, status={"startTime": f"2026-01-01T00:00:{second}Z"})
+
+    told = Told(a_node("n1"), a_node("n2"), victim("n1", 10), victim("n2", 20))
+    first = told.decide(a_pod("vip", cpu="8", priority=9))
+    told.state.history.mark()  # what was tried for the first is behind us
+    told.see(victim("n1", 30))
+    second = told.decide(a_pod("vip-2", cpu="8", priority=9))
+    cleared = [document.result.evicting and document.result.evicting.node for document in (first, second)]
+    assert cleared == ["n2", "n1"]
+    assert replay(first) == replay(second) == replay(written(told.state.history, 1)) == []
+
+
+def test_which_device_a_share_is_on_is_part_of_the_world() -> None:
+    def share(name: str, milli: int) -> Pod:
+        return a_pod(name, annotations={"fairlead.io/gpu-milli": str(milli)})
+
+    told = Told(a_node("n1", nvidia__com_gpu=2))
+    assert told.decide(share("a", 600)).result.places[0].devices == (0,)
+    assert told.decide(share("b", 600)).result.places[0].devices == (1,)
+    told.state.table.remove_pod("uid-default-a")
+    assert told.decide(share("c", 300)).result.places[0].devices == (1,), "the tighter one"
+    last = told.decide(share("d", 500))
+    assert last.result.places[0].devices == (0,)
+    assert replay(last) == []
+
+
+def test_volumes_promised_to_pods_that_are_not_bound_yet_are_part_of_the_world() -> None:
+    stored = (storage_class("kubernetes.io/no-provisioner"), claim("one"), claim("two"), volume("v", "n1"))
+    told = Told(*stored, a_node("n1"))
+    assert told.decide(user("p1", "one")).result.places[0].volumes[0].volume == "v"
+    refused = told.decide(user("p2", "two"))
+    assert refused.result.diagnosis is not None
+    assert replay(refused) == []
+
+
+def test_the_first_size_heard_of_an_image_is_part_of_the_world() -> None:
+    small, large = {"app:1": 100 * 2**20}, {"app:1": 900 * 2**20}
+    told = Told(a_node("n1", images=small), a_node("n2", images=large))
+    told.state.nodes([Change("n1", a_node("n1", images=small), None)])
+    told.state.nodes([Change("n3", None, a_node("n3"))])
+    document = told.decide(a_pod(image="app:1"))
+    assert document.world.image_sizes == {"app:1": 100 * 2**20}
+    assert replay(document) == []
 
 
 def test_whoever_decides_nothing_does_not_remember_every_pod_it_ever_heard_of() -> None:
