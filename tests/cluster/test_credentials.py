@@ -303,3 +303,18 @@ async def test_cancelling_ends_the_program_at_once(program: Program, clock: Manu
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert time.monotonic() - started < 5.0
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_cancelling_while_the_program_is_being_started_ends_it_too(
+    program: Program, clock: ManualClock, turns: int
+) -> None:
+    program.does("sleep 20; echo done")
+    asking = asyncio.create_task(program.plugin(clock).headers())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    asking.cancel()
+    started = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert time.monotonic() - started < 5.0

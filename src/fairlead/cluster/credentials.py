@@ -159,8 +159,8 @@ class ExecPlugin:
             **self._environment,
             "KUBERNETES_EXEC_INFO": msgspec.json.encode(question).decode(),
         }
-        try:
-            process = await asyncio.create_subprocess_exec(
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
                 *self._command,
                 env=environment,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -168,11 +168,20 @@ class ExecPlugin:
                 stderr=asyncio.subprocess.PIPE,
                 start_new_session=True,
             )
+        )
+        try:
+            # Shielded: cancelled half-way, asyncio would end the program but wait for its children, for whom nobody
+            # but us knows how to send.
+            process = await asyncio.shield(starting)
         except OSError as problem:
             hint = f" {self._install_hint}" if self._install_hint else ""
             raise ConfigurationError(
                 f"the credential plugin {name!r} cannot be run: {problem.strerror}.{hint}"
             ) from None
+        except asyncio.CancelledError:
+            with contextlib.suppress(OSError):
+                await _end(await starting)
+            raise
         try:
             async with asyncio.timeout(self.DEADLINE_S):
                 out, err = await process.communicate()
@@ -182,10 +191,7 @@ class ExecPlugin:
             ) from None
         finally:
             if process.returncode is None:
-                # With its children: one that holds the pipe open would keep us waiting for its own end.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+                await _end(process)
         if process.returncode != 0:
             said = err.decode("utf-8", "replace").strip()[-400:]
             raise ConfigurationError(f"the credential plugin {name!r} failed with {process.returncode}: {said}")
@@ -214,6 +220,13 @@ class ExecPlugin:
         self._headers = {"Authorization": f"Bearer {status.token}"} if status.token else {}
         self._expires_at = expires_at
         self._asked = True
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    # With its children: one that holds the pipe open would keep us waiting for its own end.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
 
 
 def _said(problem: Exception) -> str:
