@@ -54,13 +54,13 @@ from fairlead.engine.profile import (
 )
 from fairlead.engine.removal import RemovalWeights
 from fairlead.model.kinds import Kind, ServerVersion
-from fairlead.placement.forecasts.compose import forecaster, forecasts
+from fairlead.placement.forecasts import compose
 from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.loop import Loop
 from fairlead.placement.queue import BackoffTimes
 from fairlead.placement.requests.controller import Rounds
 from fairlead.placement.requests.metrics import RequestMetrics
-from fairlead.placement.requests.plan import Loads, RoundOptions
+from fairlead.placement.requests.plan import RoundOptions
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS
 from fairlead.settings import BadSettings, Settings
 
@@ -152,7 +152,7 @@ class Placement:
             mirror=runtime.mirror,
             reader=runtime.reader,
         )
-        self.requests = Requests(runtime, self.loop, self.forecasts.loads)
+        self.requests = Requests(runtime, self.loop, self.forecasts)
         runtime.routes.add(*Explain(self.loop, runtime.clock).routes())
 
     async def follow(self) -> None:
@@ -189,8 +189,8 @@ class Forecasts:
     def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
         clock, registry, client = runtime.clock, runtime.metrics.registry, runtime.reader
-        self.reader = forecasts(runtime.settings, clock=clock, registry=registry, client=client)
-        self.forecaster = forecaster(
+        self.reader = compose.forecasts(runtime.settings, clock=clock, registry=registry, client=client)
+        self.forecaster = compose.forecaster(
             runtime.settings, clock=clock, registry=registry, client=client, writer=runtime.writer
         )
 
@@ -205,7 +205,7 @@ class Forecasts:
 class Requests:
     """More or fewer pods of a service: accepted by every replica, carried out by the leader."""
 
-    def __init__(self, runtime: Runtime, loop: Loop, loads: Loads) -> None:
+    def __init__(self, runtime: Runtime, loop: Loop, forecasts: "Forecasts") -> None:
         settings = runtime.settings
         self._runtime = runtime
         self.mirror: Mirror[Any] = runtime.mirror(SCHEDULE_REQUESTS, settings.namespace)
@@ -221,7 +221,8 @@ class Requests:
                 settle_s=settings.requests.settle_s,
                 presort=Presort(settings.requests.presort),
                 weights=RemovalWeights(forecast_sign=settings.forecast.remove_sign),
-                loads=loads,
+                loads=forecasts.loads,
+                forecasts_problem=forecasts.reader.problem if forecasts.reader is not None else None,
             ),
             metrics=RequestMetrics(runtime.metrics.registry),
             keep=settings.requests.keep,

@@ -21,6 +21,7 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock, rfc3339_micro
 from fairlead.cluster.errors import AlreadyExists, Unavailable
 from fairlead.cluster.mirror import Mirror
+from fairlead.model.meta import Condition
 from fairlead.placement.requests.resolve import Sight, Unresolved, resolve
 from fairlead.placement.requests.spec import (
     GROUP,
@@ -108,6 +109,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     added: int = 0
     removed: int = 0
     items: tuple[ItemView, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -380,6 +382,7 @@ def view(request: ScheduleRequest) -> RequestView:
         finished_at=status.finished_at,
         added=status.added,
         removed=status.removed,
+        conditions=status.conditions,
         items=tuple(
             ItemView(
                 operation=2 if item.is_removal else 1,

@@ -19,6 +19,7 @@ from fairlead.placement.requests.acting import (
     plan_tidying,
     summed_up,
 )
+from fairlead.placement.requests.plan import RoundOptions, forecasts_condition
 from fairlead.placement.requests.spec import (
     WORKLOADS,
     ItemStatus,
@@ -155,6 +156,21 @@ def test_the_end_is_told_once() -> None:
     ended = summed_up(a_request(), [ItemStatus(phase="Done")], NOW)
     later = summed_up(a_request(status=ended), [ItemStatus(phase="Done")], NOW + timedelta(hours=1))
     assert later == ended
+
+
+def test_whether_forecasts_counted_is_told_and_since_when() -> None:
+    assert forecasts_condition(RoundOptions(), (), NOW) == ()
+    fine = RoundOptions(forecasts_problem=lambda: None)
+    stale = RoundOptions(forecasts_problem=lambda: "Elasticsearch gave no answer in 1 s")
+    (first,) = forecasts_condition(fine, (), NOW)
+    assert (first.type, first.status, first.reason) == ("ForecastsFresh", "True", "Read")
+    (second,) = forecasts_condition(stale, (first,), NOW + timedelta(hours=1))
+    assert (second.status, second.message) == ("False", "Elasticsearch gave no answer in 1 s")
+    assert second.last_transition_time != first.last_transition_time
+    (third,) = forecasts_condition(stale, (second,), NOW + timedelta(hours=2))
+    assert third == second
+    status = summed_up(a_request(), [ItemStatus()], NOW, (second,))
+    assert summed_up(a_request(status=status), [ItemStatus(phase="Done")], NOW).conditions == (second,)
 
 
 def finished(name: str, hour: int) -> ScheduleRequest:

@@ -9,6 +9,7 @@ import msgspec
 from fairlead.engine.removal import DELETION_COST
 from fairlead.model.intents import Evict, Patch, Scale
 from fairlead.model.kinds import POD_THINGS
+from fairlead.model.meta import Condition
 from fairlead.placement.requests.following import is_over, written
 from fairlead.placement.requests.spec import (
     ANNOTATION,
@@ -93,8 +94,13 @@ def acted(status: ItemStatus, item: Item, workload: Workload | None, now: dateti
 # --- the whole request ------------------------------------------------------------------------------------
 
 
-def summed_up(request: ScheduleRequest, items: Sequence[ItemStatus], now: datetime) -> RequestStatus:
-    """How far the request is as a whole."""
+def summed_up(
+    request: ScheduleRequest,
+    items: Sequence[ItemStatus],
+    now: datetime,
+    conditions: tuple[Condition, ...] | None = None,
+) -> RequestStatus:
+    """How far the request is as a whole; conditions stay as they are unless others are given."""
     phases = [item.phase for item in items]
     phase: Phase
     if all(each in FINISHED for each in phases):
@@ -114,6 +120,7 @@ def summed_up(request: ScheduleRequest, items: Sequence[ItemStatus], now: dateti
         removed=sum(item.removed for item in items),
         finished_at=(request.status.finished_at or written(now)) if phase in FINISHED else "",
         items=tuple(items),
+        conditions=request.status.conditions if conditions is None else conditions,
     )
 
 

@@ -22,6 +22,7 @@ from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.removal import DELETION_COST
 from fairlead.model.intents import Delete, Intent, PatchStatus, RecordEvent, Regarding
+from fairlead.model.meta import Condition
 from fairlead.model.pod import Pod
 from fairlead.placement.desk import Desk
 from fairlead.placement.loop import DeskFull, NotLeading
@@ -219,7 +220,8 @@ class Rounds:
         items = [planned.get(f"{request.name}/{index}", status) for index, status in enumerate(request.item_statuses)]
         if items == list(request.item_statuses):
             return
-        saved = await self._save(request, items)
+        told = plan.forecasts_condition(self._options, request.status.conditions, self._clock.now())
+        saved = await self._save(request, items, told)
         if saved is None:
             # Nothing may be done that is not written: whatever became of it is seen next time.
             await self._release([f"{request.name}/{index}" for index in range(len(items))], keep=request)
@@ -418,9 +420,11 @@ class Rounds:
 
     # -- the books --------------------------------------------------------------------------------------------
 
-    async def _save(self, request: ScheduleRequest, items: Sequence[ItemStatus]) -> ScheduleRequest | None:
+    async def _save(
+        self, request: ScheduleRequest, items: Sequence[ItemStatus], conditions: tuple[Condition, ...] | None = None
+    ) -> ScheduleRequest | None:
         """Write down how far it is, if that has changed; None when it was not written, or not as far as we know."""
-        status = acting.summed_up(request, items, self._clock.now())
+        status = acting.summed_up(request, items, self._clock.now(), conditions)
         if status == request.status:
             return request
         intent = PatchStatus(

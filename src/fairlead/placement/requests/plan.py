@@ -16,6 +16,7 @@ from fairlead.engine.presort import Ask, Presort, presort
 from fairlead.engine.presort import Operation as Sign
 from fairlead.engine.removal import DELETION_COST, RemovalWeights, plan_removal, scale_down_order
 from fairlead.engine.statement import Statement
+from fairlead.model.meta import Condition
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.resources import CPU, MEMORY
@@ -55,6 +56,29 @@ class RoundOptions:
     presort: Presort = Presort.SEED
     weights: RemovalWeights = field(default_factory=RemovalWeights)
     loads: Loads = nobody_knows
+    # What is wrong with the forecasts, if anything is; None where nobody forecasts.
+    forecasts_problem: Callable[[], str | None] | None = None
+
+
+FORECASTS_FRESH: Final = "ForecastsFresh"
+
+
+def forecasts_condition(options: RoundOptions, before: Sequence[Condition], now: datetime) -> tuple[Condition, ...]:
+    """Whether forecasts counted in this plan: an old or missing one never holds a round up, so it must be told."""
+    if options.forecasts_problem is None:
+        return ()
+    problem = options.forecasts_problem()
+    status = "False" if problem else "True"
+    known = next((each for each in before if each.type == FORECASTS_FRESH and each.status == status), None)
+    return (
+        Condition(
+            type=FORECASTS_FRESH,
+            status=status,
+            reason="NotRead" if problem else "Read",
+            message=problem or "",
+            last_transition_time=known.last_transition_time if known else written(now),
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Noun, ObjectMeta, Thing
+from fairlead.model.meta import Condition, Noun, ObjectMeta, Thing
 from fairlead.model.pod import Pod
 from fairlead.model.selectors import LabelSelector
 from fairlead.model.structural import structural_schema
@@ -138,6 +138,10 @@ class RequestStatus(Noun, frozen=True):
     removed: int = 0
     finished_at: str = ""
     items: tuple[ItemStatus, ...] = ()
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Meta(description="ForecastsFresh: whether load forecasts counted when it was planned. Absent without any."),
+    ] = ()
 
 
 class ScheduleRequest(Thing, frozen=True):
