@@ -43,6 +43,34 @@ WHY_NUMBERED = {
 }
 
 
+# What is known to differ and is therefore in no story, each with its reason.
+KNOWN_DIFFERENCES: tuple[tuple[str, str], ...] = (
+    (
+        "the diff that a refused change of a pod's spec ends with",
+        "it is one of Go's internal types, line numbers and all",
+    ),
+    (
+        "what a CEL rule may cost",
+        "the estimate is that of Go's own compiler; here rules are bounded by the request alone",
+    ),
+    ("`self.?field` in a CEL rule", "the library cannot evaluate it: refused when the definition is written"),
+    ("further syntax errors of one CEL rule", "the first is told; Go's parser goes on and guesses"),
+    ("a type's name in a CEL complaint, such as selfType934312884", "numbered by lot on the real server"),
+    ("the order of causes inside one custom object", "that of Go's maps: by lot on the real server"),
+    (
+        "a patch of a custom object's apiVersion warns of unknown fields",
+        "the real server looks for that version's schema",
+    ),
+    (
+        "a ControllerRevision with blanks in its data cannot be changed",
+        "the real server compares bytes with what it wrote",
+    ),
+    ("EndpointSlices' last-change-trigger-time, nodes' ttl annotation", "nobody here reads them"),
+    ("loopback addresses in endpoints", "they lead to process pods here, and nowhere on a real cluster"),
+    ("OpenAPI v2 as protobuf", "empty here: kubectl asks v3 first"),
+)
+
+
 class Words:
     """Puts words in the place of what is volatile, for the answers of one server in one story."""
 

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from fairlead.local.objects.crd import CustomKind
+from fairlead.local.options import DeleteOptions
 from fairlead.local.resources import Resource
-from fairlead.local.rest import Attempt, DeleteOptions, Rest, Thing
+from fairlead.local.rest import Attempt, Rest, Thing
 
 PLACE = "apiextensions.k8s.io/customresourcedefinitions"
 

@@ -19,9 +19,10 @@ from fairlead.local.certificates import Certificates
 from fairlead.local.definitions import Definitions
 from fairlead.local.escalation import NoEscalation
 from fairlead.local.failures import Failure
+from fairlead.local.options import Options
 from fairlead.local.rbac import DEFAULTS, Rbac
 from fairlead.local.resources import Resource, Resources
-from fairlead.local.rest import Options, Rest, Thing
+from fairlead.local.rest import Rest, Thing
 from fairlead.local.server import Logs, Server
 from fairlead.local.store import Store
 from fairlead.local.strategies import Addresses, strategy_of

@@ -7,8 +7,8 @@ default, admit, prepare, validate, record who manages which field, put.
 import copy
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -16,7 +16,6 @@ import msgspec
 
 from fairlead.cluster.clock import Clock, rfc3339
 from fairlead.local import applying
-from fairlead.local.asking import User, is_true, whole_number
 from fairlead.local.events import as_core, as_new
 from fairlead.local.failures import (
     Failure,
@@ -27,7 +26,6 @@ from fairlead.local.failures import (
     internal,
     invalid,
     not_found,
-    options_invalid,
 )
 from fairlead.local.objects import defaults, managed, validate
 from fairlead.local.objects.patches import strategic_problem
@@ -36,51 +34,22 @@ from fairlead.local.objects.schema import (
     DecodeError,
     Notes,
     decode,
-    for_type,
     forget_empty,
     kind_label,
     strict_error,
 )
+from fairlead.local.options import DeleteOptions, Options
+from fairlead.local.reading import not_an_object, refused_patch, unrecognized, unusable_patch
 from fairlead.local.resources import Resource, Resources
 from fairlead.local.store import Entry, StaleWrite, Store
 from fairlead.local.strategies import Addresses, drop_what_the_type_has_not, keep_what_was_given
 
 Thing = dict[str, Any]
-Validation = Literal["Ignore", "Warn", "Strict"]
 
 # Letters and digits that make no words, as Kubernetes draws its suffixes.
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 _IMMUTABLE_META = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-
-
-@dataclass(slots=True)
-class Options:
-    """How a write was asked for, and what there is to warn of."""
-
-    user: User
-    manager: str = "unknown"
-    dry_run: bool = False
-    validation: Validation = "Warn"
-    force: bool = False
-    warnings: list[str] = field(default_factory=list)
-    duplicates: list[str] = field(default_factory=list)
-    """Fields the body has more than once."""
-    told: Thing = field(default_factory=dict)
-    """What the query said of managers and validation, for webhooks to see."""
-    raw: bytes = b""
-    """The body as it came, for a complaint that quotes it."""
-    has_empty: bool = False
-    """Whether there is an empty list or map where Go keeps none: it is owned, and then forgotten."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
-    uid: str = ""
-    resource_version: str = ""
-    grace_s: int | None = None
-    propagation: str = ""
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,7 +537,7 @@ class Rest:
                 why = str(problem).partition(" cannot be handled as a ")[2].partition(": ")[2] or str(problem)
                 if strategic is not None:
                     why = strategic_problem(resource.schema, sent) or why
-                    raise _refused_patch(f'"{go_text(strategic)}"', why) from None
+                    raise refused_patch(f'"{go_text(strategic)}"', why) from None
                 raise unusable_patch(sent, why) from None
             raise bad_request(str(problem)) from None
         if options.validation == "Warn":
@@ -789,118 +758,3 @@ def _apply_conflict(problem: managed.ApplyConflict) -> Failure:
         {"reason": "FieldManagerConflict", "message": each.message, "field": each.field} for each in problem.conflicts
     ]
     return Failure(409, "Conflict", str(problem), {"causes": causes})
-
-
-def read_as(type_name: str, kind: str, version: str, sent: Any) -> Thing:
-    """A body of a kind that is not kept, read as strictly as one that is; `type_name` is the facts'."""
-    if sent is None:
-        sent = {}
-    if not isinstance(sent, dict):
-        raise unrecognized(kind, not_an_object(sent), sent)
-    try:
-        made: Thing = decode(for_type(type_name), sent, kind_label(kind, version)).value
-    except DecodeError as problem:
-        raise bad_request(str(problem)) from None
-    return made
-
-
-def unrecognized(kind: str, why: str, sent: Any) -> Failure:
-    """A body that is no object at all."""
-    raw = sent if isinstance(sent, bytes) else msgspec.json.encode(sent)
-    text = f"the object provided is unrecognized (must be of type {kind}): {why} ({_summary(raw)})"
-    return bad_request(text)
-
-
-def not_an_object(sent: Any) -> str:
-    return (
-        f"couldn't get version/kind; json parse error: json: cannot unmarshal {_json_type(sent)} into Go value "
-        'of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
-        'Kind string "json:\\"kind,omitempty\\"" }'
-    )
-
-
-def _summary(raw: bytes, most: int = 30) -> str:
-    if not raw:
-        return "<empty>"
-    more = " ..." if len(raw) > most else ""
-    return (raw[:most].decode(errors="replace") if raw[:1] == b"{" else raw[:most].hex()) + more
-
-
-def unusable_patch(patched: Any, why: str) -> Failure:
-    return _refused_patch(msgspec.json.encode(msgspec.json.encode(patched).decode()).decode(), why)
-
-
-def _refused_patch(shown: str, why: str) -> Failure:
-    message = f"Invalid value: {shown}: {why}"
-    cause = {"reason": "FieldValueInvalid", "message": message, "field": "patch"}
-    return Failure(422, "Invalid", f' "" is invalid: patch: {message}', {"causes": [cause]})
-
-
-def _json_type(value: Any) -> str:
-    match value:
-        case bool():
-            return "bool"
-        case str():
-            return "string"
-        case int() | float():
-            return "number"
-        case list():
-            return "array"
-    return "null"
-
-
-def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:
-    """From the body, or where there is none from the query."""
-    if sent is not None and not isinstance(sent, dict):
-        raise bad_request("decoded object cannot be converted to DeleteOptions")
-    found: Thing = sent if sent is not None else _delete_query(query)
-    if found.get("kind") not in (None, "", "DeleteOptions"):
-        raise bad_request("decoded object cannot be converted to DeleteOptions")
-    try:
-        read: Thing = decode(for_type("meta.v1.DeleteOptions"), found, "").value
-    except DecodeError as problem:
-        raise bad_request(str(problem).removeprefix(": ")) from None
-    preconditions = read.get("preconditions") or {}
-    orphan, propagation = read.get("orphanDependents"), read.get("propagationPolicy", "")
-    causes = []
-    if orphan is not None and propagation:
-        why = f'Invalid value: "{propagation}": orphanDependents and deletionPropagation cannot be both set'
-        causes.append(("FieldValueInvalid", why, "propagationPolicy"))
-    if propagation not in ("", "Background", "Foreground", "Orphan"):
-        known = '"Foreground", "Background", "Orphan", "nil"'
-        why = f'Unsupported value: "{propagation}": supported values: {known}'
-        causes.append(("FieldValueNotSupported", why, "propagationPolicy"))
-    causes += dry_run_causes(read.get("dryRun") or ())
-    if causes:
-        raise options_invalid("DeleteOptions", causes)
-    if orphan is not None:
-        propagation = "Orphan" if orphan else "Background"
-    grace = read.get("gracePeriodSeconds")
-    return DeleteOptions(
-        uid=preconditions.get("uid") or "",
-        resource_version=preconditions.get("resourceVersion") or "",
-        grace_s=grace if grace is None or grace >= 0 else 1,
-        propagation=propagation,
-        dry_run="All" in (read.get("dryRun") or ()),
-    )
-
-
-def _delete_query(query: Mapping[str, str]) -> Thing:
-    found: Thing = {}
-    if query.get("gracePeriodSeconds"):
-        found["gracePeriodSeconds"] = whole_number(query, "gracePeriodSeconds")
-    if query.get("orphanDependents"):
-        found["orphanDependents"] = is_true(query, "orphanDependents")
-    if query.get("propagationPolicy"):
-        found["propagationPolicy"] = query["propagationPolicy"]
-    if query.get("dryRun"):
-        found["dryRun"] = [query["dryRun"]]
-    return found
-
-
-def dry_run_causes(values: Iterable[str]) -> list[tuple[str, str, str]]:
-    listed = list(values)
-    if all(value == "All" for value in listed):
-        return []
-    shown = ",".join(f'"{value}"' for value in listed)
-    return [("FieldValueNotSupported", f'Unsupported value: [{shown}]: supported values: "All"', "dryRun")]

@@ -5,10 +5,8 @@ becomes a Status here: a request never gets a bare error, and our own mistakes a
 """
 
 import asyncio
-import base64
 import contextlib
 import json
-import math
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -16,13 +14,13 @@ from urllib.parse import unquote
 
 import msgspec
 import structlog
-import yaml
 from aiohttp import web
 
 from fairlead import __version__
 from fairlead.cluster.clock import rfc3339
 from fairlead.local import discovery, lists, protobuf, subresources
 from fairlead.local.asking import Asking, User, is_true, parse_path, whole_number
+from fairlead.local.bodies import from_json, from_yaml
 from fairlead.local.failures import (
     Failure,
     bad_request,
@@ -39,23 +37,15 @@ from fairlead.local.failures import (
     unsupported_media_type,
 )
 from fairlead.local.impersonation import Impersonation, Wanted, refusal
-from fairlead.local.objects import openapi2, patches
-from fairlead.local.objects.facts import load, openapi_v3
-from fairlead.local.objects.scanning import quoted
-from fairlead.local.objects.schema import ParseError, kind_label, parse
+from fairlead.local.objects import patches
+from fairlead.local.objects.facts import load
+from fairlead.local.objects.schema import ParseError, kind_label
+from fairlead.local.options import DeleteOptions, Options, dry_run_causes, manager_causes, parse_delete_options
 from fairlead.local.rbac import Action, Rbac
+from fairlead.local.reading import not_an_object, read_as, unrecognized
 from fairlead.local.resources import Resource
-from fairlead.local.rest import (
-    DeleteOptions,
-    Options,
-    Rest,
-    Thing,
-    dry_run_causes,
-    not_an_object,
-    parse_delete_options,
-    read_as,
-    unrecognized,
-)
+from fairlead.local.rest import Rest, Thing
+from fairlead.local.schemas import Schemas
 from fairlead.local.store import Entry
 from fairlead.local.tables import TableForm
 from fairlead.local.tokens import ANONYMOUS, BadToken, Tokens
@@ -64,8 +54,6 @@ from fairlead.local.watching import Watching
 log = structlog.get_logger("fairlead.apiserver")
 
 MAX_BODY_BYTES = 3 << 20
-MAX_DEPTH = 200
-MAX_MANAGER_LENGTH = 128
 JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 # kubectl looks here, in protobuf, for kinds that /openapi/v3 does not have; an empty document says that there are none.
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -89,7 +77,7 @@ class Server:
         self.ready = False
         self._impersonation = Impersonation(rbac)
         self.address = "127.0.0.1:0"
-        self._openapi: dict[tuple[str, str], bytes] = {}
+        self._schemas = Schemas(rest)
         self._watches: set[asyncio.Task[Any]] = set()
 
     def application(self) -> web.Application:
@@ -179,7 +167,7 @@ class Server:
             case "/api/v1":
                 return self._resources("", "v1")
             case "/openapi/v3":
-                return _json(self._openapi_index())
+                return _json(self._schemas.index())
             case "/":
                 return _json({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version"]})
         if found := re.fullmatch(r"/apis/([^/]+)(?:/([^/]+))?", path):
@@ -187,7 +175,7 @@ class Server:
         if found := re.fullmatch(r"/openapi/v3/(api|apis/([^/]+))/([^/]+)", path):
             if not self.rest.resources.has_version(found[2] or "", found[3]):
                 return web.Response(status=404)
-            return self._openapi_document(found[2] or "", found[3])
+            return _bytes(self._schemas.document(found[2] or "", found[3]))
         if path == "/openapi/v2":
             return self._openapi_v2(request)
         return _no_page()
@@ -212,46 +200,11 @@ class Server:
             return _no_page()
         return _json(discovery.resource_list(found, f"{group}/{version}" if group else version))
 
-    def _openapi_index(self) -> Thing:
-        paths = {}
-        for group, version in sorted({(each.group, each.version) for each in self.rest.resources}):
-            path = f"apis/{group}/{version}" if group else f"api/{version}"
-            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={self.rest.store.revision:X}"}
-        return {"paths": paths}
-
-    def _openapi_document(self, group: str, version: str) -> web.Response:
-        if (group, version) not in self._openapi:
-            if any(each.custom for each in self.rest.resources if (each.group, each.version) == (group, version)):
-                return _json(self._openapi_of(group, version))
-            self._openapi[group, version] = msgspec.json.encode(self._openapi_of(group, version))
-        return web.Response(body=self._openapi[group, version], content_type="application/json")
-
-    def _openapi_of(self, group: str, version: str) -> Thing:
-        custom = [
-            each.custom.openapi(version)
-            for each in self.rest.resources
-            if each.custom is not None and (each.group, each.version) == (group, version)
-        ]
-        if not custom:
-            return _explainable(openapi_v3(group, version))
-        whole: Thing = {
-            "openapi": "3.0.0",
-            "info": {"title": "Kubernetes", "version": version},
-            "paths": {},
-            "components": {"schemas": {}},
-        }
-        for document in custom:
-            whole["paths"] |= document["paths"]
-            whole["components"]["schemas"] |= document["components"]["schemas"]
-        return whole
-
     def _openapi_v2(self, request: web.Request) -> web.Response:
         wanted = request.headers.get("Accept", "")
         if "protobuf" in wanted and "application/json" not in wanted:
             return web.Response(body=OPENAPI_V2, content_type=OPENAPI_V2_TYPE)
-        versions = sorted({(each.group, each.version) for each in self.rest.resources})
-        major, minor, *_ = load().kubernetes.split(".")
-        return _json(openapi2.document(f"{major}.{minor}", (self._openapi_of(*each) for each in versions)))
+        return _bytes(self._schemas.older())
 
     # -- objects ----------------------------------------------------------------------------------------------
 
@@ -327,7 +280,7 @@ class Server:
         validation = query.get("fieldValidation", "")
         manager = query.get("fieldManager", "")
         if asking.verb in ("create", "update", "patch"):
-            causes = _manager_causes(manager) + dry_run_causes(dry)
+            causes = manager_causes(manager) + dry_run_causes(dry)
             if validation not in ("Ignore", "Warn", "Strict", ""):
                 why = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
                 causes.append(("FieldValueNotSupported", why, "fieldValidation"))
@@ -633,12 +586,12 @@ class Server:
         content = request.content_type
         if content == "application/json" or "Content-Type" not in request.headers:
             try:
-                return _from_json(raw, options)
+                return from_json(raw, options)
             except ParseError as problem:
                 raise unrecognized(kind, f"couldn't get version/kind; json parse error: {problem}", raw) from None
         if content == "application/yaml":
             try:
-                return _from_yaml(raw)
+                return from_yaml(raw)
             except ParseError as problem:
                 raise unrecognized(kind, str(problem), raw) from None
         if content == "application/vnd.kubernetes.protobuf":
@@ -672,9 +625,9 @@ class Server:
         try:
             match request.content_type:
                 case "application/apply-patch+yaml":
-                    return _from_yaml(raw)
+                    return from_yaml(raw)
                 case _:
-                    return _from_json(raw, options)
+                    return from_json(raw, options)
         except ParseError as problem:
             told = {
                 "application/apply-patch+yaml": f"error decoding YAML: error converting YAML to JSON: {problem}",
@@ -703,20 +656,6 @@ class Server:
             body=body, status=failure.code,
             headers={"Content-Type": "application/json", **headers},
         )  # fmt: skip
-
-
-def _manager_causes(manager: str) -> list[tuple[str, str, str]]:
-    causes = []
-    if len(manager) > MAX_MANAGER_LENGTH:
-        why = f"Too long: may not be more than {MAX_MANAGER_LENGTH} bytes"
-        causes.append(("FieldValueTooLong", why, "fieldManager"))
-    at = 0
-    for character in manager:
-        if not character.isprintable():
-            why = f"Invalid value: {quoted(manager)}: invalid character U+{ord(character):04X} (at position {at})"
-            causes.append(("FieldValueInvalid", why, "fieldManager"))
-        at += len(character.encode("utf-8", "replace"))
-    return causes
 
 
 def version() -> Thing:
@@ -753,157 +692,8 @@ def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[Thing], Any]
     return changed
 
 
-def _from_json(raw: bytes, options: Options) -> Any:
-    _check_depth(raw)
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        parsed = parse(raw)
-        options.duplicates = parsed.duplicates
-        return parsed.value
-    if _may_repeat_a_field(raw, value):
-        options.duplicates = parse(raw).duplicates
-    return value
-
-
-def _may_repeat_a_field(raw: bytes, value: Any) -> bool:
-    """Whether there are more colons after quotes than fields: reading it twice is for those who write so."""
-    return raw.count(b'":') + raw.count(b'" :') > _fields_in(value)
-
-
-def _fields_in(value: Any) -> int:
-    if type(value) is dict:
-        return len(value) + sum(_fields_in(each) for each in value.values() if type(each) in (dict, list))
-    if type(value) is list:
-        return sum(_fields_in(each) for each in value if type(each) in (dict, list))
-    return 0
-
-
-def _from_yaml(raw: bytes) -> Any:
-    _check_depth(raw)
-    if raw.lstrip()[:1] in (b"{", b"["):
-        # JSON is YAML, and mostly what is sent.
-        with contextlib.suppress(ParseError):
-            return parse(raw).value
-    try:
-        return _with_text_keys(yaml.load(raw, Loader=_Yaml))
-    except yaml.MarkedYAMLError as problem:
-        raise ParseError(f"yaml: {_go_yaml(problem)}") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as problem:
-        raise ParseError(f"yaml: {problem}") from None
-
-
-# How PyYAML begins a complaint → how Go's parser words it.
-_YAML_WORDS = (
-    ("expected ',' or '}', but got", "did not find expected ',' or '}'"),
-    ("expected ',' or ']', but got", "did not find expected ',' or ']'"),
-    ("expected the node content, but found", "did not find expected node content"),
-    ("mapping values are not allowed here", "mapping values are not allowed in this context"),
-    ("sequence entries are not allowed here", "block sequence entries are not allowed in this context"),
-    ("found character", "found character that cannot start any token"),
-)
-
-
-def _go_yaml(problem: yaml.MarkedYAMLError) -> str:
-    told = problem.problem or ""
-    if told.startswith("expected <block end>"):
-        is_list = "sequence" in (problem.context or "") or "collection" in (problem.context or "")
-        told = "did not find expected '-' indicator" if is_list else "did not find expected key"
-    told = next((meant for start, meant in _YAML_WORDS if told.startswith(start)), told)
-    line = 0
-    for mark in (problem.context_mark, problem.problem_mark):
-        if mark is not None and not line:
-            # Go's parser is on a new line where the text ends.
-            line = mark.line + (mark.buffer is not None and mark.pointer >= len(mark.buffer.rstrip("\0")))
-    if line and isinstance(problem, yaml.scanner.ScannerError):
-        line += 1
-    return f"line {line}: {told}" if line else told
-
-
-def _with_text_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_key_text(key): _with_text_keys(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_text_keys(each) for each in value]
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, set):
-        return dict.fromkeys(map(_key_text, value))
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number is not finite")
-    return value
-
-
-def _key_text(key: Any) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return "null" if key is None else str(key)
-
-
-class _Yaml(yaml.SafeLoader):
-    """YAML as JSON has it: no dates, no aliases to unroll a small body into a huge one."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not accepted")
-        return super().compose_node(parent, index)
-
-
-_Yaml.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Yaml.bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
-_Yaml.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^[yYnN]$"), list("yYnN"))
-
-
-def _check_depth(raw: bytes) -> None:
-    """A few bytes of brackets must not cost a deep recursion."""
-    if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH:
-        return
-    depth = deepest = 0
-    for byte in re.findall(rb"[\[{\]}]", raw):
-        depth += 1 if byte in b"[{" else -1
-        deepest = max(deepest, depth)
-    if deepest > MAX_DEPTH:
-        raise bad_request(f"the body is nested {deepest} deep; at most {MAX_DEPTH} are accepted")
-
-
 def _json(thing: Any, status: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(thing), status=status, content_type="application/json")
-
-
-_NAMED: dict[str, Thing] = {
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {
-        "format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}],
-    },
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
-    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": {"type": "object"},
-}  # fmt: skip
-
-
-def _explainable(document: Thing) -> Thing:
-    """With names for the types that are more than one, as `kubectl explain` shows them."""
-    schemas = document["components"]["schemas"]
-    for schema in schemas.values():
-        for name, place in (schema.get("properties") or {}).items():
-            schema["properties"][name] = _named(place)
-            for inner in ("items", "additionalProperties"):
-                if isinstance(place.get(inner), dict):
-                    place[inner] = _named(place[inner])
-    schemas |= _NAMED
-    return document
-
-
-def _named(place: Thing) -> Thing:
-    told = {key: value for key, value in place.items() if key in ("format", "oneOf")}
-    for name, meant in _NAMED.items():
-        if told == meant if place else "FieldsV1" in name:
-            rest = {key: value for key, value in place.items() if key not in told}
-            return {"allOf": [{"$ref": f"#/components/schemas/{name}"}], **rest}
-    return place
 
 
 def _no_page() -> web.Response:

@@ -14,18 +14,11 @@ from fairlead.local.asking import User
 from fairlead.local.failures import Failure, bad_request, conflict, invalid, not_found, too_many_requests
 from fairlead.local.objects import managed
 from fairlead.local.objects.schema import DecodeError, decode, for_type, kind_label
+from fairlead.local.options import DeleteOptions, Options, parse_delete_options
 from fairlead.local.rbac import Action, Rbac
+from fairlead.local.reading import read_as, unusable_patch
 from fairlead.local.resources import Resource
-from fairlead.local.rest import (
-    DeleteOptions,
-    Options,
-    Rest,
-    Thing,
-    parse_delete_options,
-    read_as,
-    storage_precondition,
-    unusable_patch,
-)
+from fairlead.local.rest import Rest, Thing, storage_precondition
 from fairlead.local.selecting import labels_match
 from fairlead.local.tokens import ISSUER, BadToken, Tokens
 
