@@ -227,6 +227,17 @@ def test_preempt_spares_a_node_that_our_rule_would_refuse_even_when_cleared(
             rig.request("DELETE", f"/apis/scheduling.k8s.io/v1/priorityclasses/{namespace}-{name}")
 
 
+def test_the_configuration_we_ship_is_taken_as_it_is(rig: Rig, story: Story, tmp_path: Path) -> None:
+    (shipped,) = yaml.safe_load((DEPLOY / "extender" / "kube-scheduler.yaml").read_text())["extenders"]
+    for name in ("ill", "one", "two"):
+        story.node(name, ready="False" if name == "ill" else "True")
+    with fairlead(rig, tmp_path) as ours, scheduler(rig, {**shipped, "urlPrefix": ours.url}):
+        story.pod("asked")
+        assert story.node_of("asked") in ("one", "two")
+        assert ours.asked("filter") >= 1
+        assert ours.asked("prioritize") >= 1
+
+
 def test_a_scheduler_that_shows_its_certificate_is_answered_and_another_name_is_not(
     rig: Rig, story: Story, tmp_path: Path
 ) -> None:
