@@ -141,7 +141,8 @@ class Placement:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         served_profiles, backoff = profiles(runtime.settings)
-        self.forecasts = Forecasts(runtime)
+        # The loop is asked later, by a forecaster that runs beside it.
+        self.forecasts = Forecasts(runtime, lambda namespace, pod: self.loop.service_of(namespace, pod))
         self.loop = Loop(
             served_profiles,
             forecast=self.forecasts.current,
@@ -186,12 +187,17 @@ class Placement:
 class Forecasts:
     """How busy nodes and services are about to be: read by every replica, made by the leader where asked for."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, service_of: Callable[[str, str], str | None]) -> None:
         self._clock = runtime.clock
         clock, registry, client = runtime.clock, runtime.metrics.registry, runtime.reader
         self.reader = compose.forecasts(runtime.settings, clock=clock, registry=registry, client=client)
         self.forecaster = compose.forecaster(
-            runtime.settings, clock=clock, registry=registry, client=client, writer=runtime.writer
+            runtime.settings,
+            clock=clock,
+            registry=registry,
+            client=client,
+            writer=runtime.writer,
+            service_of=service_of,
         )
 
     def current(self) -> Forecast:

@@ -5,6 +5,7 @@ There is no metrics-server here: its two kinds are custom resources of the same 
 
 import json
 import random
+import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,8 @@ from fairlead.placement.forecasts.usage import MetricsServerUsage, Ring
 from fairlead.settings import Settings, load
 from tests.kube.clients import connection
 from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, until
+from tests.kube.test_placement import MANIFESTS, make_node, make_pod, placed
+from tests.kube.test_runtime import said, serving
 
 SETTINGS = {"forecast.source": "configmap", "forecast.deadlineS": 1, "forecast.forecaster.history": "metrics-server"}
 CLOCK = RealClock()
@@ -130,3 +133,36 @@ async def test_usage_of_nodes_and_pods(rig: Rig, client: Client, settings: Setti
         assert made_of_settings.problem() == (
             "2 of 2 series are not forecast: 1 steps of history are fewer than 2 seasons of 96"
         )
+
+
+def test_a_scheduler_sends_pods_where_it_will_be_quieter(rig: Rig, namespace: str, tmp_path: Path) -> None:
+    """As a process: a file of forecasts, the seed's scores, two nodes that differ in nothing but what is to come."""
+    now = datetime.now(UTC)
+    for name in ("busy", "quiet"):
+        make_node(rig, f"{namespace}-{name}")
+    rising = {"node": f"{namespace}-busy", "resource": "cpu", "value": 2.0, "baseline": 0.1}
+    falling = {"node": f"{namespace}-quiet", "resource": "cpu", "value": 0.1, "baseline": 1.5}
+    times = {"issued_at": now.isoformat(), "target_at": (now + timedelta(seconds=900)).isoformat()}
+    documents = tmp_path / "forecasts.json"
+    documents.write_text(json.dumps([{**rising, **times}, {**falling, **times}]))
+    config = tmp_path / "fairlead.json"
+    forecast = {"source": "file", "file": str(documents), "periodS": 1}
+    head = {"apiVersion": "fairlead.io/v1alpha1", "kind": "Configuration"}
+    told = {**head, "capabilities": ["placement"], "scores": "seed", "forecast": forecast}
+    config.write_text(json.dumps(told))
+    kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
+    with serving(kubeconfig, f"--config={config}") as process:
+        address = said(process, "listening")["address"]
+        said(process, "leading")
+
+        def is_read() -> bool:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+                return "fairlead_forecast_subjects 2.0" in answer.read().decode()
+
+        assert until(is_read, 20)
+        for number in range(3):
+            make_pod(rig, namespace, f"p-{number}")
+        assert until(lambda: len(placed(rig, namespace)) == 3, 20)
+    assert set(placed(rig, namespace).values()) == {f"{namespace}-quiet"}
+    for name in ("busy", "quiet"):
+        rig.request("DELETE", f"/api/v1/nodes/{namespace}-{name}")

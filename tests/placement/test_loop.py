@@ -23,8 +23,10 @@ from fairlead.engine.profile import kube_profile
 from fairlead.engine.unit import Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
 from fairlead.model.kinds import Kind
+from fairlead.model.meta import ObjectMeta
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
+from fairlead.model.workloads import Service, ServiceSpec
 from fairlead.placement.desk import Desk
 from fairlead.placement.loop import MOST_EVENTS, PROMISED_S, Loop, NotLeading
 from fairlead.placement.promises import Promise
@@ -380,3 +382,16 @@ async def test_a_withdrawn_gang_gives_its_held_places_back() -> None:
         server.loop.wake()
         await clock.advance(2.0)
         assert server.writes.bindings == {"other": "n1"}
+
+
+async def test_the_service_of_a_pod_is_found_by_its_labels() -> None:
+    async with looping() as (server, _):
+        services = next(mirror for mirror in server.loop.surroundings if mirror.kind.plural == "services")
+        for name, selector in (("web", {"app": "web"}), ("all", {}), ("api", {"app": "web", "tier": "api"})):
+            metadata = ObjectMeta(name=name, namespace="default", uid=name)
+            services.apply([(True, Service(metadata=metadata, spec=ServiceSpec(selector=selector)))])
+        server.put(wanting("p", labels={"app": "web"}), wanting("q", labels={"app": "other"}))
+        await settle()
+        assert server.loop.service_of("default", "p") == "web"
+        assert server.loop.service_of("default", "q") is None
+        assert server.loop.service_of("default", "gone") is None

@@ -106,6 +106,17 @@ class Catalog:
             if all(labels.get(key) == value for key, value in selector.items())
         ]
 
+    def service_named(self, namespace: str, labels: Mapping[str, str]) -> str | None:
+        """The first by name of the services that select pods with these labels."""
+        return next(
+            (
+                name
+                for name, selector in sorted(self._services.get(namespace, {}).items())
+                if selector and all(labels.get(key) == value for key, value in selector.items())
+            ),
+            None,
+        )
+
     def service_selector(self, namespace: str, name: str) -> dict[str, str] | None:
         return self._services.get(namespace, {}).get(name)
 

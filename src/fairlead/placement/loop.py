@@ -135,6 +135,11 @@ class Loop:
     def counts(self) -> dict[str, int]:
         return self._queue.counts()
 
+    def service_of(self, namespace: str, name: str) -> str | None:
+        """The service that a pod belongs to, by the pod's name."""
+        pod = self.pods.get(f"{namespace}/{name}")
+        return self._state.table.catalog.service_named(namespace, pod.metadata.labels) if pod is not None else None
+
     def problem(self) -> str | None:
         """What is not ready yet: a standby is, once its mirrors are whole."""
         missing = [mirror.kind.plural for mirror in (*self.mirrors, *self.also) if not mirror.is_synced]
