@@ -83,6 +83,8 @@ class Client:
         self._fence = fence
         self._timeout_s = timeout_s
         self._connect_s = connect_s
+        # Connecting has its own; the whole call is timed around it.
+        self._connecting = aiohttp.ClientTimeout(sock_connect=connect_s)
         self._pool = pool
         self._max_answer_bytes = max_answer_bytes
         self._host = URL(connection.server).host or ""
@@ -121,7 +123,13 @@ class Client:
             "Accept-Encoding": "identity",
             **self._connection.impersonate,
         }
-        session = aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False)
+        session = aiohttp.ClientSession(
+            connector=connector,
+            headers=headers,
+            auto_decompress=False,
+            # No API server sets cookies, and looking for them costs on every call.
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
         # aiohttp would send a PUT or DELETE a second time by itself when a kept-alive connection breaks. Whether
         # that may be is the writer's to judge, and it offers no public switch (its own test client does this too).
         session._retry_connection = False
@@ -182,7 +190,7 @@ class Client:
                     ssl=self._connection.tls or True,
                     server_hostname=self._connection.server_name,
                     allow_redirects=False,
-                    timeout=aiohttp.ClientTimeout(sock_connect=self._connect_s),
+                    timeout=self._connecting,
                 ) as answer:
                     code = str(answer.status)
                     whole = await self._whole(asked, answer)
