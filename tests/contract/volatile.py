@@ -46,10 +46,6 @@ WHY_NUMBERED = {
 # What is known to differ and is therefore in no story, each with its reason.
 KNOWN_DIFFERENCES: tuple[tuple[str, str], ...] = (
     (
-        "the diff that a refused change of a pod's spec ends with",
-        "it is one of Go's internal types, line numbers and all",
-    ),
-    (
         "what a CEL rule may cost",
         "the estimate is that of Go's own compiler; here rules are bounded by the request alone",
     ),

@@ -20,6 +20,7 @@ Json = dict[str, Any]
 Get = Callable[[str], Any]
 
 FACTS: Final = Path(__file__).resolve().parents[3] / "src/fairlead/local/facts.json"
+INTERNAL: Final = FACTS.with_name("internal.json")
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 REF: Final = "#/components/schemas/"
 
@@ -238,11 +239,17 @@ def go_name(form: str) -> str:
     return GO_SCALARS.get(form, form)
 
 
-def read_go_types() -> Any:
+def read_go_types(program: str = "facts.go") -> Any:
     """What facts.go prints; the flags are those of the rig's build, so that its cache serves."""
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
-    command = ["go", "run", "-trimpath", "facts.go"]
+    command = ["go", "run", "-trimpath", program]
     return json.loads(subprocess.run(command, cwd=HERE, env=environment, check=True, capture_output=True).stdout)
+
+
+def internal_text(types: Mapping[str, Any]) -> str:
+    """The second file: the server's own PodSpec, one type a line."""
+    lines = (f"{json.dumps(name)}:{json.dumps(types[name], separators=(',', ':'))}" for name in sorted(types))
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def text(facts: Json) -> str:
@@ -268,7 +275,8 @@ def main() -> None:
     with Rig(ensure_built()) as rig:
         rig.start()
         FACTS.write_text(text(gather(from_rig(rig), read_go_types())))
-    print(f"{FACTS}: {FACTS.stat().st_size} bytes")
+    INTERNAL.write_text(internal_text(read_go_types("internal.go")))
+    print(f"{FACTS}: {FACTS.stat().st_size} bytes, {INTERNAL}: {INTERNAL.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

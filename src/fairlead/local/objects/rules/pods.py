@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fairlead.local.objects.internal import spec_diff
 from fairlead.local.objects.plain import copied
 from fairlead.local.objects.rules import metadata, names, placing, security
 from fairlead.local.objects.rules.containers import containers, host_ports
@@ -225,7 +226,8 @@ def on_update(new: Json, old: Json) -> Errors:
     if before.get("schedulingGates"):
         found += _gated(changed, spec, before)
     if changed != before:
-        found.append(forbidden("spec", f"pod updates may not change fields other than {','.join(_MUTABLE)}"))
+        told = f"pod updates may not change fields other than {','.join(_MUTABLE)}\n{spec_diff(before, changed)}"
+        found.append(forbidden("spec", told))
     return found
 
 
