@@ -182,6 +182,8 @@ async def test_a_number_may_be_text_or_a_number(shop: Shop, number: Any) -> None
         (item(operation=3), "operation", "wanted 1 (add) or 2 (remove), got 3"),
         (item(operation="1"), "operation", 'wanted 1 (add) or 2 (remove), got "1"'),
         (item(operation=True), "operation", "wanted 1 (add) or 2 (remove), got true"),
+        (item(operation=[1]), "operation", "wanted 1 (add) or 2 (remove), got [1]"),
+        (item(operation={}), "operation", "wanted 1 (add) or 2 (remove), got {}"),
         (item(number=0), "number", "wanted a whole number from 1 to 1000, got 0"),
         (item(number="-1"), "number", 'wanted a whole number from 1 to 1000, got "-1"'),
         (item(number="many"), "number", 'wanted a whole number from 1 to 1000, got "many"'),
@@ -211,6 +213,8 @@ async def test_what_is_wrong_is_told_by_item_and_field(shop: Shop, wrong: Any, f
 
 
 async def test_every_mistake_of_every_item_is_told_at_once(shop: Shop) -> None:
+    told = await shop.api.ask("POST", "/schedulePod", body={"podList": [7]})
+    assert "podList[0]: wanted an object, got 7" in told.body["message"]
     told = await shop.post(item(operation=7, number=0), item(number="x"))
     assert [(each["index"], each["field"]) for each in told.body["errors"]] == [
         (0, "operation"),
@@ -514,6 +518,8 @@ async def test_the_list_is_newest_first_and_bounded(shop: Shop) -> None:
     assert [each["requestId"] for each in told["requests"]] == names[:0:-1]
     assert (await shop.api.ask("GET", "/schedulePod?phase=Done")).body["requests"] == []
     assert (await shop.api.ask("GET", "/schedulePod?limit=0")).status == 422
+    told = await shop.api.ask("GET", "/schedulePod?phase=done")
+    assert (told.status, "Accepted, Waiting, Planned" in told.body["message"]) == (422, True)
 
 
 @pytest.mark.parametrize("name", ["sr-nothing", "..", "a%2Fb", "%F0%9F%92%A9", "x" * 300])

@@ -74,7 +74,8 @@ def invalid(problems: list[FieldProblem], count: int) -> Problem:
     """All or nothing: what was wrong with which items."""
     wrong = len({problem.index for problem in problems})
     first = problems[0]
-    where = f"podList[{first.index}].{first.field}" if first.index is not None else first.field
+    where = f"podList[{first.index}]" if first.index is not None else ""
+    where = ".".join(part for part in (where, first.field) if part)
     return Problem(
         422,
         "Invalid",
@@ -94,7 +95,7 @@ def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]
         problems.append(FieldProblem(index=index, message=f"wanted an object, got {_shown(given)}"))
         return None
     operation = given.get("operation")
-    if isinstance(operation, bool) or operation not in OPERATIONS:
+    if not isinstance(operation, int | float) or isinstance(operation, bool) or operation not in OPERATIONS:
         wrong("operation", "1 (add) or 2 (remove)")
     for field in ("namespace", "serviceName"):
         value = given.get(field)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -43,6 +43,7 @@ MOST_LISTED: Final = 500
 SYNC_S: Final = 3.0
 # Items resolved at the same time.
 LOOKING: Final = 8
+PHASES: Final[tuple[str, ...]] = get_args(Phase)
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -349,7 +350,7 @@ class SchedulePod:
         limit = _limit(call.query.get("limit", str(MOST_LISTED)))
         assert call.guard is not None, "the route is not public"
         sees_all = await call.guard.allows(call.user, self._action("list"))
-        phase = call.query.get("phase", "")
+        phase = _phase(call.query.get("phase", ""))
         seen = [
             request
             for request in self._mirror
@@ -471,6 +472,12 @@ def _summary(items: Sequence[Item]) -> str:
 
 def _is_name(name: str) -> bool:
     return len(name) <= 253 and all(part.isalnum() for part in name.replace(".", "-").split("-")) and name.isascii()
+
+
+def _phase(given: str) -> str:
+    if given in ("", *PHASES):
+        return given
+    raise Problem(422, "Invalid", f"phase: wanted one of {', '.join(PHASES)}, got {given[:20]!r}")
 
 
 def _limit(given: str) -> int:
