@@ -1,11 +1,14 @@
 """Who is next, who waits, who sleeps: the queue with time as an argument."""
 
+import heapq
+from typing import Any
+
 import pytest
 
 from fairlead.model.deltas import Delta
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.pod import Pod, PodSpec
-from fairlead.placement.queue import FLUSH_AFTER_S, BackoffTimes, UnitQueue, key_of
+from fairlead.placement.queue import FLUSH_AFTER_S, MOST_VOID, BackoffTimes, UnitQueue, key_of
 
 
 def pod(name: str, priority: int = 0, **spec: object) -> Pod:
@@ -125,3 +128,61 @@ def test_a_sleeper_that_is_dropped_is_woken_by_nothing() -> None:
         None,
         {"active": 0, "backoff": 0, "unschedulable": 0},
     )
+
+
+def test_a_standby_that_takes_nobody_keeps_nothing_of_those_who_come_and_go() -> None:
+    queue = UnitQueue()
+    queue.put(pod("stays"), 0.0)
+    for number in range(3 * MOST_VOID):
+        queue.put(pod(f"p{number}"), float(number))
+        queue.drop(f"p{number}")
+    assert len(queue._active) <= MOST_VOID + 3
+    assert taken(queue) == ["stays"]
+
+
+def test_those_who_back_off_and_go_leave_nothing_behind() -> None:
+    queue = UnitQueue()
+    for number in range(3 * MOST_VOID):
+        name = f"p{number}"
+        queue.put(pod(name), 0.0)
+        queue.take(0.0)
+        queue.refused(name, frozenset({Delta.NODE_ADDED}), 0.0)
+        queue.changed([Delta.NODE_ADDED], 0.5)
+        queue.drop(name)
+    assert max(len(queue._backing_off), len(queue._unripe), len(queue._ripe)) <= MOST_VOID + 3
+
+
+def test_finding_nobody_to_look_at_early_is_cheap_however_many_back_off() -> None:
+    queue = UnitQueue()
+    names = [f"p{number}" for number in range(1000)]
+    for name in names:
+        queue.put(pod(name), 0.0)
+    assert len(taken(queue)) == 1000
+    for number, name in enumerate(names):
+        if number % 2:
+            queue.failed(name, 0.0)
+        else:
+            queue.refused(name, frozenset({Delta.NODE_ADDED}), 0.0)
+    queue.changed([Delta.NODE_ADDED], 0.5)
+    moved, pop = 0, heapq.heappop
+
+    def counting(heap: list[Any]) -> Any:
+        nonlocal moved
+        moved += 1
+        return pop(heap)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("fairlead.placement.queue.heapq.heappop", counting)
+        for _ in range(10):
+            assert taken(queue, 0.6) == []
+    assert moved == 0
+
+
+def test_who_sleeps_for_what_will_not_come_is_woken_by_name() -> None:
+    queue = UnitQueue()
+    queue.put(pod("x"), 0.0)
+    queue.take(0.0)
+    queue.refused("x", frozenset({Delta.POD_REMOVED}), 0.0)
+    queue.wake("x", 5.0)
+    queue.wake("nobody", 5.0)
+    assert taken(queue, 5.0) == ["x"]

@@ -16,6 +16,8 @@ from fairlead.model.pod import Pod
 
 # Whoever was forgotten by every cure is looked at again after this long.
 FLUSH_AFTER_S = 300.0
+# A line may hold so many void entries besides as many as it has valid ones.
+MOST_VOID = 1024
 
 Wanting = Pod | Unit
 """A pod is a unit of one."""
@@ -56,6 +58,9 @@ class UnitQueue:
         self._all: dict[str, Waiting] = {}
         self._active: list[tuple[int, float, int, str]] = []
         self._backing_off: list[tuple[float, int, str]] = []
+        # Those of them that may be looked at early: from when on, and, once that is past, by the end of the back-off.
+        self._unripe: list[tuple[float, int, str]] = []
+        self._ripe: list[tuple[float, int, str]] = []
         # Key → the ticket that is valid; entries of a heap with an older one are void.
         self._in_line: dict[str, int] = {}
         self._pausing: dict[str, int] = {}
@@ -131,23 +136,17 @@ class UnitQueue:
         return self._take_early(now_s)
 
     def _take_early(self, now_s: float) -> Wanting | None:
-        not_yet = []
-        found = None
-        while self._backing_off and found is None:
-            entry = heapq.heappop(self._backing_off)
-            _, ticket, key = entry
-            if self._pausing.get(key) != ticket:
-                continue
-            waiting = self._all[key]
-            if waiting.errors or now_s - waiting.asleep_since_s < self._backoff.first_s:
-                not_yet.append(entry)
-                continue
-            del self._pausing[key]
-            self._in_hand.add(key)
-            found = waiting.what
-        for entry in not_yet:
-            heapq.heappush(self._backing_off, entry)
-        return found
+        while self._unripe and self._unripe[0][0] <= now_s:
+            _, ticket, key = heapq.heappop(self._unripe)
+            if self._pausing.get(key) == ticket:
+                heapq.heappush(self._ripe, (self._all[key].backing_off_until_s, ticket, key))
+        while self._ripe:
+            _, ticket, key = heapq.heappop(self._ripe)
+            if self._pausing.get(key) == ticket:
+                del self._pausing[key]
+                self._in_hand.add(key)
+                return self._all[key].what
+        return None
 
     def refused(self, key: str, cures: frozenset[Delta], now_s: float) -> None:
         """No node would have it: sleep until one of these changes."""
@@ -170,6 +169,11 @@ class UnitQueue:
             waiting.errors += 1
             waiting.backing_off_until_s = now_s + self._backoff.after(waiting.errors)
             self._pause(key)
+
+    def wake(self, key: str, now_s: float) -> None:
+        """Look at this one again, if it sleeps: what it slept for will not come."""
+        if key in self._asleep:
+            self._wake(key, now_s)
 
     def changed(self, deltas: Iterable[Delta], now_s: float) -> None:
         """Wake whom one of these changes may help."""
@@ -222,11 +226,22 @@ class UnitQueue:
         self._tickets += 1
         self._in_line[key] = self._tickets
         heapq.heappush(self._active, (-(waiting.what.priority), waiting.since_s, self._tickets, key))
+        # A standby lines pods up and takes none: others see to them, and their entries must not pile up.
+        if len(self._active) > 2 * len(self._in_line) + MOST_VOID:
+            self._active = [entry for entry in self._active if self._in_line.get(entry[3]) == entry[2]]
+            heapq.heapify(self._active)
 
     def _pause(self, key: str) -> None:
         self._tickets += 1
         self._pausing[key] = self._tickets
-        heapq.heappush(self._backing_off, (self._all[key].backing_off_until_s, self._tickets, key))
+        waiting = self._all[key]
+        heapq.heappush(self._backing_off, (waiting.backing_off_until_s, self._tickets, key))
+        if not waiting.errors:
+            heapq.heappush(self._unripe, (waiting.asleep_since_s + self._backoff.first_s, self._tickets, key))
+        for heap in (self._backing_off, self._unripe, self._ripe):
+            if len(heap) > 2 * len(self._pausing) + MOST_VOID:
+                heap[:] = [entry for entry in heap if self._pausing.get(entry[2]) == entry[1]]
+                heapq.heapify(heap)
 
 
 def _asks_otherwise(before: Wanting, now: Wanting) -> bool:
