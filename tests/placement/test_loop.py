@@ -19,6 +19,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Outcome, Result, Writer
+from fairlead.engine.cycle import Cycle
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.unit import Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
@@ -65,6 +66,8 @@ class Writes:
         self.sent: list[Intent] = []
         self.answers: deque[Outcome] = deque()
         self.held: asyncio.Event | None = None
+        # Whether it fails to delete anything.
+        self.refusing = False
         self.events_waiting = 0
 
     async def carry_out(self, intent: Intent) -> Result:
@@ -73,6 +76,8 @@ class Writes:
         self.sent.append(intent)
         if isinstance(intent, Bind) and self.answers:
             return Result(intent, self.answers.popleft(), Conflict("POST binding", Status(code=409, reason="Conflict")))
+        if isinstance(intent, Delete) and self.refusing:
+            return Result(intent, Outcome.FAILED, Conflict("DELETE pod", Status(code=500)))
         return Result(intent, Outcome.DONE)
 
     @property
@@ -262,6 +267,113 @@ async def test_victims_are_told_then_deleted_and_the_node_is_tried_first() -> No
         assert server.writes.bindings["urgent"] == "n1"
 
 
+async def test_a_pod_whose_victim_stays_does_not_wait_for_it_to_leave() -> None:
+    async with looping(nodes=1) as (server, clock):
+        server.bound(wanting("victim", cpu="4", priority=0), "n1")
+        server.writes.refusing = True
+        server.put(wanting("urgent", cpu="2", priority=10))
+        await settle()
+        assert deletions(server) == 1
+        server.writes.refusing = False
+        await clock.advance(5.0)
+        assert deletions(server) >= 2
+
+
+def deletions(server: Server) -> int:
+    return sum(isinstance(each, Delete) for each in server.writes.sent)
+
+
+def nominated(pod: Pod, node: str) -> Pod:
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=node))
+
+
+async def test_a_nomination_taken_back_is_not_brought_back_by_what_the_server_told_before() -> None:
+    async with looping(nodes=1) as (server, clock):
+        victim = wanting("victim", cpu="4", priority=0)
+        server.bound(victim, "n1")
+        small = wanting("small", cpu="4", priority=5)
+        server.put(small)
+        await settle()
+        server.put(nominated(small, "n1"))
+        await settle()
+        great = wanting("great", cpu="4", priority=10)
+        server.put(great)
+        await settle()
+        taken_back = [each for each in server.writes.sent if isinstance(each, Patch) and each.name == "small"][-1]
+        assert taken_back.patch["status"] == {"nominatedNodeName": None}
+        # The server has not heard of that yet, and tells something else about the pod; then it has.
+        relabelled = msgspec.structs.replace(small.metadata, labels={"new": "label"})
+        small = msgspec.structs.replace(small, metadata=relabelled)
+        server.put(nominated(small, "n1"))
+        await settle()
+        server.put(small)
+        await settle()
+        assert await server.loop.on_table(lambda desk: [pod.key for pod in desk.nominated()]) == [great.key]
+        server.delete(victim)
+        await clock.advance(2.0)
+        assert server.writes.bindings == {"great": "n1"}
+
+
+async def test_a_new_term_begins_with_the_servers_nominations() -> None:
+    async with looping(leads=False, nodes=1) as (server, _):
+        server.bound(wanting("victim", cpu="4", priority=0), "n1")
+        server.put(wanting("urgent", cpu="4", priority=10))
+
+        async def term() -> list[str]:
+            stop = asyncio.Event()
+            leading = asyncio.create_task(server.loop.lead(stop))
+            await settle()
+            seen = await server.loop.on_table(lambda desk: [pod.key for pod in desk.nominated()])
+            stop.set()
+            await asyncio.wait_for(leading, 5)
+            return seen
+
+        assert await term() == ["default/urgent"]
+        # That nomination never reached the server: whoever led meanwhile, it is nobody's now.
+        assert await term() == []
+
+
+# -- what goes wrong ------------------------------------------------------------------------------------------
+
+
+async def test_a_pod_that_cannot_be_decided_costs_nobody_else_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide = Cycle.decide
+
+    def breaking(cycle: Cycle, pod: Pod, *more: Any, **named: Any) -> Any:
+        outcome = decide(cycle, pod, *more, **named)
+        if pod.metadata.name == "odd":
+            raise ZeroDivisionError("half-way")
+        return outcome
+
+    async with looping(nodes=1) as (server, clock):
+        monkeypatch.setattr(Cycle, "decide", breaking)
+        server.put(wanting("odd", cpu="4"), wanting("even", cpu="4"))
+        await settle()
+        assert server.writes.bindings == {"even": "n1"}
+        assert "internal error: ZeroDivisionError: half-way" in server.writes.notes
+        monkeypatch.setattr(Cycle, "decide", decide)
+        server.put(a_node("n2", cpu="4"))
+        await clock.advance(2.0)
+        assert server.writes.bindings == {"even": "n1", "odd": "n2"}
+
+
+async def test_a_pod_that_changed_while_it_was_bound_is_decided_as_it_is_now() -> None:
+    async with looping(nodes=1) as (server, clock):
+        server.put(a_node("n2", cpu="4", labels={"disk": "ssd"}, unschedulable=True))
+        server.writes.held = asyncio.Event()
+        server.writes.answers.append(Outcome.CONFLICT)
+        pod = wanting("p")
+        server.put(pod)
+        await settle()
+        server.put(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector={"disk": "ssd"})))
+        await settle()
+        server.writes.held.set()
+        await settle()
+        server.put(a_node("n2", cpu="4", labels={"disk": "ssd"}))
+        await clock.advance(2.0)
+        assert server.writes.bindings == {"p": "n2"}
+
+
 # -- promises -------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +421,45 @@ async def test_a_promise_that_cannot_be_kept_sends_the_pod_elsewhere() -> None:
         server.put(wanting("own", cpu="3", owner=owner))
         await clock.advance(1.0)
         assert server.writes.bindings == {"own": "n2"}
+
+
+async def test_room_let_go_of_at_the_desk_is_had_by_who_waits_for_it() -> None:
+    async with looping(nodes=1) as (server, clock):
+        await server.loop.on_table(lambda desk: promise(desk, "planned", "4", "rs-uid", until_s=1000.0))
+        server.put(wanting("late", cpu="4"))
+        await clock.advance(30.0)
+        assert server.writes.bindings == {}
+
+        def let_go(desk: Desk) -> None:
+            for each in desk.promises.made_by("test"):
+                desk.promises.release(each.key)
+
+        await server.loop.on_table(let_go)
+        await clock.advance(2.0)
+        assert server.writes.bindings == {"late": "n1"}
+
+
+async def test_promised_room_that_its_pod_does_not_take_is_had_by_who_waits_for_it() -> None:
+    async with looping(nodes=1) as (server, clock):
+        await server.loop.on_table(lambda desk: promise(desk, "planned", "4", "rs-uid", until_s=1000.0))
+        server.put(wanting("late", cpu="4"))
+        await clock.advance(30.0)
+        owner = {"kind": "ReplicaSet", "name": "rs", "uid": "rs-uid"}
+        server.put(wanting("own", cpu="5", owner=owner))
+        await clock.advance(2.0)
+        assert server.writes.bindings == {"late": "n1"}
+
+
+async def test_promises_of_a_former_leader_run_out_too() -> None:
+    async with looping(leads=False, nodes=1) as (server, clock):
+        stop = asyncio.Event()
+        leading = asyncio.create_task(server.loop.lead(stop))
+        await settle()
+        await server.loop.on_table(lambda desk: promise(desk, "planned", "4", "rs-uid", until_s=60.0))
+        stop.set()
+        await asyncio.wait_for(leading, 5)
+        await clock.advance(61.0)
+        assert len(server.loop.promises) == 0
 
 
 async def test_what_fails_at_the_desk_is_its_callers_trouble() -> None:

@@ -35,7 +35,7 @@ from fairlead.placement.desk import Desk
 from fairlead.placement.metrics import PlacementMetrics
 from fairlead.placement.preempting import Nominations, Preemptor
 from fairlead.placement.promises import Promise, Promises
-from fairlead.placement.queue import BackoffTimes, UnitQueue
+from fairlead.placement.queue import BackoffTimes, UnitQueue, Wanting, key_of
 from fairlead.placement.spec import NODES, PODS, SURROUNDINGS
 from fairlead.placement.state import State
 
@@ -158,6 +158,7 @@ class Loop:
                 self._bell.clear()
                 self._drain(nodes, pods, around)
                 if not self._leading:
+                    self.promises.expire(self._clock.elapsed_s())
                     self._take_forecast()
                     self._work_at_desk()
                 elif self._lead_on():
@@ -203,14 +204,16 @@ class Loop:
         """What a leader does with the table in step; False when there was nothing to do."""
         if not self._prepared:
             self._prepared = True
+            self._nominations.begin(pod for pod in self.pods if self._wants_node(pod))
             for prepare in self.preparations:
                 prepare(self._desk)
         now_s = self._clock.elapsed_s()
-        if self.promises.expire(now_s):
-            self._queue.changed([Delta.POD_REMOVED], now_s)
+        self.promises.expire(now_s)
         self._take_forecast()
         self._work_at_desk()
-        self._take_units(now_s)
+        self._take_units()
+        if self.promises.has_freed():
+            self._queue.changed([Delta.POD_REMOVED], now_s)
         self._queue.tick(now_s)
         decided = self._decide_some()
         for name, count in self._queue.counts().items():
@@ -220,7 +223,7 @@ class Loop:
 
     async def _rest(self) -> None:
         """Until something changes, somebody's back-off is over, or a promise runs out."""
-        times = [] if not self._leading else [self._queue.next_tick_s(), self.promises.next_s()]
+        times = [self.promises.next_s(), self._queue.next_tick_s() if self._leading else None]
         if self._leading and self._is_held_up:
             times.append(self._clock.elapsed_s() + HELD_UP_S)
         next_s = min((each for each in times if each is not None), default=None)
@@ -260,9 +263,12 @@ class Loop:
                 self._nominations.drop(old.uid)
             if new is not None and self._wants_node(new):
                 if new.uid not in self._assumed:
-                    self._wanting(new, now_s)
+                    self._wanting(None if change.is_replaced else old, new, now_s)
                     seen.append(change)
-                # Assumed: the table knows better than a pod that does not show its node yet.
+                elif new.uid in self._queue:
+                    # Assumed: the table knows better than a pod that does not show its node yet. Should the binding
+                    # fail, what the pod asks for now counts.
+                    self._queue.put(new, now_s)
                 continue
             if new is not None:
                 self._settled(new.uid)
@@ -277,8 +283,8 @@ class Loop:
         if since_s is not None:
             self._metrics.bound_seconds.observe(self._clock.elapsed_s() - since_s)
 
-    def _wanting(self, pod: Pod, now_s: float) -> None:
-        self._nominations.seen(pod)
+    def _wanting(self, before: Pod | None, pod: Pod, now_s: float) -> None:
+        self._nominations.seen(before, pod)
         if any(source.unit_of(pod) is not None for source in self._sources) and self._member(pod) is None:
             self._queue.drop(pod.uid)  # placed with its unit, which has it among its members
             return
@@ -293,16 +299,14 @@ class Loop:
             and pod.status.phase in ("", "Pending")
         )
 
-    def _take_units(self, now_s: float) -> None:
+    def _take_units(self) -> None:
+        now_s = self._clock.elapsed_s()
         for source in self._sources:
             for key, unit in source.changed():
                 if unit is None:
                     self._queue.drop(key)
-                    held = self.promises.made_by(key)
-                    for promise in held:
+                    for promise in self.promises.made_by(key):
                         self.promises.release(promise.key)
-                    if held:
-                        self._queue.changed([Delta.POD_REMOVED], now_s)
                 else:
                     self._queue.put(unit, now_s)
 
@@ -339,14 +343,29 @@ class Loop:
         started_s = self._clock.elapsed_s()
         while decided < BATCH and not self._is_held_up and (what := self._queue.take(started_s)) is not None:
             decided += 1
-            if isinstance(what, Unit):
-                self._decide_unit(what)
-            else:
-                self._decide_pod(what)
+            try:
+                if isinstance(what, Unit):
+                    self._decide_unit(what)
+                else:
+                    self._decide_pod(what)
+            except Exception as problem:
+                # Our bug, met by one pod: the others must not go without a scheduler for it.
+                log.exception("bug in deciding", what=what.key)
+                self._broken(what, problem)
             ended_s = self._clock.elapsed_s()
             self._metrics.algorithm_seconds.observe(ended_s - started_s)
             started_s = ended_s
         return bool(decided)
+
+    def _broken(self, what: Wanting, problem: Exception) -> None:
+        """Deciding broke off half-way: leave no trace in the table, say so, and try again later."""
+        key = key_of(what)
+        if isinstance(what, Pod):
+            self._metrics.attempts.labels("error", what.spec.scheduler_name).inc()
+            if key not in self._assumed and key in self._state.table.occupants:
+                self._state.table.remove_pod(key)
+            self._write(telling.failed_scheduling(what, f"internal error: {type(problem).__name__}: {problem}"))
+        self._queue.failed(key, self._clock.elapsed_s())
 
     @property
     def _is_held_up(self) -> bool:
@@ -358,11 +377,13 @@ class Loop:
         first = self._nominations.node_of(pod.uid)
         promise = self._promised(pod)
         if promise is not None:
-            self.promises.release(promise.key)
+            self.promises.claim(promise.key)
             first = promise.node
         nominated = self._nominations.all()
         cycle, history, before = self._cycles[name], self._state.history, self._state.history.mark()
         outcome = cycle.decide(pod, nominated=nominated, first=first)
+        if promise is not None and not (isinstance(outcome, Placed) and outcome.node == promise.node):
+            self._queue.changed([Delta.POD_REMOVED], self._clock.elapsed_s())  # what was held there is free
         now, profile = self._clock.now(), cycle.profile
         if isinstance(outcome, Placed):
             history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first)
@@ -387,7 +408,11 @@ class Loop:
             return
         before = self._state.history.mark()
         statement = Statement(self._state.table)
-        outcome = gangs.decide(unit, statement)
+        try:
+            outcome = gangs.decide(unit, statement)
+        except BaseException:
+            statement.rollback()
+            raise
         statement.commit()
         self._state.history.decided_unit(before, self._clock.now(), self._cycles[name].profile, unit, outcome)
         if isinstance(outcome, UnitPlaced):
@@ -437,7 +462,14 @@ class Loop:
         return plan
 
     async def _evict(self, pod: Pod, plan: PreemptionPlan) -> None:
-        await self._preemptor.evict(pod, plan)
+        gone = 0
+        try:
+            gone = await self._preemptor.evict(pod, plan)
+        finally:
+            if gone < len(plan.victims):
+                # Somebody stays, so nobody's leaving may ever wake the pod.
+                self._queue.wake(pod.uid, self._clock.elapsed_s())
+                self._bell.set()
 
     # -- binding ----------------------------------------------------------------------------------------------
 

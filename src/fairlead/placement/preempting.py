@@ -3,6 +3,8 @@
 The pod itself goes back to sleep until a pod leaves: its node is tried first when it wakes.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 import structlog
 
@@ -34,12 +36,23 @@ class Nominations:
         pod = self._pods.get(uid)
         return pod.status.nominated_node_name if pod else ""
 
-    def seen(self, pod: Pod) -> None:
-        """The server's word on a pod that waits; ours is newer where there is one, until the pod has a node."""
-        if pod.uid in self._pods:
+    def seen(self, before: Pod | None, pod: Pod) -> None:
+        """The server's word on a pod that waits, `before` being its last; where it says nothing new, ours stands.
+
+        What we set or took back shows on the server a little later: until then it goes on telling the old.
+        """
+        told = pod.status.nominated_node_name
+        if before is None or before.status.nominated_node_name != told:
+            if told:
+                self._pods[pod.uid] = pod
+            else:
+                self.drop(pod.uid)
+        elif pod.uid in self._pods:
             self.set(pod, self.node_of(pod.uid))
-        elif pod.status.nominated_node_name:
-            self._pods[pod.uid] = pod
+
+    def begin(self, waiting: Iterable[Pod]) -> None:
+        """A new leader knows the server's word alone: what it had in mind in an earlier term is another's affair."""
+        self._pods = {pod.uid: pod for pod in waiting if pod.status.nominated_node_name}
 
     def set(self, pod: Pod, node: str) -> None:
         status = msgspec.structs.replace(pod.status, nominated_node_name=node)

@@ -31,6 +31,7 @@ class Promises:
         self._table = table
         self._all: dict[str, Promise] = {}
         self._of_owner: dict[str, dict[str, None]] = {}
+        self._has_freed = False
 
     def __len__(self) -> int:
         return len(self._all)
@@ -51,7 +52,13 @@ class Promises:
         return next((self._all[key] for key in self._of_owner.get(owner, ())), None)
 
     def release(self, key: str) -> Promise | None:
-        """It is kept, or nobody wants it any more: the planned pod leaves the table."""
+        """Nobody wants it any more: the planned pod leaves the table, and its room is free."""
+        promise = self.claim(key)
+        self._has_freed |= promise is not None
+        return promise
+
+    def claim(self, key: str) -> Promise | None:
+        """The real pod is here: the planned one leaves the table to make room for it."""
         promise = self._all.pop(key, None)
         if promise is not None:
             keys = self._of_owner[promise.owner]
@@ -61,6 +68,11 @@ class Promises:
             if key in self._table.occupants:
                 self._table.remove_pod(key)
         return promise
+
+    def has_freed(self) -> bool:
+        """Whether promised room became free since this was last asked, so that others may have it now."""
+        freed, self._has_freed = self._has_freed, False
+        return freed
 
     def expire(self, now_s: float) -> list[Promise]:
         """Let go of those that nobody claimed in time."""
