@@ -30,16 +30,23 @@ def made_up(code: int) -> web.Response:
 
 
 class Faults:
-    def __init__(self, upstream: str, session: aiohttp.ClientSession, share: float, seed: int, off: Path) -> None:
+    def __init__(
+        self, upstream: str, session: aiohttp.ClientSession, share: float, seed: int, off: Path, lose: str
+    ) -> None:
         self._upstream = upstream
         self._session = session
         self._share = share
         self._rng = random.Random(seed)
         self._off = off
+        self._lose = lose
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        fails = request.method in WRITES and not self._off.exists() and self._rng.random() < self._share
-        kind = self._rng.choice(("409", "429", "500", "lost")) if fails else ""
+        kind = ""
+        if request.method in WRITES and not self._off.exists():
+            if self._rng.random() < self._share:
+                kind = self._rng.choice(("409", "429", "500", "lost"))
+            elif self._lose and self._lose in request.path and self._rng.random() < 0.5:
+                kind = "lost"
         if kind and kind != "lost":
             return made_up(int(kind))
         body = await request.read() if request.can_read_body else None
@@ -76,8 +83,11 @@ class Faults:
 @click.option("--port", type=int, required=True)
 @click.option("--share", type=float, default=0.05)
 @click.option("--seed", type=int, default=1)
+@click.option("--lose", default="", help="Every other answer to writes on paths with this in them is lost as well.")
 @click.option("--off", type=click.Path(path_type=Path), required=True, help="No faults while this file exists.")
-def main(upstream: str, ca_file: str, cert: str, key: str, port: int, share: float, seed: int, off: Path) -> None:
+def main(
+    upstream: str, ca_file: str, cert: str, key: str, port: int, share: float, seed: int, off: Path, lose: str
+) -> None:
     async def run() -> None:
         trusted = ssl.create_default_context(cafile=ca_file)
         own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -87,7 +97,7 @@ def main(upstream: str, ca_file: str, cert: str, key: str, port: int, share: flo
             connector=connector, timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False
         ) as session:
             application = web.Application(client_max_size=16 << 20)
-            application.router.add_route("*", "/{path:.*}", Faults(upstream, session, share, seed, off).handle)
+            application.router.add_route("*", "/{path:.*}", Faults(upstream, session, share, seed, off, lose).handle)
             runner = web.AppRunner(application, access_log=None, handler_cancellation=True)
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", port, ssl_context=own).start()

@@ -235,7 +235,7 @@ class Story:
         self.off = self.rig.home / "no-faults"
 
     @contextlib.contextmanager
-    def running(self, nodes: int, share: float) -> Iterator[None]:
+    def running(self, nodes: int, share: float, lose: str) -> Iterator[None]:
         rig = self.rig
         rig.create_namespace(NAMESPACE)
         for number in range(nodes):
@@ -266,7 +266,7 @@ class Story:
             log = ended.enter_context((rig.home / "faults.log").open("wb"))
             command = [sys.executable, "-m", "tests.soak.faults_process", f"--upstream={rig.url}", f"--port={port}"]
             command += [f"--ca-file={rig.ca_file}", f"--cert={serving.cert}", f"--key={serving.key}"]
-            command += [f"--share={share}", f"--seed={self.seed}", f"--off={self.off}"]
+            command += [f"--share={share}", f"--seed={self.seed}", f"--off={self.off}", f"--lose={lose}"]
             proxy = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
             ended.callback(_end, proxy)
             ended.callback(self._end_replicas)
@@ -451,10 +451,11 @@ def soak(
     bug: str = "",
     share: float = 0.05,
     asks: int = 1,
+    lose: str = "",
 ) -> list[str]:
-    """Everything that was found wrong."""
+    """Everything that was found wrong. `lose`: writes on such paths lose every other answer as well."""
     story = Story(rig, seed, bug)
-    with story.running(nodes, share):
+    with story.running(nodes, share, lose):
         troubles = ["kill"] * kills + ["freeze"] * freezes + ["restart"] * restarts
         story.rng.shuffle(troubles)
         with ThreadPoolExecutor(1) as pool:
