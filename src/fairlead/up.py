@@ -71,6 +71,7 @@ async def up(
     """Run until `stop` is set; everything started is ended, in reverse order."""
     metrics = Metrics()
     async with AsyncExitStack() as stack:
+        say(f"starting the API server on {options.data}")
         cluster = await stack.enter_async_context(embedded(options.data, clock, port=options.port))
         connection = connect_by_kubeconfig([cluster.kubeconfig], clock)
         clients = [Client(connection, clock=clock, metrics=metrics, pool=settings.in_flight) for _ in range(3)]
@@ -89,6 +90,8 @@ async def up(
         url = await stack.enter_async_context(app.listening(settings, probes, runtime.routes, clock, metrics))
         write_secret(options.data / "api.url", url.encode())
         write_secret(options.data / "api.token", cluster.admin_token.encode())
+        parts = [part for part in PARTS if part not in options.without]
+        say(f"starting {', '.join(parts)}" if parts else "starting nothing else")
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         working = [tasks.create_task(recorder.run(), name="recorder")]
         if "controllers" not in options.without:
@@ -99,13 +102,16 @@ async def up(
             await stack.enter_async_context(placement.extending())
             working.append(tasks.create_task(placement.follow(), name="placement"))
             working.append(tasks.create_task(placement.lead(), name="placement: lead"))
+        mode = ""
         if "nodes" not in options.without and (options.nodes or options.simulate):
             fleet = _fleet(runtime, cluster, liveness, options)
             cluster.server.logs = _logs(fleet, clock)
             await stack.enter_async_context(fleet.serving())
+            if options.nodes:
+                mode = await fleet.processes.mode()
         if options.demo:
             await _demonstrate(writer)
-        _greet(cluster, url, options, say)
+        _greet(cluster, url, options, mode, say)
         await stop.wait()
         say("stopping")
         recorder.stop()
@@ -178,16 +184,18 @@ async def _demonstrate(writer: Writer) -> None:
             log.warning("not in the demo", kind=thing["kind"], name=metadata["name"], problem=str(result.error))
 
 
-def _greet(cluster: Embedded, url: str, options: UpOptions, say: Callable[[str], object]) -> None:
+def _greet(cluster: Embedded, url: str, options: UpOptions, mode: str, say: Callable[[str], object]) -> None:
     nodes = [f"{options.nodes} running pods as processes"] if options.nodes else []
     nodes += [f"{options.simulate} simulated"] if options.simulate else []
     say(f"Fairlead is up: {cluster.url}, nodes: {', '.join(nodes) or 'none'}, data in {options.data}")
+    if mode:
+        say(f"On this machine: {mode}")
     say(f"Fairlead's own API: {url}/docs, token in {options.data / 'api.token'}")
     say(f"\n  export KUBECONFIG={cluster.kubeconfig}\n")
     if options.demo:
         say("The demo runs in the namespace demo: kubectl -n demo get pods,services; why is too-big pending?\n")
     say("Three things to try:")
-    say("  kubectl get nodes")
+    say("  kubectl get nodes,pods -A -o wide")
     say("  kubectl create deployment web --image=python:3 --replicas=3 -- python3 -m http.server 8080")
-    say("  kubectl get pods -o wide -w")
+    say(f"  fairlead explain pod/NAME --data {options.data}")
     say("Ctrl-C stops it; the same folder brings everything back.")

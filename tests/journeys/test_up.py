@@ -162,3 +162,13 @@ def test_the_demo_shows_what_runs_what_ends_and_what_cannot_be_placed(new_cluste
     events = ("-n", "demo", "get", "events", "--field-selector=reason=FailedScheduling", "-o")
     assert "1 Insufficient cpu" in cluster.kubectl(*events, "jsonpath={.items[*].message}")
     assert cluster.end(signal.SIGTERM) == 0
+
+
+def test_it_tells_what_it_does_where_it_is_and_how_pods_see_the_world(new_cluster: Callable[..., Cluster]) -> None:
+    ours = new_cluster()
+    told = ours.log()
+    first, then = told.index("starting the API server"), told.index("starting controllers, placement, nodes")
+    assert first < then < told.index("Fairlead is up: https://127.0.0.1:")
+    assert f"export KUBECONFIG={ours.data / 'kubeconfig'}" in told
+    # Which of the two depends on the machine.
+    assert "On this machine: pods see their volumes" in told or "On this machine: no mount namespaces" in told
