@@ -107,6 +107,32 @@ def test_the_next_change_may_come_once_all_pods_are_made() -> None:
     assert not is_all_made(an_item("Remove", 1), removing("web-a", seen="-a", after=0))
 
 
+def test_a_pod_that_the_next_request_took_again_was_made_and_added() -> None:
+    unbound = [a_replica("web-x", "n1"), a_replica("web-y", "")]
+    status = after(adding("n1", "n2"), *unbound)
+    assert (status.phase, is_all_made(an_item("Add", 2), status)) == ("Scaled", True)
+    # Gone, and nobody says why: its like may come again, but the next change need not wait for that.
+    alone = after(status, a_replica("web-x", "n1"))
+    assert (alone.phase, alone.added, is_all_made(an_item("Add", 2), alone)) == ("Scaled", 1, True)
+    assert alone.message == "1 of 2 pods have a node: on n1"
+    item = an_item("Add", 2)
+    taken = follow(item, status, [a_replica("web-x", "n1")], now=SOON, settle_s=300.0, removed={"web-y"})
+    assert (taken.phase, taken.added) == ("Done", 2)
+    assert taken.message == "2 pods added: on n1; 1 of them removed again since"
+    assert [(place.pod, place.note) for place in taken.places] == [
+        ("web-x", ""),
+        ("web-y", "it came, and is gone again"),
+    ]
+
+
+def test_a_pod_that_is_made_instead_of_one_that_is_gone_takes_its_place() -> None:
+    status = after(adding("n1", "n2"), a_replica("web-x", "n1"), a_replica("web-y", ""))
+    status = after(status, a_replica("web-y", "n2"))
+    assert [place.pod for place in status.places] == ["web-x", "web-y"]
+    status = after(status, a_replica("web-y", "n2"), a_replica("web-z", "n1"))
+    assert (status.phase, [place.pod for place in status.places]) == ("Done", ["web-z", "web-y"])
+
+
 def test_named_pods_that_are_gone_are_done() -> None:
     status = after(removing("web-a", seen="-a -b", after=1), a_replica("web-b", "n1"), number=1, operation="Remove")
     assert (status.phase, status.removed, status.victims[0].gone) == ("Done", 1, True)
@@ -151,6 +177,15 @@ def test_a_roll_out_is_counted_without_names() -> None:
     pods = [a_replica("web-a", "n1"), a_replica("web-d", "n1")]
     told = after(status, *pods, number=1, operation="Remove")
     assert (told.phase, told.removed) == ("Done", 1)
+
+
+def test_pods_that_a_roll_out_takes_are_not_told_as_removed_by_the_request() -> None:
+    status = ItemStatus(phase="Scaled", replicas=Replicas(before=3, after=2), acted_at=ACTED, seen="-a -b -c -d -e")
+    going = [a_replica("web-a", "n1"), a_replica("web-b", "n1"), a_replica("web-f", "n1")]
+    told = after(status, *going, a_replica("web-c", "n1"), number=1, operation="Remove")
+    assert (told.phase, told.removed, told.message) == ("Scaled", 1, "1 of 1 pods are gone")
+    told = after(status, a_replica("web-f", "n1"), a_replica("web-g", "n1"), number=1, operation="Remove")
+    assert (told.phase, told.removed, told.message) == ("Done", 1, "1 pods removed")
 
 
 @pytest.mark.parametrize("names", [[], ["web-a"], ["web-5f7-abc", "web-5f7-xyz"], ["other", "web", "webby-1"]], ids=str)

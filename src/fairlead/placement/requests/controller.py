@@ -390,11 +390,19 @@ class Rounds:
             return found
 
         seen = await self._on_table(pods)
+        removed = self._removed()
         changed: dict[str, dict[int, ItemStatus]] = {}
         for (request, index), there in zip(scaled, seen, strict=True):
             item, status = request.spec.items[index], request.item_statuses[index]
             now = self._clock.now()
-            status = following.follow(item, status, there, now=now, settle_s=self._options.settle_s)
+            status = following.follow(
+                item,
+                status,
+                there,
+                now=now,
+                settle_s=self._options.settle_s,
+                removed=removed.get(item.workload.uid, frozenset()),
+            )
             if status.is_finished:
                 await self._write_all(acting.plan_costs_back(item, status))
                 await self._release([f"{request.name}/{index}"])
@@ -407,6 +415,17 @@ class Rounds:
             for name, told in changed.items()
         ]
         await at_once(saving)
+
+    def _removed(self) -> dict[str, set[str]]:
+        """By workload, the names of pods that requests have removed, as far as they are kept."""
+        names: dict[str, set[str]] = {}
+        for request in self._mirror:
+            told = self._latest.get(request.name, request)
+            for item, status in zip(told.spec.items, told.item_statuses, strict=True):
+                if item.is_removal and status.victims:
+                    gone = {victim.pod for victim in status.victims if victim.gone}
+                    names.setdefault(item.workload.uid, set()).update(gone, status.gone_instead)
+        return names
 
     def _evict(self, key: str, evictions: Sequence[Intent]) -> None:
         """Ask the pods to go, beside the rounds: a budget may make that long. Asked again until they are gone."""

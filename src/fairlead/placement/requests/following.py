@@ -1,13 +1,16 @@
 """How far a change is, by the pods there are: which came for which place, which went, and what differed. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from fairlead.model.pod import Pod
 from fairlead.placement.requests.spec import Item, ItemStatus, Place
+
+GONE_AGAIN: Final = "it came, and is gone again"
 
 
 def new_pods(status: ItemStatus, item: Item, pods: Sequence[Pod]) -> list[Pod]:
@@ -26,12 +29,17 @@ def match_places(places: Sequence[Place], new: Sequence[Pod]) -> list[Place]:
     # Pods without a node come last: they may still find their way.
     left = sorted((pod for pods in on_node.values() for pod in pods), key=lambda pod: (not pod.spec.node_name, pod.key))
     others = iter(left)
+    # Pods that came before and are gone again: they were made, so nobody need wait for them to be.
+    there = {pod.metadata.name for pod in new}
+    gone = iter([place for place in places if place.pod and place.pod not in there])
     matched: list[Place] = []
     for place, own in zip(places, kept, strict=True):
         if own is not None:
             matched.append(_kept(place, own))
         elif (other := next(others, None)) is not None:
             matched.append(_came(place, other))
+        elif (former := next(gone, None)) is not None:
+            matched.append(msgspec.structs.replace(place, pod=former.pod, bound_to=former.bound_to, note=GONE_AGAIN))
         else:
             matched.append(msgspec.structs.replace(place, pod="", bound_to="", note="" if place.node else place.note))
     return matched
@@ -55,31 +63,47 @@ def is_all_made(item: Item, status: ItemStatus) -> bool:
     return status.phase == "Scaled" and not item.is_removal and all(place.pod for place in status.places)
 
 
-def follow(item: Item, status: ItemStatus, pods: Sequence[Pod], *, now: datetime, settle_s: float) -> ItemStatus:
-    """How far a Scaled item is, by the pods there are now; finished when all is done or nothing more is waited for."""
+def follow(
+    item: Item,
+    status: ItemStatus,
+    pods: Sequence[Pod],
+    *,
+    now: datetime,
+    settle_s: float,
+    removed: Set[str] = frozenset(),
+) -> ItemStatus:
+    """How far a Scaled item is, by the pods there are now; finished when all is done or nothing more is waited for.
+
+    `removed`: names of the workload's pods that requests have removed.
+    """
     is_late = is_over(status.acted_at, settle_s, now)
     return (
         _follow_removal(item, status, pods, is_late)
         if item.is_removal
-        else _follow_addition(item, status, pods, is_late)
+        else _follow_addition(item, status, pods, is_late, removed)
     )
 
 
-def _follow_addition(item: Item, status: ItemStatus, pods: Sequence[Pod], is_late: bool) -> ItemStatus:
+def _follow_addition(
+    item: Item, status: ItemStatus, pods: Sequence[Pod], is_late: bool, removed: Set[str]
+) -> ItemStatus:
     new = new_pods(status, item, pods)
-    added = min(item.number, sum(1 for pod in new if pod.spec.node_name))
     if not status.places:
         # Another scheduler's: its places are its own affair, so ours ends with the change.
         return msgspec.structs.replace(status, phase="Done", added=min(item.number, len(new)))
     places = tuple(match_places(status.places, new))
+    # The next request for the workload may have taken a pod again before it had a node: it was added all the same.
+    again = sum(1 for place in places if place.note == GONE_AGAIN and place.pod in removed)
+    added = min(item.number, sum(1 for pod in new if pod.spec.node_name) + again)
     status = msgspec.structs.replace(status, places=places, added=added)
     where = by_node(place.bound_to for place in places if place.bound_to)
     if added >= item.number:
-        elsewhere = sum(1 for place in places if place.node and place.bound_to != place.node)
-        said = f"{added} pods added: on {where}"
+        elsewhere = sum(1 for place in places if place.node and place.bound_to not in ("", place.node))
+        said = f"{added} pods added" + (f": on {where}" if where else "")
         said += f"; {elsewhere} not on the promised node" if elsewhere else ""
+        said += f"; {again} of them removed again since" if again else ""
         return msgspec.structs.replace(status, phase="Done", message=said)
-    made = min(item.number, len(new))
+    made = min(item.number, sum(1 for place in places if place.pod))
     said = f"{added} of {item.number} pods have a node" + (f": on {where}" if where else "")
     said += f"; {item.number - made} are not made yet" if made < item.number else ""
     if not is_late:
@@ -102,10 +126,13 @@ def _follow_removal(item: Item, status: ItemStatus, pods: Sequence[Pod], is_late
     stayed = [victim for victim in victims if not victim.gone]
     named = {victim.pod for victim in victims}
     instead = tuple(name for name in gone if name not in named)[: len(stayed)]
+    is_done = len(gone) >= expected and not is_going
+    # In a roll-out more go than were asked for: those are its own.
+    expected = min(expected, item.number)
     removed = min(expected, len(gone))
     status = msgspec.structs.replace(status, victims=victims, gone_instead=instead, removed=removed)
     short = f"; {status.shortfall} less than asked for, there were no more" if status.shortfall else ""
-    if removed >= expected and not is_going:
+    if is_done:
         note = "stayed; another went instead"
         told = tuple(each if each.gone else msgspec.structs.replace(each, note=note) for each in victims)
         said = f"{removed} pods removed" + (f", {len(instead)} of them not as named" if instead else "") + short
