@@ -414,6 +414,23 @@ async def test_a_workload_that_is_gone_or_another_fails_its_item_alone(world: Wo
     assert len(leader.at.promises) == 0
 
 
+async def test_a_workload_that_goes_once_it_is_scaled_holds_no_room(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "AGAIN_S", 0.0)
+    await a_small_world(world)
+    leader = Leader.made(world)
+    await leader.hear()
+    await leader.rounds.once()
+    assert len(leader.at.promises) == 2
+    await world.client.delete(SETS, "web", "default")
+    await leader.hear()
+    await leader.rounds.once()
+    item = (await world.request("sr-1")).status.items[0]
+    assert (item.phase, len(leader.at.promises)) == ("Failed", 0)
+    assert item.message == "ReplicaSet web is gone, or another one now; 0 of 2 pods had a node"
+
+
 async def test_a_service_that_selects_nothing_any_more_removes_nobody(world: World) -> None:
     """Asked by no labels at all, the server would tell of every pod there is."""
     await a_small_world(world)

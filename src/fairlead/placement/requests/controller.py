@@ -53,7 +53,7 @@ TIDY_S, MOST_TIDIED = 60.0, 50
 AT_ONCE = 16
 # Pods planned in one round; the table is ours alone meanwhile, and nobody must wait for long.
 MOST_IN_ROUND = 5000
-# How often an item that waits for room is planned again.
+# How often an item that waits for room is planned again, and the workload of one that waits for pods is looked at.
 AGAIN_S = 5.0
 # How long we wait between two looks for something to show.
 HEARING_S = 0.02
@@ -103,6 +103,8 @@ class Rounds:
         self._promising: set[str] = set()
         # When an item that waits for room is planned again, by its key.
         self._again_at_s: dict[str, float] = {}
+        # When the workload of an addition under way was last looked at.
+        self._seen_at_s: dict[str, float] = {}
         self._evicting: dict[str, asyncio.Task[None]] = {}
         self._tidied_at_s = 0.0
 
@@ -390,7 +392,7 @@ class Rounds:
             return found
 
         seen = await self._on_table(pods)
-        removed = self._removed()
+        removed, without = self._removed(), await self._without_workload(scaled)
         changed: dict[str, dict[int, ItemStatus]] = {}
         for (request, index), there in zip(scaled, seen, strict=True):
             item, status = request.spec.items[index], request.item_statuses[index]
@@ -403,6 +405,8 @@ class Rounds:
                 settle_s=self._options.settle_s,
                 removed=removed.get(item.workload.uid, frozenset()),
             )
+            if not status.is_finished and f"{request.name}/{index}" in without:
+                status = following.ended(item, status)
             if status.is_finished:
                 await self._write_all(acting.plan_costs_back(item, status))
                 await self._release([f"{request.name}/{index}"])
@@ -415,6 +419,26 @@ class Rounds:
             for name, told in changed.items()
         ]
         await at_once(saving)
+
+    async def _without_workload(self, scaled: Sequence[tuple[ScheduleRequest, int]]) -> set[str]:
+        """Additions whose workload is gone: their pods never come, and the room held for them is others'."""
+        now_s = self._clock.elapsed_s()
+        self._seen_at_s = {key: at_s for key, at_s in self._seen_at_s.items() if at_s > now_s - AGAIN_S}
+        asked = [
+            Wanted(request.name, index, item, request.item_statuses[index], request.spec.accepted_at, None)
+            for request, index in scaled
+            if not (item := request.spec.items[index]).is_removal
+            and self._seen_at_s.setdefault(f"{request.name}/{index}", now_s) == now_s
+        ]
+
+        async def is_gone(wanted: Wanted) -> bool:
+            try:
+                return await self._workload(wanted) is None
+            except Refused:
+                return False  # who may not look does not know
+
+        found = await at_once([partial(is_gone, each) for each in asked])
+        return {each.key for each, gone in zip(asked, found, strict=True) if gone}
 
     def _removed(self) -> dict[str, set[str]]:
         """By workload, the names of pods that requests have removed, as far as they are kept."""

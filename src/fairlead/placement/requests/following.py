@@ -111,6 +111,12 @@ def _follow_addition(
     return msgspec.structs.replace(status, phase="Partial", message=f"{said}; no longer waited for")
 
 
+def ended(item: Item, status: ItemStatus) -> ItemStatus:
+    """The workload is gone, so nothing more will come."""
+    said = f"{item.workload.described()} is gone, or another one now; {status.added} of {item.number} pods had a node"
+    return msgspec.structs.replace(status, phase="Partial" if status.added else "Failed", message=said)
+
+
 def _follow_removal(item: Item, status: ItemStatus, pods: Sequence[Pod], is_late: bool) -> ItemStatus:
     seen = seen_names(status, item.workload.name)
     there = {pod.metadata.name: pod for pod in pods if not pod.is_finished}
