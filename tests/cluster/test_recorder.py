@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog.testing
@@ -323,3 +323,32 @@ async def test_recording_never_waits_for_a_server(server: ScriptedServer, record
             recorder.record(happened(str(number)))
         await server.wait_for_requests(2)
         assert len(server.requests) == 2, "two workers"
+
+
+class Slow:
+    """A server that answers when told to."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.answer = asyncio.Event()
+
+    async def create(self, *_: Any) -> None:
+        self.waiting += 1
+        await self.answer.wait()
+        self.waiting -= 1
+
+
+@pytest.mark.parametrize(("others_write", "at_once"), [(True, Recorder.FEW), (False, Recorder.WORKERS)])
+async def test_events_leave_the_server_to_writes_that_somebody_waits_for(
+    clock: ManualClock, metrics: Metrics, others_write: bool, at_once: int
+) -> None:
+    slow = Slow()
+    recorder = Recorder(cast("Client", slow), controller="c", instance="i", clock=clock, metrics=metrics)
+    recorder.yield_to(lambda: others_write)
+    async with running(recorder):
+        for number in range(40):
+            recorder.record(happened(f"number {number}"))
+        await settle(60)
+        assert slow.waiting == at_once
+        slow.answer.set()
+        await until(lambda: recorder.waiting == 0 and slow.waiting == 0)

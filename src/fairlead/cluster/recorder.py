@@ -5,7 +5,10 @@ becomes a series with a count instead of another event. What waits is bounded; p
 and the drop is counted.
 """
 
+import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +47,9 @@ class Recorder:
     # The second occurrence is told at once, further ones at this pace.
     COUNT_EVERY_S = 30.0
     MOST_ATTEMPTS = 5
-    # At a server's usual few milliseconds this is more than a thousand events a second; under load it leaves nearly
-    # all of what the server can do to the writes that somebody waits for.
-    WORKERS = 6
+    WORKERS = 16
+    # While others write, events leave nearly all of what the server can do to what somebody waits for.
+    FEW = 6
 
     def __init__(
         self, client: Client, *, controller: str, instance: str, clock: Clock, metrics: Metrics, workers: int = WORKERS
@@ -58,6 +61,8 @@ class Recorder:
         self._series: OrderedDict[str, Series] = OrderedDict()
         self._named = 0
         self._dropped = metrics.events_dropped
+        self._others_write: Callable[[], bool] = lambda: False
+        self._lane = asyncio.Semaphore(self.FEW)
         self._sending = Controller(f"events-{controller}", self._send, clock=clock, metrics=metrics, workers=workers)
 
     def record(self, event: RecordEvent) -> None:
@@ -97,6 +102,10 @@ class Recorder:
         """Events recorded and not sent yet."""
         return len(self._sending.queue)
 
+    def yield_to(self, others_write: Callable[[], bool]) -> None:
+        """Send few at a time while this says so."""
+        self._others_write = others_write
+
     async def run(self) -> None:
         await self._sending.run()
 
@@ -120,8 +129,9 @@ class Recorder:
             return None
         try:
             if series.written == 0:
-                count = series.count
-                await self._client.create(EVENTS, self._body(series), self._namespace(series.event))
+                async with self._lane if self._others_write() else nullcontext():
+                    count = series.count
+                    await self._client.create(EVENTS, self._body(series), self._namespace(series.event))
             else:
                 since_s = self._clock.elapsed_s() - series.written_at_s
                 if series.written > 1 and since_s < self.COUNT_EVERY_S:

@@ -101,6 +101,8 @@ class Writer:
         self._metrics = metrics
         self._slots = asyncio.Semaphore(in_flight)
         self._budget_s = budget_s
+        self._under_way = 0
+        recorder.yield_to(lambda: self._under_way > 0)
 
     @property
     def events_waiting(self) -> int:
@@ -118,7 +120,11 @@ class Writer:
             self._recorder.record(intent)
             return Result(intent, Outcome.DONE)
         with span(f"write {name}"):
-            result = await self._until_settled(intent, name)
+            self._under_way += 1
+            try:
+                result = await self._until_settled(intent, name)
+            finally:
+                self._under_way -= 1
         self._metrics.writes.labels(name, result.outcome).inc()
         if result.outcome in (Outcome.REFUSED, Outcome.FAILED):
             log.warning("write failed", intent=name, outcome=result.outcome, problem=str(result.error))
