@@ -279,6 +279,19 @@ async def test_a_pod_whose_victim_stays_does_not_wait_for_it_to_leave() -> None:
         assert deletions(server) >= 2
 
 
+async def test_a_victim_on_its_way_out_is_not_sent_away_again() -> None:
+    async with looping(nodes=1) as (server, _):
+        for name, is_leaving in (("leaving", True), ("staying", False)):
+            pod = wanting(name, cpu="2", priority=0)
+            if is_leaving:
+                metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+                pod = msgspec.structs.replace(pod, metadata=metadata)
+            server.bound(pod, "n1")
+        server.put(wanting("urgent", cpu="4", priority=10))
+        await settle()
+        assert [each.name for each in server.writes.sent if isinstance(each, Delete)] == ["staying"]
+
+
 def deletions(server: Server) -> int:
     return sum(isinstance(each, Delete) for each in server.writes.sent)
 

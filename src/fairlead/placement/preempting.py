@@ -87,12 +87,13 @@ class Preemptor:
         return gone
 
     async def _evict(self, pod: Pod, node: str, victim: Occupant) -> bool:
+        if victim.terminating:
+            return True  # on its way out already, and told so by whoever sent it
         namespace, _, name = victim.key.rpartition("/")
         whom = Regarding(kind="Pod", name=name, namespace=namespace, uid=victim.uid)
-        if not victim.terminating:
-            told = await self._writer.carry_out(telling.disrupted(whom, pod.spec.scheduler_name, self._clock.now()))
-            if told.outcome in (Outcome.MISSING, Outcome.CONFLICT):
-                return False  # gone already, or another pod of that name: nothing to evict
+        told = await self._writer.carry_out(telling.disrupted(whom, pod.spec.scheduler_name, self._clock.now()))
+        if told.outcome in (Outcome.MISSING, Outcome.CONFLICT):
+            return False  # gone already, or another pod of that name: nothing to evict
         # No grace period of ours: the victim's own holds.
         result = await self._writer.carry_out(Delete(kind=PODS, name=name, namespace=namespace, uid=victim.uid))
         if result.outcome is not Outcome.DONE:
