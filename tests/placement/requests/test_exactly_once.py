@@ -4,6 +4,7 @@ The server is real (the embedded one), and so are the writer and the rounds. Wha
 hand between two looks, so that every step is in the test's own hands.
 """
 
+import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.removal import DELETION_COST
 from fairlead.local.embedded import embedded
-from fairlead.model.intents import Apply, Intent, RecordEvent
+from fairlead.model.intents import Apply, Evict, Intent, RecordEvent
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import Thing
 from fairlead.model.pod import Pod
@@ -482,6 +483,24 @@ async def test_a_request_deleted_under_way_lets_its_promises_go(world: World) ->
     await leader.rounds.once()
     assert len(leader.at.promises) == 0
     assert [pod for pod in await world.pods() if DELETION_COST in pod.metadata.annotations] == []
+
+
+async def test_nobody_is_evicted_for_a_request_that_was_deleted(world: World) -> None:
+    await a_small_world(world)
+    leader = Leader.made(world)
+    await leader.hear()
+    asking: asyncio.Event = asyncio.Event()
+    leader.rounds._ask_to_go = lambda evictions: asking.wait()  # type: ignore[assignment, method-assign, return-value]
+    evictions = [Evict(namespace="default", name="bare", uid="uid")]
+    leader.rounds._evict("sr-1/0", evictions)
+    await leader.rounds.once()
+    (task,) = leader.rounds._evicting.values()
+    assert not task.done()
+    await world.client.delete(SCHEDULE_REQUESTS, "sr-1", HOME)
+    leader.seen.objects.clear()
+    await leader.rounds.once()
+    await asyncio.wait([task], timeout=5)
+    assert (task.cancelled(), leader.rounds._evicting) == (True, {})
 
 
 async def test_finished_requests_are_deleted_in_the_end(world: World) -> None:

@@ -408,6 +408,7 @@ class Rounds:
             if not status.is_finished and f"{request.name}/{index}" in without:
                 status = following.ended(item, status)
             if status.is_finished:
+                self._stop_evicting([f"{request.name}/{index}"])
                 await self._write_all(acting.plan_costs_back(item, status))
                 await self._release([f"{request.name}/{index}"])
             else:
@@ -458,6 +459,12 @@ class Rounds:
             self._evicting[key] = task
             task.add_done_callback(lambda _: self._evicting.pop(key, None))
 
+    def _stop_evicting(self, keys: Sequence[str]) -> None:
+        """Pods that wait for a budget are asked no more once nobody wants them gone."""
+        for key in keys:
+            if (task := self._evicting.get(key)) is not None:
+                task.cancel()
+
     async def _ask_to_go(self, evictions: Sequence[Intent]) -> None:
         await self._writer.carry_out_all(evictions)
 
@@ -504,6 +511,7 @@ class Rounds:
             for item, status in zip(request.spec.items, request.item_statuses, strict=True):
                 if status.phase in UNDER_WAY:
                     await self._write_all(acting.plan_costs_back(item, status))
+        self._stop_evicting([key for key in self._evicting if key.partition("/")[0] not in known])
         self._in_doubt &= known
         gone = [maker for maker in self._promising if maker.partition("/")[0] not in known]
         await self._release(gone)
