@@ -229,6 +229,7 @@ class Requests:
                 weights=RemovalWeights(forecast_sign=settings.forecast.remove_sign),
                 loads=forecasts.loads,
                 forecasts_problem=forecasts.reader.problem if forecasts.reader is not None else None,
+                are_forecasts_fresh=forecasts.reader.is_fresh if forecasts.reader is not None else lambda: False,
             ),
             metrics=RequestMetrics(runtime.metrics.registry),
             keep=settings.requests.keep,

@@ -90,6 +90,7 @@ async def test_only_stale_documents_are_said() -> None:
     reader = a_reader(Scripted(of_node("a", 2.0, issued_at=ago(1000))))
     await reader.refresh()
     assert reader.current(NOW).is_empty
+    assert not reader.is_fresh()
     assert reader.problem() == (
         "script holds no forecast that was issued in the last 900 s and speaks of the next 3600 s; "
         "forecasts count for nothing"
@@ -105,6 +106,7 @@ async def test_documents_left_out_are_said_beside_those_that_count() -> None:
     assert reader.problem() == (
         "3 forecast documents were left out: resource of node b: wanted cpu or memory, got 'gpu'"
     )
+    assert reader.is_fresh()
 
 
 class Hanging(Scripted):

@@ -169,6 +169,9 @@ def test_whether_forecasts_counted_is_told_and_since_when() -> None:
     assert second.last_transition_time != first.last_transition_time
     (third,) = forecasts_condition(stale, (second,), NOW + timedelta(hours=2))
     assert third == second
+    odd = RoundOptions(forecasts_problem=lambda: "1 forecast documents were left out", are_forecasts_fresh=lambda: True)
+    (fourth,) = forecasts_condition(odd, (third,), NOW + timedelta(hours=3))
+    assert (fourth.status, fourth.reason, fourth.message) == ("True", "Read", "1 forecast documents were left out")
     status = summed_up(a_request(), [ItemStatus()], NOW, (second,))
     assert summed_up(a_request(status=status), [ItemStatus(phase="Done")], NOW).conditions == (second,)
 

@@ -103,6 +103,10 @@ class ForecastReader:
             )
         return self._complaint
 
+    def is_fresh(self) -> bool:
+        """Whether the last read went well and holds something that counts, though documents may be left out."""
+        return self._failure is None and self._at(self._clock.now()).oldest_issue is not None
+
     # -- keeping up -----------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:

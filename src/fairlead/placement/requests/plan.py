@@ -58,6 +58,8 @@ class RoundOptions:
     loads: Loads = nobody_knows
     # What is wrong with the forecasts, if anything is; None where nobody forecasts.
     forecasts_problem: Callable[[], str | None] | None = None
+    # Whether they count all the same: a few documents that make no sense spoil nothing.
+    are_forecasts_fresh: Callable[[], bool] = lambda: False
 
 
 FORECASTS_FRESH: Final = "ForecastsFresh"
@@ -68,13 +70,14 @@ def forecasts_condition(options: RoundOptions, before: Sequence[Condition], now:
     if options.forecasts_problem is None:
         return ()
     problem = options.forecasts_problem()
-    status = "False" if problem else "True"
+    is_fresh = problem is None or options.are_forecasts_fresh()
+    status = "True" if is_fresh else "False"
     known = next((each for each in before if each.type == FORECASTS_FRESH and each.status == status), None)
     return (
         Condition(
             type=FORECASTS_FRESH,
             status=status,
-            reason="NotRead" if problem else "Read",
+            reason="Read" if is_fresh else "NotRead",
             message=problem or "",
             last_transition_time=known.last_transition_time if known else written(now),
         ),
