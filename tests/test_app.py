@@ -15,7 +15,7 @@ from fairlead.app import Build, Runtime, find_connection, until_stopped
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ConfigurationError, Forbidden
 from fairlead.model.intents import Bind, RecordEvent, Regarding
-from fairlead.settings import BadSettings, LeaseSettings, Settings
+from fairlead.settings import BadSettings, LeaseSettings, Settings, load
 from fairlead.testing.clock import ManualClock, settle
 from fairlead.testing.scripted_server import (
     Answer,
@@ -378,3 +378,13 @@ async def test_the_first_signal_asks_and_the_second_insists() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, 2)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize(("told_by", "reads_conditions"), [("both", True), ("taints", False), ("conditions", True)])
+@pytest.mark.parametrize("scores", ["kube", "seed"])
+def test_how_a_node_that_is_not_ready_is_told_can_be_set(told_by: str, reads_conditions: bool, scores: str) -> None:
+    settings = load(environment={}, flags={"nodeConditions": told_by, "scores": scores})
+    served, _ = app.profiles(settings)
+    names = {rule.name for rule in served["fairlead"].predicates}
+    assert ("CheckNodeCondition" in names) is reads_conditions
+    assert ("NodeUnschedulable" in names) is (told_by != "conditions")

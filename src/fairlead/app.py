@@ -265,13 +265,13 @@ class Requests:
 
 def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
     """By scheduler name: those of the file named, else the chosen scores under each name of ours."""
+    told_by = Conditions(settings.node_conditions)
     if not settings.scheduler_config:
-        both = Conditions.BOTH
-        profile = kube_profile(conditions=both) if settings.scores == "kube" else seed_profile(conditions=both)
+        profile = kube_profile(conditions=told_by) if settings.scores == "kube" else seed_profile(conditions=told_by)
         return dict.fromkeys(settings.schedulers, profile), BackoffTimes()
     document = configuration.read_yaml(Path(settings.scheduler_config))
     try:
-        return parse_configuration(document, conditions=Conditions.BOTH), BackoffTimes(*parse_backoff(document))
+        return parse_configuration(document, conditions=told_by), BackoffTimes(*parse_backoff(document))
     except ProfileError as problem:
         raise BadSettings(f"schedulerConfig: {settings.scheduler_config}: {problem}") from None
 

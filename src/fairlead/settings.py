@@ -147,6 +147,7 @@ class Settings(Section, frozen=True):
     schedulers: tuple[str, ...] = ("fairlead",)
     scheduler_config: str = ""
     scores: Literal["kube", "seed"] = "kube"
+    node_conditions: Literal["both", "taints", "conditions"] = "both"
     identity: str = ""
     listen: Annotated[str, msgspec.Meta(pattern=r"^\S*:\d{1,5}$")] = "127.0.0.1:8470"
     traces_to: str = ""
