@@ -200,6 +200,22 @@ async def test_preparations_come_before_the_first_decision_of_every_term() -> No
         assert prepared[0] == 0
 
 
+async def test_pods_that_came_before_the_first_node_are_placed_when_it_comes() -> None:
+    async with looping(nodes=0) as (server, clock):
+        field = {"key": "metadata.name", "operator": "In", "values": ["n9"]}
+        term = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+        server.put(wanting("early"), wanting("choosy", affinity={"nodeAffinity": term}))
+        await settle()
+        assert "no nodes available to schedule pods" in " ".join(server.writes.notes)
+        server.put(a_node("n1"))
+        await clock.advance(2.0)
+        assert server.writes.bindings == {"early": "n1"}
+        # The other was refused again, by name; the node it names is still to come.
+        server.put(a_node("n9"))
+        await clock.advance(5.0)
+        assert server.writes.bindings == {"early": "n1", "choosy": "n9"}
+
+
 # -- binding --------------------------------------------------------------------------------------------------
 
 

@@ -48,8 +48,11 @@ def diagnose(evaluation: Evaluation, held: Sequence[Held] = ()) -> Diagnosis:
     narrowed_out = nodes - int(open_N.sum())
     open_N[[each.row for each in held]] = False
     refusals = [refusal for each in held for refusal in each.refusals]
-    # Whoever a node is held for may be bound elsewhere, or go.
-    cures_found: set[Delta] = {Delta.POD_CHANGED, Delta.POD_REMOVED} if held else set()
+    # A node that nobody has looked at yet may always do, above all where there is none.
+    cures_found: set[Delta] = {Delta.NODE_ADDED}
+    if held:
+        # Whoever a node is held for may be bound elsewhere, or go.
+        cures_found |= {Delta.POD_CHANGED, Delta.POD_REMOVED}
     for rule in profile.predicates:
         if any(refusal.rule == rule.name for refusal in refusals):
             cures_found |= rule.cures

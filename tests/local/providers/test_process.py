@@ -395,7 +395,9 @@ async def test_a_killed_keeper_takes_everything_along_and_is_replaced(machine: M
 
 
 PROGRAM = textwrap.dedent("""
-    import asyncio, msgspec, sys
+    import asyncio, msgspec, signal, sys
+    # A shell that starts us in the background has it ignored, and that is inherited.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     from pathlib import Path
     from fairlead.cluster.clock import RealClock
     from fairlead.local.providers.process import ProcessProvider
