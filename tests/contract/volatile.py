@@ -93,7 +93,7 @@ class Words:
                 text = self.text(value)
                 if key == "message" and "version" in text.lower():
                     # Versions stand in sentences too.
-                    text = re.sub(r"\b\d+\b", lambda found: self._versions.get(found[0], found[0]), text)
+                    text = re.sub(r"\b\d+\b(?!-)", lambda found: self._versions.get(found[0], found[0]), text)
                 return text
         return value
 
