@@ -39,9 +39,11 @@ class Cutter:
     ) -> None:
         assert self._server is not None
         self._server.close()
+        await asyncio.sleep(0)  # whoever was accepted at the last moment shows up now
         while self._relays:
             self.cut()  # a relay whose connection is gone ends by itself
             await asyncio.wait(self._relays, timeout=0.1)
+        await asyncio.sleep(0)  # and what was cut is really closed
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1

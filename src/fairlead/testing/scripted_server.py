@@ -237,6 +237,7 @@ class ScriptedServer:
     ) -> None:
         assert self._server is not None
         self._server.close()
+        await asyncio.sleep(0)  # whoever was accepted at the last moment shows up now
         handlers = list(self._connections)
         for handler in handlers:
             handler.cancel()
