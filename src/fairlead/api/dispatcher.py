@@ -4,16 +4,16 @@ The only place that reads requests and writes answers of the route table. It mus
 that is not written for callers.
 """
 
-import asyncio
 import ipaddress
 
 import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
+from fairlead.api.bodies import whole_body
 from fairlead.api.guard import User
 from fairlead.api.limits import Limits
-from fairlead.api.problems import Problem, from_cluster, too_large
+from fairlead.api.problems import Problem, from_cluster
 from fairlead.api.routes import Answer, Call, Route, RouteTable
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
@@ -85,7 +85,7 @@ class Dispatcher:
         if wait_s := self._limits.take(user.username or f"address {address}", self._clock.elapsed_s()):
             message = f"too many requests from {user.username or address}: slow down"
             raise Problem(429, "TooManyRequests", message, retry_after_s=wait_s)
-        body = await _body(request, route.most_bytes)
+        body = await whole_body(request, route.most_bytes, BODY_S)
         return await route.handle(Call(user, self._table.guard, parameters, dict(request.query), request.headers, body))
 
     async def _caller(self, request: web.Request, address: str) -> User:
@@ -110,22 +110,6 @@ class Dispatcher:
 
 def _told(problem: Problem) -> Answer:
     return Answer(problem.failure, problem.status, headers=problem.headers)
-
-
-async def _body(request: web.Request, most_bytes: int) -> bytes:
-    if (request.content_length or 0) > most_bytes:
-        raise too_large(most_bytes)
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(BODY_S):
-            async for part in request.content.iter_any():
-                parts.append(part)
-                size += len(part)
-                if size > most_bytes:
-                    raise too_large(most_bytes)
-    except TimeoutError:
-        raise Problem(408, "Timeout", f"the body was not whole within {BODY_S:g} s") from None
-    return b"".join(parts)
 
 
 def _is_here(address: str) -> bool:

@@ -17,8 +17,9 @@ import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from fairlead.api.bodies import whole_body
 from fairlead.api.probes import served
-from fairlead.api.problems import Problem, too_large
+from fairlead.api.problems import Problem
 from fairlead.api.tls import ServingCertificate
 from fairlead.cluster.clock import Clock
 from fairlead.engine.cycle import Cycle
@@ -191,17 +192,7 @@ class Extender:
             if name not in self._names:
                 message = f"a certificate in the name of {', '.join(sorted(self._names))} is wanted, not {name!r}"
                 raise web.HTTPForbidden(text=message)
-        parts, size = [], 0
-        try:
-            async with asyncio.timeout(BODY_S):
-                async for part in request.content.iter_any():
-                    parts.append(part)
-                    size += len(part)
-                    if size > MOST_BYTES:
-                        raise too_large(MOST_BYTES)
-        except TimeoutError:
-            raise BadQuestion(f"the body was not whole within {BODY_S:g} s") from None
-        return b"".join(parts)
+        return await whole_body(request, MOST_BYTES, BODY_S)
 
 
 def _refusal(problem: Exception) -> tuple[Any, int]:
