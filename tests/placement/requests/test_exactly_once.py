@@ -6,6 +6,7 @@ hand between two looks, so that every step is in the test's own hands.
 
 import asyncio
 import contextlib
+import dataclasses
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,14 +17,14 @@ import pytest
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import no_answer
+from fairlead.cluster.errors import Forbidden, Status, Unavailable, no_answer
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.removal import DELETION_COST
 from fairlead.local.embedded import embedded
-from fairlead.model.intents import Apply, Evict, Intent, RecordEvent
+from fairlead.model.intents import Apply, Evict, Intent, RecordEvent, Scale
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import Thing
 from fairlead.model.pod import Pod
@@ -430,6 +431,90 @@ async def test_a_workload_that_goes_once_it_is_scaled_holds_no_room(
     item = (await world.request("sr-1")).status.items[0]
     assert (item.phase, len(leader.at.promises)) == ("Failed", 0)
     assert item.message == "ReplicaSet web is gone, or another one now; 0 of 2 pods had a node"
+
+
+class Blind:
+    """A reader whose role does not let it see workloads."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def find(self, kind: Kind[Any], name: str, namespace: str) -> Any:
+        if kind in WORKLOADS.values():
+            raise Forbidden(f"GET {kind.plural}/{name}", Status(message="no", reason="Forbidden", code=403))
+        return await self._client.find(kind, name, namespace)
+
+
+async def test_a_workload_that_we_may_not_read_is_waited_for_for_a_while_only(world: World) -> None:
+    await a_small_world(world)
+    leader = Leader.made(world)
+    leader.rounds._reader = Blind(world.client)  # type: ignore[assignment]
+    await leader.lead(looks=3)
+    waits = (await world.request("sr-1")).status
+    assert (waits.phase, waits.items[0].phase) == ("Waiting", "Waiting")
+    assert waits.items[0].message == "ReplicaSet web cannot be read: GET replicasets/web: 403 Forbidden: no"
+    leader.rounds._options = dataclasses.replace(leader.rounds._options, settle_s=0.0)
+    await leader.rounds.once()
+    over = (await world.request("sr-1")).status
+    assert (over.phase, [item.phase for item in over.items]) == ("Failed", ["Failed", "Failed"])
+    assert over.items[0].message == f"{waits.items[0].message}; no longer waited for"
+
+
+async def test_a_role_that_is_given_late_is_not_too_late(world: World) -> None:
+    await a_small_world(world)
+    leader = Leader.made(world)
+    leader.rounds._reader = Blind(world.client)  # type: ignore[assignment]
+    await leader.lead(looks=2)
+    leader.rounds._reader = world.client
+    for _ in range(4):
+        await leader.rounds.once()
+        await world.tend(leader.node_of)
+        await leader.hear()
+    assert await outcome(world) == WANTED
+    assert leader.rounds._stuck_since_s == {}
+
+
+async def test_a_plan_whose_workload_we_may_no_longer_read_ends_and_says_what_is_not_known(world: World) -> None:
+    await a_small_world(world)
+    first = Leader.made(world, at=2)
+    with contextlib.suppress(Killed):
+        await first.lead()
+    leader = Leader.made(world)
+    leader.rounds._reader = Blind(world.client)  # type: ignore[assignment]
+    await leader.lead(looks=3)
+    assert (await world.request("sr-1")).status.items[0].phase == "Planned"
+    assert len(leader.at.promises) == 2
+    leader.rounds._options = dataclasses.replace(leader.rounds._options, settle_s=0.0)
+    await leader.rounds.once()
+    status = (await world.request("sr-1")).status
+    assert (status.phase, len(leader.at.promises)) == ("Failed", 0)
+    assert status.items[0].message == (
+        "ReplicaSet web was not changed: it cannot be read: GET replicasets/web: 403 Forbidden: no; no longer tried; "
+        "should it have been changed after all, its annotation fairlead.io/schedule-request names this request"
+    )
+    assert (await outcome(world))["costs"] == [], "who was named to go is not named any more"
+
+
+async def test_a_workload_that_cannot_be_changed_is_not_tried_for_ever(world: World) -> None:
+    """As where a webhook in front of it never answers."""
+    await a_small_world(world)
+    leader = Leader.made(world)
+    leader.writer.__class__ = Broken
+    leader.rounds._options = dataclasses.replace(leader.rounds._options, settle_s=0.0)
+    await leader.lead(looks=3)
+    status = (await world.request("sr-1")).status
+    assert status.phase == "Failed"
+    assert status.items[1].message == (
+        "ReplicaSet api was not changed: PATCH: 500 InternalError: failed calling webhook; no longer tried"
+    )
+
+
+class Broken(Mortal):
+    async def carry_out(self, intent: Intent) -> Result:
+        if isinstance(intent, Scale):
+            status = Status(message="failed calling webhook", reason="InternalError", code=500)
+            return Result(intent, Outcome.FAILED, Unavailable("PATCH", status))
+        return await super().carry_out(intent)
 
 
 async def test_a_service_that_selects_nothing_any_more_removes_nobody(world: World) -> None:

@@ -30,6 +30,7 @@ from fairlead.placement.requests import acting, following, plan
 from fairlead.placement.requests.metrics import RequestMetrics
 from fairlead.placement.requests.plan import RoundOptions, Wanted
 from fairlead.placement.requests.spec import (
+    ANNOTATION,
     SCHEDULE_REQUESTS,
     SERVICES,
     UNDER_WAY,
@@ -105,6 +106,8 @@ class Rounds:
         self._again_at_s: dict[str, float] = {}
         # When the workload of an addition under way was last looked at.
         self._seen_at_s: dict[str, float] = {}
+        # Items whose workload we may not read, or cannot change: since when, by their keys.
+        self._stuck_since_s: dict[str, float] = {}
         self._evicting: dict[str, asyncio.Task[None]] = {}
         self._tidied_at_s = 0.0
 
@@ -115,6 +118,7 @@ class Rounds:
         self._latest.clear()
         self._in_doubt.clear()
         self._again_at_s.clear()
+        self._stuck_since_s.clear()
         _release(desk, *self._promising)
         self._promising.clear()
         for request in self._unfinished():
@@ -249,10 +253,15 @@ class Rounds:
             if item.workload.uid in busy:
                 return seen
             try:
-                return await self._see_item(seen)
+                found = await self._see_item(seen)
             except Refused as problem:
                 # A role that is missing is one item's trouble, and may yet be given.
-                return plan.waiting(seen, f"{item.workload.described()} cannot be read: {problem}")
+                why = f"{item.workload.described()} cannot be read: {problem}"
+                if not self._is_stuck_for_long(seen.key):
+                    return plan.waiting(seen, why)
+                return plan.failed(seen, f"{why}; no longer waited for")
+            self._stuck_since_s.pop(seen.key, None)
+            return found
 
         asked: list[tuple[ScheduleRequest, int]] = []
         pods, now_s = 0, self._clock.elapsed_s()
@@ -315,12 +324,13 @@ class Rounds:
         costs = acting.plan_costs(item, status)
         await self._write_all(costs)
         await self._heard_of([f"{each.namespace}/{each.name}" for each in costs])
+        trouble, is_known = "it keeps changing", True
         for _ in range(MOST_CONFLICTS):
             try:
                 workload = await self._workload(wanted)
             except Refused as problem:
-                log.warning("not scaled yet", request=request.name, item=index, problem=str(problem))
-                return status
+                trouble, is_known = f"it cannot be read: {problem}", False
+                break
             if workload is None:
                 return await self._given_up(wanted, f"{item.workload.described()} is gone, or another one now")
             scale = acting.plan_scale(request.name, item, workload)
@@ -329,16 +339,26 @@ class Rounds:
                 return acting.acted(status, item, None if was_sent else workload, self._clock.now())
             result = await self._write(scale)
             if result.outcome is Outcome.DONE:
+                self._stuck_since_s.pop(wanted.key, None)
                 done = acting.acted(status, item, workload, self._clock.now())
                 await self._tell(request, index, done)
                 return done
             if result.outcome is Outcome.REFUSED and not result.may_have_happened:
                 return await self._given_up(wanted, f"{item.workload.described()} was not changed: {result.error}")
             if result.outcome not in (Outcome.CONFLICT, Outcome.MISSING):
-                log.warning("not scaled yet", request=request.name, item=index, problem=str(result.error))
-                return status
-        log.warning("not scaled yet", request=request.name, item=index, problem="it keeps changing")
-        return status
+                trouble, is_known = str(result.error), not result.may_have_happened
+                break
+        log.warning("not scaled yet", request=request.name, item=index, problem=trouble)
+        if not self._is_stuck_for_long(wanted.key):
+            return status
+        why = f"{item.workload.described()} was not changed: {trouble}; no longer tried"
+        doubt = f"; should it have been changed after all, its annotation {ANNOTATION} names this request"
+        return await self._given_up(wanted, why if is_known else why + doubt)
+
+    def _is_stuck_for_long(self, key: str) -> bool:
+        """Whether nothing could be done about an item for as long as anything is waited for."""
+        now_s = self._clock.elapsed_s()
+        return now_s - self._stuck_since_s.setdefault(key, now_s) >= self._options.settle_s
 
     async def _heard_of(self, pods: Sequence[str]) -> None:
         """Until our own watch shows their costs: by then the one who scales down has most likely heard of them, too."""
@@ -349,6 +369,7 @@ class Rounds:
             await self._clock.sleep(HEARING_S)
 
     async def _given_up(self, wanted: Wanted, why: str) -> ItemStatus:
+        self._stuck_since_s.pop(wanted.key, None)
         await self._write_all(acting.plan_costs_back(wanted.item, wanted.status))
         await self._release([wanted.key])
         return plan.failed(wanted, why)
@@ -513,6 +534,8 @@ class Rounds:
                     await self._write_all(acting.plan_costs_back(item, status))
         self._stop_evicting([key for key in self._evicting if key.partition("/")[0] not in known])
         self._in_doubt &= known
+        for key in [key for key in self._stuck_since_s if key.partition("/")[0] not in known]:
+            del self._stuck_since_s[key]
         gone = [maker for maker in self._promising if maker.partition("/")[0] not in known]
         await self._release(gone)
 
