@@ -5,6 +5,9 @@ pod and holds its place here. When the real pod appears it takes the place over:
 the pod is tried on its node first. A promise that nobody claims runs out, and its room is free again.
 """
 
+import heapq
+from typing import Final
+
 import msgspec
 
 from fairlead.engine.table import NodeTable
@@ -26,11 +29,18 @@ class Promise(msgspec.Struct, frozen=True):
         return self.pod.uid
 
 
+# Entries of claimed promises may stay in the heap until there are so many more than live ones.
+MOST_VOID: Final = 64
+
+
 class Promises:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self._all: dict[str, Promise] = {}
         self._of_owner: dict[str, dict[str, None]] = {}
+        self._of_maker: dict[str, dict[str, None]] = {}
+        # The loop asks at every turn who runs out next; entries of promises that are claimed or held anew are void.
+        self._by_time: list[tuple[float, str]] = []
         self._has_freed = False
 
     def __len__(self) -> int:
@@ -38,14 +48,19 @@ class Promises:
 
     def hold(self, promise: Promise) -> None:
         """The planned pod is on its node in the table; from now on it waits for the real one."""
-        self._all[promise.key] = promise
-        self._of_owner.setdefault(promise.owner, {})[promise.key] = None
+        key = promise.key
+        if key in self._all:
+            self._forget(key)
+        self._all[key] = promise
+        self._of_owner.setdefault(promise.owner, {})[key] = None
+        self._of_maker.setdefault(promise.by, {})[key] = None
+        heapq.heappush(self._by_time, (promise.until_s, key))
 
     def get(self, key: str) -> Promise | None:
         return self._all.get(key)
 
     def made_by(self, maker: str) -> list[Promise]:
-        return [promise for promise in self._all.values() if promise.by == maker]
+        return [self._all[key] for key in self._of_maker.get(maker, ())]
 
     def first_of(self, owner: str) -> Promise | None:
         """The oldest promise to pods of this workload."""
@@ -59,14 +74,23 @@ class Promises:
 
     def claim(self, key: str) -> Promise | None:
         """The real pod is here: the planned one leaves the table to make room for it."""
+        promise = self._forget(key)
+        if promise is not None and key in self._table.occupants:
+            self._table.remove_pod(key)
+        return promise
+
+    def _forget(self, key: str) -> Promise | None:
         promise = self._all.pop(key, None)
-        if promise is not None:
-            keys = self._of_owner[promise.owner]
+        if promise is None:
+            return None
+        for index, at in ((self._of_owner, promise.owner), (self._of_maker, promise.by)):
+            keys = index[at]
             del keys[key]
             if not keys:
-                del self._of_owner[promise.owner]
-            if key in self._table.occupants:
-                self._table.remove_pod(key)
+                del index[at]
+        if len(self._by_time) > 2 * len(self._all) + MOST_VOID:
+            self._by_time = [(each.until_s, each.key) for each in self._all.values()]
+            heapq.heapify(self._by_time)
         return promise
 
     def has_freed(self) -> bool:
@@ -75,12 +99,21 @@ class Promises:
         return freed
 
     def expire(self, now_s: float) -> list[Promise]:
-        """Let go of those that nobody claimed in time."""
-        late = [promise for promise in self._all.values() if promise.until_s <= now_s]
-        for promise in late:
-            self.release(promise.key)
+        """Let go of those that nobody claimed in time, the first to run out first."""
+        late: list[Promise] = []
+        while (next_s := self.next_s()) is not None and next_s <= now_s:
+            promise = self.release(self._by_time[0][1])
+            assert promise is not None
+            late.append(promise)
         return late
 
     def next_s(self) -> float | None:
         """When the next one runs out."""
-        return min((promise.until_s for promise in self._all.values()), default=None)
+        by_time = self._by_time
+        while by_time:
+            until_s, key = by_time[0]
+            promise = self._all.get(key)
+            if promise is not None and promise.until_s == until_s:
+                return until_s
+            heapq.heappop(by_time)
+        return None
