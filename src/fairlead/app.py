@@ -71,6 +71,8 @@ T = TypeVar("T")
 OLDEST_KUBERNETES = (1, 30)
 # What is in hand when we are told to stop gets this long to finish.
 GRACE_S = 10.0
+# Then events that wait are sent, for so long.
+FLUSH_S = 5.0
 NO_FORECAST = Forecast()
 
 
@@ -430,20 +432,28 @@ async def lead_until_stopped(runtime: Runtime, capabilities: dict[str, Capabilit
             log.info("stopping", grace_s=GRACE_S)
             if working:
                 await asyncio.wait(working, timeout=GRACE_S)
-            runtime.recorder.stop()
+            await flushed(runtime.recorder)
             await asyncio.wait([recording], timeout=1.0)
             for task in (recording, *working):
                 task.cancel()
 
     def grace_s() -> float:
         # A standby has nothing in hand, and would wait for its turn for ever.
-        return GRACE_S + 2.0 if runtime.lease.is_open() else 0.0
+        return GRACE_S + FLUSH_S + 2.0 if runtime.lease.is_open() else 0.0
 
     async with asyncio.TaskGroup() as tasks:
         following = [tasks.create_task(each.follow(), name=f"{name}: follow") for name, each in capabilities.items()]
         await until_stopped(runtime.lease.run(lead), runtime.stop, grace_s)
         for task in following:
             task.cancel()
+
+
+async def flushed(recorder: Recorder) -> None:
+    """The last events are told, as far as the time allows, and no more are sent."""
+    lost = await recorder.flush(FLUSH_S)
+    if lost:
+        log.warning("events not sent", events=lost)
+    recorder.stop()
 
 
 async def until_stopped(

@@ -114,7 +114,7 @@ async def up(
         _greet(cluster, url, options, mode, say)
         await stop.wait()
         say("stopping")
-        recorder.stop()
+        await app.flushed(recorder)
         for task in working:
             task.cancel()
 

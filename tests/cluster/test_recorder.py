@@ -352,3 +352,33 @@ async def test_events_leave_the_server_to_writes_that_somebody_waits_for(
         assert slow.waiting == at_once
         slow.answer.set()
         await until(lambda: recorder.waiting == 0 and slow.waiting == 0)
+
+
+# --- stopping ---------------------------------------------------------------------------------------------
+
+
+async def test_a_flush_waits_until_all_is_told(server: ScriptedServer, recorder: Recorder) -> None:
+    server.always("*", reply(STORED))
+    async with running(recorder):
+        for number in range(30):
+            recorder.record(happened(f"it did {number}"))
+        assert await recorder.flush(5.0) == 0
+    assert len(server.requests) == 30
+
+
+async def test_a_flush_waits_no_longer_than_it_may_and_tells_what_is_lost(
+    recorder: Recorder, clock: ManualClock
+) -> None:
+    """Nobody sends here, as if the server never answered."""
+    recorder.record(happened("one"))
+    recorder.record(happened("two"))
+    flushing = asyncio.create_task(recorder.flush(5.0))
+    await settle()
+    await clock.advance(4.9)
+    assert not flushing.done()
+    await clock.advance(0.2)
+    assert await asyncio.wait_for(flushing, 60) == 2
+
+
+async def test_nothing_to_tell_is_told_at_once(recorder: Recorder) -> None:
+    assert await recorder.flush(5.0) == 0

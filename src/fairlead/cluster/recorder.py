@@ -59,6 +59,10 @@ class Recorder:
         self._instance = instance
         self._clock = clock
         self._series: OrderedDict[str, Series] = OrderedDict()
+        # Keys of series that the server has not heard of yet; the event rings when there are none.
+        self._untold: set[str] = set()
+        self._all_told = asyncio.Event()
+        self._all_told.set()
         self._named = 0
         self._dropped = metrics.events_dropped
         self._others_write: Callable[[], bool] = lambda: False
@@ -95,6 +99,8 @@ class Recorder:
             suffix = f".{int(self._clock.now().timestamp() * 1e6):x}{self._named & 0xFFF:03x}"
             name = event.regarding.name[: NAME_LENGTH - len(suffix)].rstrip(".-") + suffix
             self._series[key] = Series(event, name, now, now, now_s)
+            self._untold.add(key)
+            self._all_told.clear()
         self._sending.queue.add(key)
 
     @property
@@ -109,7 +115,20 @@ class Recorder:
     async def run(self) -> None:
         await self._sending.run()
 
+    async def flush(self, within_s: float) -> int:
+        """Wait until everything recorded is told, but no longer than that; how many events were not."""
+        self.yield_to(lambda: False)
+        told = asyncio.ensure_future(self._all_told.wait())
+        late = asyncio.ensure_future(self._clock.sleep(within_s))
+        try:
+            await asyncio.wait([told, late], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+            late.cancel()
+        return len(self._untold)
+
     def stop(self) -> None:
+        """Send nothing more; what waits is lost, so flush before."""
         self._sending.stop()
 
     def _make_room(self, now_s: float) -> None:
@@ -121,7 +140,7 @@ class Recorder:
                 return
             if oldest.written == 0:
                 self._dropped.inc()
-            del self._series[key]
+            self._let_go(key)
 
     async def _send(self, key: str) -> WakeAfter | None:
         series = self._series.get(key)
@@ -148,7 +167,7 @@ class Recorder:
             count = 1  # the send that seemed to fail did not
         except NotFound:
             # The event expired, or its namespace is gone: nothing to count on any more.
-            self._series.pop(key, None)
+            self._let_go(key)
             return None
         except Refused as problem:
             self._forget(key)
@@ -156,11 +175,21 @@ class Recorder:
                 return None  # nothing is told in a namespace that is going, and nobody would read it
             raise PermanentError(f"event {series.event.reason} refused: {problem}") from problem
         series.written, series.written_at_s = count, self._clock.elapsed_s()
+        self._told(key)
         return WakeAfter(seconds=self.COUNT_EVERY_S) if series.count > count else None
 
     def _forget(self, key: str) -> None:
         self._dropped.inc()
+        self._let_go(key)
+
+    def _let_go(self, key: str) -> None:
         self._series.pop(key, None)
+        self._told(key)
+
+    def _told(self, key: str) -> None:
+        self._untold.discard(key)
+        if not self._untold:
+            self._all_told.set()
 
     def _namespace(self, event: RecordEvent) -> str:
         # Events about what has no namespace live in `default`, as the API demands.
