@@ -1,6 +1,7 @@
 """A Fairlead process that does nothing but write, as fast as it may, for as long as it leads.
 
-Started by tests/soak/leader.py. `--unfenced` is the seeded bug that proves the judge: it writes on, lease or no lease.
+Started by tests/soak/leader.py. `--unfenced` is the seeded bug that proves the judge: it writes on, lease or no lease,
+so that whether it is caught does not depend on what a thawing process happens to do first.
 """
 
 import asyncio
@@ -36,6 +37,17 @@ async def hammer(runtime: app.Runtime) -> None:
             tasks.create_task(write(number))
 
 
+class Reckless:
+    """Begins to write when it first leads and never hears that it does so no more."""
+
+    def __init__(self) -> None:
+        self._writing: asyncio.Task[None] | None = None
+
+    async def lead(self, runtime: app.Runtime) -> None:
+        self._writing = self._writing or asyncio.create_task(hammer(runtime))
+        await runtime.stop.wait()
+
+
 @click.command()
 @click.option("--kubeconfig", required=True)
 @click.option("--identity", required=True)
@@ -53,8 +65,10 @@ def main(unfenced: bool, **flags: Any) -> None:
             "lease.retryS": duration_s * 2 / 15,
         }
     )
+    work = hammer
     if unfenced:
         NamedLease.is_open = lambda self: True  # type: ignore[method-assign]
+        work = Reckless().lead
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -64,7 +78,7 @@ def main(unfenced: bool, **flags: Any) -> None:
                 clock=RealClock(),
                 rng=random.random,
                 stop=stop,
-                known={"placement": app.while_leading(hammer)},
+                known={"placement": app.while_leading(work)},
             )
 
     start_logs(settings.logs)

@@ -343,7 +343,10 @@ class Rig:
     def request(
         self, method: str, path: str, body: Any = None, token: str | None = None, accept: str = "application/json"
     ) -> Answer:
-        """One plain HTTP request, as the admin unless another token is given. No retry, no judgement of the status."""
+        """One plain HTTP request, as the admin unless another token is given. No retry, no judgement of the status.
+
+        A server that goes away in the middle is an OSError, wherever in the answer that was.
+        """
         headers = {"Authorization": f"Bearer {token or self.admin_token}", "Accept": accept}
         payload = None
         if body is not None:
@@ -351,8 +354,11 @@ class Rig:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
         with self._connect("kube-apiserver") as connection:
             connection.request(method, path, payload, headers)
-            response = connection.getresponse()
-            return Answer(response.status, response.read())
+            try:
+                response = connection.getresponse()
+                return Answer(response.status, response.read())
+            except http.client.HTTPException as cut:
+                raise ConnectionError(f"{method} {path}: the answer broke off: {cut!r}") from cut
 
     def kubectl(self, *args: str, stdin: str | None = None, token: str | None = None) -> str:
         """The built kubectl, as the admin unless another token is given; its stdout, or RigBroken with its stderr."""
