@@ -101,6 +101,17 @@ def test_a_scheduler_configuration_sets_the_weights(desk: Desk) -> None:
     assert "snug" in desk.placed(nodes, [pod("a", "1")], "--scheduler-config", str(config)).output.splitlines()[1]
 
 
+def test_two_strategies_of_one_rule_are_told_apart(desk: Desk) -> None:
+    config = desk.folder / "scheduler.yaml"
+    both = [{"name": "LeastRequested", "weight": 3}, {"name": "MostRequested", "weight": 2}]
+    plugins = {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit"}, *both]}}
+    config.write_text(yaml.safe_dump({"profiles": [{"plugins": plugins}]}))
+    told = desk.placed([node("n1", "4"), node("n2", "8")], [pod("a", "1")], "--scheduler-config", str(config))
+    why = told.output.split("FEASIBLE")[1]
+    assert told.exit_code == 0
+    assert all(f"{rule} " in why for rule in ("NodeResourcesFit", "LeastRequested", "MostRequested")), why
+
+
 @pytest.mark.parametrize(
     ("manifest", "said"),
     [

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.engine.args import PluginArgs
 from fairlead.engine.priorities.node_resources_fit import MOST_ALLOCATED
 from fairlead.engine.profile import (
     Conditions,
@@ -168,3 +169,10 @@ def test_every_alias_names_a_rule() -> None:
     assert set(PRIORITY_ALIASES.values()) <= set(PRIORITIES)
     assert not set(PREDICATE_ALIASES) & set(PREDICATES)
     assert not set(PRIORITY_ALIASES) & set(PRIORITIES)
+
+
+def test_every_rule_is_called_by_its_key() -> None:
+    """Scores are told by name: two of one name would be told as one."""
+    args = PluginArgs()
+    assert {key: make(args).name for key, make in PREDICATES.items()} == {key: key for key in PREDICATES}
+    assert {key: make(args).name for key, make in PRIORITIES.items()} == {key: key for key in PRIORITIES}

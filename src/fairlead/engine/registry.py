@@ -125,9 +125,9 @@ PRIORITIES: Final[dict[str, Callable[[PluginArgs], Priority]]] = {
     "ImageLocality": lambda args: ImageLocality(),
     "NodeLoadForecast": lambda args: NodeLoadForecast(),
     # One strategy of NodeResourcesFit each, by the names they had as rules of their own.
-    "LeastRequested": lambda args: NodeResourcesFit(_of_type(args, LEAST_ALLOCATED)),
-    "MostRequested": lambda args: NodeResourcesFit(_of_type(args, MOST_ALLOCATED)),
-    "RequestedToCapacityRatio": lambda args: NodeResourcesFit(_of_type(args, REQUESTED_TO_CAPACITY_RATIO)),
+    "LeastRequested": lambda args: _strategy("LeastRequested", args, LEAST_ALLOCATED),
+    "MostRequested": lambda args: _strategy("MostRequested", args, MOST_ALLOCATED),
+    "RequestedToCapacityRatio": lambda args: _strategy("RequestedToCapacityRatio", args, REQUESTED_TO_CAPACITY_RATIO),
     # Kubernetes 1.13: scores 0..10.
     "LeastRequestedPriority": lambda args: LeastRequestedPriority(),
     "MostRequestedPriority": lambda args: MostRequestedPriority(),
@@ -160,9 +160,10 @@ PRIORITY_ALIASES: Final = {
 }
 
 
-def _of_type(args: PluginArgs, kind: str) -> Strategy:
+def _strategy(name: str, args: PluginArgs, kind: str) -> NodeResourcesFit:
     shape = args.strategy.shape or ((0, 0), (100, 100))
-    return Strategy(kind, args.strategy.resources, shape if kind == REQUESTED_TO_CAPACITY_RATIO else ())
+    strategy = Strategy(kind, args.strategy.resources, shape if kind == REQUESTED_TO_CAPACITY_RATIO else ())
+    return NodeResourcesFit(strategy, name=name)
 
 
 # Weights of the default profile. Those of VolumeBinding and DynamicResources never come to bear here: the one scores

@@ -86,7 +86,8 @@ class RemovalPredicate:
 class Priority:
     """A rule that prefers nodes: a raw score, and how raw scores become 0..`best`."""
 
-    name: ClassVar[str]
+    # Its key in the registry: no two of a profile bear the same.
+    name: str
     scope: ClassVar[Scope] = Scope.NODE
     best: ClassVar[int] = 100
     # True when a row's final score depends on other feasible rows.

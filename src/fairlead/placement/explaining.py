@@ -533,17 +533,11 @@ def sheet(cycle: Cycle, pod: Pod, nominated: Sequence[Pod] = ()) -> Sheet:
     def column(values_N: Any) -> tuple[int, ...]:
         return tuple(values_N[rows].tolist())
 
-    names = _unlike([name for name, *_ in columns.scores])
     return Sheet(
         feasible=tuple(cycle.table.name(row) for row in rows.tolist()),
         totals=column(columns.total_N),
-        raw={name: column(raw_N) for name, (_, _, raw_N, _) in zip(names, columns.scores, strict=True)},
-        normalised={name: column(normal_N) for name, (*_, normal_N) in zip(names, columns.scores, strict=True)},
+        raw={name: column(raw_N) for name, _, raw_N, _ in columns.scores},
+        normalised={name: column(normal_N) for name, *_, normal_N in columns.scores},
         silent=tuple(columns.silent),
         refused=columns.refused(),
     )
-
-
-def _unlike(names: Sequence[str]) -> list[str]:
-    """Two strategies of one rule bear one name; the second gets a number."""
-    return [f"{name}#{names[:at].count(name) + 1}" if name in names[:at] else name for at, name in enumerate(names)]

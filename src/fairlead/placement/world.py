@@ -13,12 +13,6 @@ from fairlead.engine.args import PluginArgs
 from fairlead.engine.forecast import Change, Forecast
 from fairlead.engine.gpu_wishes import ANNOTATIONS, DEVICES
 from fairlead.engine.gpus import GpuHold
-from fairlead.engine.priorities.node_resources_fit import (
-    LEAST_ALLOCATED,
-    MOST_ALLOCATED,
-    REQUESTED_TO_CAPACITY_RATIO,
-    NodeResourcesFit,
-)
 from fairlead.engine.profile import Profile, ProfileError, build
 from fairlead.engine.registry import PREDICATES, PRIORITIES
 from fairlead.engine.request import Request
@@ -43,11 +37,6 @@ NOWHERE = GpuHold((-1,))
 
 _STRUCTS: dict[str, type[Any]] = {kind.kind: kind.struct for kind in SURROUNDINGS}
 _KINDS: dict[type[Any], str] = {struct: kind for kind, struct in _STRUCTS.items()}
-_STRATEGIES = {
-    LEAST_ALLOCATED: "LeastRequested",
-    MOST_ALLOCATED: "MostRequested",
-    REQUESTED_TO_CAPACITY_RATIO: "RequestedToCapacityRatio",
-}
 _READ: tuple[str, ...] = (*ANNOTATIONS, DEVICES)
 _SELECTING = (Service, ReplicationController, ReplicaSet, StatefulSet)
 
@@ -284,17 +273,9 @@ class ProfileDocument(msgspec.Struct, frozen=True):
 
 
 def profile_document(profile: Profile) -> ProfileDocument:
-    weights: dict[str, int] = {}
-    for rule, weight in profile.priorities:
-        name = rule.name
-        if isinstance(rule, NodeResourcesFit) and (rule.strategy != profile.args.strategy or name in weights):
-            # Its strategies are rules by names of their own as well.
-            name = _STRATEGIES[rule.strategy.type]
-        weights[name] = weight
     predicates = tuple(rule.name for rule in profile.predicates)
-    return ProfileDocument(
-        profile.name, predicates, tuple(Weighted(name, weight) for name, weight in weights.items()), profile.args
-    )
+    priorities = tuple(Weighted(rule.name, weight) for rule, weight in profile.priorities)
+    return ProfileDocument(profile.name, predicates, priorities, profile.args)
 
 
 def profile_of(document: ProfileDocument) -> Profile:

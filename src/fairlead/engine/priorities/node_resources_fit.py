@@ -49,10 +49,17 @@ class Wanted(msgspec.Struct):
 
 
 class NodeResourcesFit(Priority):
-    name = "NodeResourcesFit"
     scope = Scope.ROW
 
-    def __init__(self, strategy: Strategy = Strategy(), *, whole_pod_unseen: bool = False) -> None:  # noqa: B008
+    def __init__(
+        self,
+        strategy: Strategy = Strategy(),  # noqa: B008 - frozen
+        *,
+        whole_pod_unseen: bool = False,
+        name: str = "NodeResourcesFit",
+    ) -> None:
+        """`name`: each strategy is also a rule by a name of its own."""
+        self.name = name
         self._strategy = strategy
         self._line = broken_line(strategy.shape) if strategy.shape else None
         # Kubernetes' scorer does not see requests made for the whole pod.
