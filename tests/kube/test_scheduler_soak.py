@@ -1,5 +1,6 @@
 """The scheduler under trouble on a real server: the short form of `scripts/soak scheduler`, and proof of its judge."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ def test_whatever_happens_each_pod_that_fits_is_bound_once_and_no_node_is_overso
         pytest.param("oversell", 8, 150, 1, 0.05, "", "was oversold at", id="oversell"),
         # Half the room is never asked for, so that whoever is lost would have had a place.
         pytest.param("lose", 60, 150, 1, 0.2, "", "waits although it fits", id="lose"),
-        pytest.param("repeat", 10, 5, 12, 0.05, "/deployments/", "changed the workload 2 times", id="repeat"),
+        pytest.param("repeat", 10, 5, 12, 0.05, "/deployments/", r"changed the workload \d+ times", id="repeat"),
     ],
 )
 def test_the_judge_catches_a_planted_bug(
@@ -39,7 +40,7 @@ def test_the_judge_catches_a_planted_bug(
         asks=asks,
         lose=lose,
     )
-    assert any(said in line for line in wrong), wrong
+    assert any(re.search(said, line) for line in wrong), wrong
 
 
 # -- the judge by itself --------------------------------------------------------------------------------------

@@ -39,14 +39,17 @@ class Faults:
         self._rng = random.Random(seed)
         self._off = off
         self._lose = lose
+        self._losable = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         kind = ""
         if request.method in WRITES and not self._off.exists():
             if self._rng.random() < self._share:
                 kind = self._rng.choice(("409", "429", "500", "lost"))
-            elif self._lose and self._lose in request.path and self._rng.random() < 0.5:
-                kind = "lost"
+            elif self._lose and self._lose in request.path:
+                # Not by lot: the first is lost, whatever comes.
+                self._losable += 1
+                kind = "lost" if self._losable % 2 else ""
         if kind and kind != "lost":
             return made_up(int(kind))
         body = await request.read() if request.can_read_body else None
