@@ -41,6 +41,7 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Writer
+from fairlead.engine.dialect import parse_backoff, parse_configuration
 from fairlead.engine.forecast import Forecast
 from fairlead.engine.presort import Presort
 from fairlead.engine.profile import (
@@ -48,8 +49,6 @@ from fairlead.engine.profile import (
     Profile,
     ProfileError,
     kube_profile,
-    parse_backoff,
-    parse_configuration,
     seed_profile,
 )
 from fairlead.engine.removal import RemovalWeights

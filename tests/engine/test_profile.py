@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from fairlead.engine.args import PluginArgs
+from fairlead.engine.dialect import parse_configuration, parse_profile
 from fairlead.engine.priorities.node_resources_fit import MOST_ALLOCATED
 from fairlead.engine.profile import (
     Conditions,
     Profile,
     ProfileError,
     kube_profile,
-    parse_configuration,
-    parse_profile,
     seed_profile,
 )
 from fairlead.engine.registry import KUBE_PREDICATES, PREDICATE_ALIASES, PREDICATES, PRIORITIES, PRIORITY_ALIASES
@@ -96,6 +95,7 @@ def test_arguments_reach_the_rules() -> None:
     assert profile.args.ignored_resources == {"example.com/x"}
     assert profile.args.affinity.hard_weight == 40
     assert profile.args.preemption.least_absolute == 5
+    assert profile.args.bind_timeout_s == 10
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,17 @@ def test_arguments_reach_the_rules() -> None:
         ({"apiVersion": "v1beta1"}, "apiVersion: want kubescheduler.config.k8s.io/v1"),
         ({"profiles": [{"plugins": {"scoer": {}}}]}, "profiles[0].plugins.scoer: no such extension point"),
         (
-            {"profiles": [{}, {"schedulerName": "default-scheduler"}]},
-            "profiles[1].schedulerName: 'default-scheduler' is there twice",
+            {"profiles": [{"schedulerName": "a"}, {"schedulerName": "a"}]},
+            "profiles[1].schedulerName: 'a' is there twice",
+        ),
+        ({"profiles": [{"schedulerName": "a"}, {}]}, "profiles[1].schedulerName: want one, since there are several"),
+        ({"nope": 1}, "Object contains unknown field `nope`"),
+        ({"extenders": [{"urlPrefix": "http://x"}]}, "extenders: Fairlead calls none"),
+        ({"parallelism": 0}, "parallelism: want more than zero, not 0"),
+        ({"percentageOfNodesToScore": "all"}, "percentageOfNodesToScore: Expected `int | null`, got `str`"),
+        (
+            {"profiles": [{"plugins": {"reserve": {"enabled": [{"name": "Nope"}]}}}]},
+            "profiles[0].plugins.reserve.enabled[0].name: no plugin is called 'Nope'",
         ),
         (
             {"profiles": [{"plugins": {"score": {"enabled": [{"name": "Nope"}]}}}]},
@@ -118,7 +127,7 @@ def test_arguments_reach_the_rules() -> None:
         ),
         (
             {"profiles": [{"plugins": {"score": {"enabled": [{"name": "ImageLocality", "weight": -1}]}}}]},
-            "profiles[0].plugins.score.enabled[0].weight: want zero or more",
+            "profiles[0].plugins.score.enabled[0].weight: want 0 to 2147483647, not -1",
         ),
         (
             {

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from fairlead.cluster.mirror import Delta as Change
 from fairlead.engine.cycle import Cycle
+from fairlead.engine.dialect import parse_profile
 from fairlead.engine.forecast import Forecast
 from fairlead.engine.gang import Gangs
 from fairlead.engine.preemption import Preemption
-from fairlead.engine.profile import Profile, build, kube_profile, parse_profile, seed_profile
+from fairlead.engine.profile import Profile, build, kube_profile, seed_profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import Occupant, occupant_of
 from fairlead.engine.unit import Member, Unit

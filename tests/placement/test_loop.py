@@ -20,7 +20,8 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.profile import kube_profile
+from fairlead.engine.dialect import parse_profile
+from fairlead.engine.profile import Profile, kube_profile
 from fairlead.engine.unit import Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
 from fairlead.model.kinds import Kind
@@ -111,7 +112,9 @@ class Source:
 
 
 @asynccontextmanager
-async def looping(*sources: Source, leads: bool = True, nodes: int = 2) -> AsyncIterator[tuple[Server, ManualClock]]:
+async def looping(
+    *sources: Source, leads: bool = True, nodes: int = 2, profile: Profile | None = None
+) -> AsyncIterator[tuple[Server, ManualClock]]:
     clock, metrics, writes = ManualClock(), Metrics(), Writes()
     client = cast("Client", None)
 
@@ -121,7 +124,7 @@ async def looping(*sources: Source, leads: bool = True, nodes: int = 2) -> Async
         return made
 
     loop = Loop(
-        {NAME: kube_profile()},
+        {NAME: profile or kube_profile()},
         writer=cast("Writer", writes),
         clock=clock,
         metrics=metrics,
@@ -140,7 +143,7 @@ async def looping(*sources: Source, leads: bool = True, nodes: int = 2) -> Async
     finally:
         if leading is not None:
             stop.set()
-            await asyncio.wait_for(leading, 5)
+            await asyncio.wait_for(leading, 60)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 
@@ -164,7 +167,7 @@ async def test_a_standby_keeps_up_and_decides_nothing_until_it_leads() -> None:
         await settle()
         assert server.writes.bindings == {"p": "n1"}
         stop.set()
-        await asyncio.wait_for(leading, 5)
+        await asyncio.wait_for(leading, 60)
         server.put(wanting("q"))
         await settle()
         assert "q" not in server.writes.bindings
@@ -181,7 +184,7 @@ async def test_stopping_waits_for_the_bindings_under_way() -> None:
         await settle()
         assert not leading.done()
         server.writes.held.set()
-        await asyncio.wait_for(leading, 5)
+        await asyncio.wait_for(leading, 60)
         assert server.writes.bindings == {"p": "n1"}
 
 
@@ -195,7 +198,7 @@ async def test_preparations_come_before_the_first_decision_of_every_term() -> No
             leading = asyncio.create_task(server.loop.lead(stop))
             await settle()
             stop.set()
-            await asyncio.wait_for(leading, 5)
+            await asyncio.wait_for(leading, 60)
             assert len(prepared) == term
         assert prepared[0] == 0
 
@@ -236,6 +239,18 @@ async def test_room_is_taken_from_the_decision_on_and_given_back_when_the_bindin
         assert [each.name for each in server.writes.sent if isinstance(each, Bind)] == ["first", "first"]
 
 
+async def test_a_binding_that_the_server_refuses_is_told_on_the_pod() -> None:
+    async with looping(nodes=1) as (server, _):
+        server.writes.answers.append(Outcome.REFUSED)
+        server.put(wanting("p"))
+        await settle()
+        (note,) = server.writes.notes
+        assert note.startswith("binding to n1: POST binding: 409 Conflict")
+        (condition,) = [each for each in server.writes.sent if isinstance(each, Patch)]
+        told = condition.patch["status"]["conditions"][0]
+        assert (told["reason"], told["message"]) == ("SchedulerError", note)
+
+
 async def test_a_pod_deleted_while_it_is_bound_leaves_nothing_behind() -> None:
     async with looping(nodes=1) as (server, clock):
         server.writes.held = asyncio.Event()
@@ -263,6 +278,15 @@ async def test_nobody_is_decided_while_too_many_events_wait_and_everybody_is_aft
 
 
 # -- preemption -----------------------------------------------------------------------------------------------
+
+
+async def test_nobody_is_evicted_where_the_profile_has_no_preemption() -> None:
+    profile = parse_profile({"plugins": {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}}})
+    async with looping(nodes=1, profile=profile) as (server, _):
+        server.put(a_pod("low", cpu="4", node="n1", priority=1), wanting("high", cpu="4", priority=100))
+        await settle()
+        assert server.writes.notes == ["0/1 nodes are available: 1 Insufficient cpu."]
+        assert [each for each in server.writes.sent if isinstance(each, Delete)] == []
 
 
 async def test_victims_are_told_then_deleted_and_the_node_is_tried_first() -> None:
@@ -354,7 +378,7 @@ async def test_a_new_term_begins_with_the_servers_nominations() -> None:
             await settle()
             seen = await server.loop.on_table(lambda desk: [pod.key for pod in desk.nominated()])
             stop.set()
-            await asyncio.wait_for(leading, 5)
+            await asyncio.wait_for(leading, 60)
             return seen
 
         assert await term() == ["default/urgent"]
@@ -486,7 +510,7 @@ async def test_promises_of_a_former_leader_run_out_too() -> None:
         await settle()
         await server.loop.on_table(lambda desk: promise(desk, "planned", "4", "rs-uid", until_s=60.0))
         stop.set()
-        await asyncio.wait_for(leading, 5)
+        await asyncio.wait_for(leading, 60)
         await clock.advance(61.0)
         assert len(server.loop.promises) == 0
 

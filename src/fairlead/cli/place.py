@@ -13,7 +13,8 @@ from rich.table import Table
 from fairlead.cli.snapshot import BadInput, pods_wanted, table_from
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.diagnosis import Explanation
-from fairlead.engine.profile import Profile, ProfileError, kube_profile, parse_configuration, seed_profile
+from fairlead.engine.dialect import parse_configuration
+from fairlead.engine.profile import Profile, ProfileError, kube_profile, seed_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod

@@ -13,6 +13,7 @@ from fairlead.engine.spread import SpreadArgs
 class PreemptionArgs(msgspec.Struct, frozen=True):
     least_percentage: int = 10
     least_absolute: int = 100
+    is_on: bool = True
 
 
 class PluginArgs(msgspec.Struct, frozen=True):
@@ -26,6 +27,8 @@ class PluginArgs(msgspec.Struct, frozen=True):
     affinity: AffinityArgs = AffinityArgs()
     spread: SpreadArgs = SpreadArgs()
     preemption: PreemptionArgs = PreemptionArgs()
+    # How long volumes of a decided pod may take.
+    bind_timeout_s: float = 600.0
     # Of job-level rules: the label that pods of one job share, and whether a leader is being placed.
     job_label: str = ""
     is_leader: bool = False

@@ -60,6 +60,8 @@ class Preemption:
         this pod keeps its room.
         """
         table = self._table
+        if not self._profile.args.preemption.is_on:
+            return PreemptionPlan(Code.UNSCHEDULABLE)
         evaluation = Evaluation(table, self._profile, table.request(pod))
         evaluation.refresh()
         code_N = codes(evaluation)

@@ -21,8 +21,6 @@ from fairlead.placement.spec import CLAIMS, PODS, VOLUMES
 
 log = structlog.get_logger("fairlead.placement")
 
-# How long provisioning may take, as in Kubernetes' own configuration.
-VOLUMES_TIMEOUT_S = 600.0
 LOOK_AGAIN_S = 1.0
 
 
@@ -34,13 +32,11 @@ class Binder:
         writer: Writer,
         reader: Client,
         clock: Clock,
-        volumes_timeout_s: float = VOLUMES_TIMEOUT_S,
     ) -> None:
         self._catalog = catalog
         self._writer = writer
         self._reader = reader
         self._clock = clock
-        self._timeout_s = volumes_timeout_s
         self._news = asyncio.Event()
 
     def storage_changed(self) -> None:
@@ -48,11 +44,14 @@ class Binder:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def bind(self, pod: Pod, placed: Placed) -> bool:
-        """True when the pod is bound there; False when it came to nothing and the room is free again."""
-        if placed.volumes and (problem := await self._bind_volumes(placed)):
+    async def bind(self, pod: Pod, placed: Placed, volumes_timeout_s: float) -> str | None:
+        """None when the pod is bound there; else it came to nothing, and there may be a sentence about it to tell.
+
+        There is none where the pod is gone, or somebody else was first.
+        """
+        if placed.volumes and (problem := await self._bind_volumes(placed, volumes_timeout_s)):
             log.warning("volumes not bound", pod=placed.pod, node=placed.node, problem=problem)
-            return False
+            return f'running PreBind plugin "VolumeBinding": binding volumes: {problem}'
         metadata = pod.metadata
         intent = Bind(namespace=metadata.namespace, name=metadata.name, uid=pod.uid, node=placed.node)
         result = await self._writer.carry_out(intent)
@@ -62,9 +61,9 @@ class Binder:
             log.warning(
                 "binding failed", pod=placed.pod, node=placed.node, outcome=result.outcome, problem=str(result.error)
             )
-            return False
+            return f"binding to {placed.node}: {result.error}" if result.outcome is Outcome.REFUSED else ""
         await self._writer.carry_out(telling.scheduled(pod, placed.node))
-        return True
+        return None
 
     async def _was_bound(self, pod: Pod, node: str) -> bool:
         """The write got no answer: its room stays taken until the server has told whether it was carried out."""
@@ -79,7 +78,7 @@ class Binder:
 
     # -- volumes ----------------------------------------------------------------------------------------------
 
-    async def _bind_volumes(self, placed: Placed) -> str:
+    async def _bind_volumes(self, placed: Placed, timeout_s: float) -> str:
         """Promise each claim its volume, or ask for one to be made, and wait; a sentence if that fails."""
         for choice in placed.volumes:
             claim = self._catalog.claims.get(choice.claim)
@@ -92,7 +91,7 @@ class Binder:
                 result = await self._writer.carry_out(intent)
                 if result.outcome is not Outcome.DONE:
                     return f"claim {choice.claim}: {result.error}"
-        give_up_at_s = self._clock.elapsed_s() + self._timeout_s
+        give_up_at_s = self._clock.elapsed_s() + timeout_s
         waiting = {choice.claim: not choice.volume for choice in placed.volumes}
         asked: set[str] = set()
         while True:
@@ -112,7 +111,7 @@ class Binder:
                 return ""
             left_s = give_up_at_s - self._clock.elapsed_s()
             if left_s <= 0:
-                return f"claims {', '.join(sorted(waiting))} not bound after {self._timeout_s:g} s"
+                return f"claims {', '.join(sorted(waiting))} not bound after {timeout_s:g} s"
             await self._until_news(min(left_s, 10 * LOOK_AGAIN_S))
 
     def _promise(self, claim: PersistentVolumeClaim, volume_name: str, node: str) -> Patch | str | None:

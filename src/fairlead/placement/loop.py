@@ -481,15 +481,16 @@ class Loop:
         self._start(self._bind(pod, placed), f"bind {placed.pod}")
 
     async def _bind(self, pod: Pod, placed: Placed) -> None:
-        is_bound = False
+        problem: str | None = ""
+        timeout_s = self._cycles[pod.spec.scheduler_name].profile.args.bind_timeout_s
         try:
-            is_bound = await self._binder.bind(pod, placed)
+            problem = await self._binder.bind(pod, placed, timeout_s)
         finally:
             self._binding -= 1
-            if not is_bound:
-                self._forget(pod)
+            if problem is not None:
+                self._forget(pod, problem)
 
-    def _forget(self, pod: Pod) -> None:
+    def _forget(self, pod: Pod, problem: str) -> None:
         """The binding came to nothing: give the room back and try again, if the pod still wants a node."""
         if self._assumed.pop(pod.uid, None) is None:
             return  # the watch has told us more meanwhile
@@ -499,6 +500,8 @@ class Loop:
         self._queue.failed(pod.uid, now_s)
         self._queue.changed([Delta.POD_REMOVED], now_s)
         self._bell.set()
+        if problem:
+            self._tell(pod, problem, because=telling.SCHEDULER_ERROR)
 
     # -- telling ----------------------------------------------------------------------------------------------
 
@@ -513,9 +516,9 @@ class Loop:
             self._nominations.drop(pod.uid)
         self._tell(pod, message, nominate)
 
-    def _tell(self, pod: Pod, message: str, nominate: str | None = None) -> None:
+    def _tell(self, pod: Pod, message: str, nominate: str | None = None, because: str = telling.UNSCHEDULABLE) -> None:
         self._write(telling.failed_scheduling(pod, message))
-        condition = telling.refused(pod, message, self._clock.now(), nominate)
+        condition = telling.refused(pod, message, self._clock.now(), nominate, because)
         if condition is not None:
             self._write(condition)
 

@@ -9,6 +9,7 @@ from fairlead.model.pod import Pod
 from fairlead.placement.spec import PODS
 
 UNSCHEDULABLE = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
 
 
 def about(pod: Pod) -> Regarding:
@@ -30,19 +31,21 @@ def preempted(victim: Regarding, pod: Pod, node: str) -> RecordEvent:
     return RecordEvent(regarding=victim, reason="Preempted", action="Preempting", note=note, related=about(pod))
 
 
-def refused(pod: Pod, message: str, now: datetime, nominate: str | None = None) -> Patch | None:
+def refused(
+    pod: Pod, message: str, now: datetime, nominate: str | None = None, because: str = UNSCHEDULABLE
+) -> Patch | None:
     """The condition that says why a pod has no node, with the node being cleared for it; None if it says so already.
 
     `nominate` is a node's name, empty to take an earlier nomination back, None to leave it alone.
     """
     status: dict[str, Any] = {}
     known = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
-    if known is None or (known.status, known.reason, known.message) != ("False", UNSCHEDULABLE, message):
+    if known is None or (known.status, known.reason, known.message) != ("False", because, message):
         since = known.last_transition_time if known is not None and known.status == "False" else None
         condition = {
             "type": "PodScheduled",
             "status": "False",
-            "reason": UNSCHEDULABLE,
+            "reason": because,
             "message": message,
             "lastProbeTime": None,
             "lastTransitionTime": since or rfc3339(now),

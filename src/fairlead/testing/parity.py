@@ -19,10 +19,12 @@ import numpy as np
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.diagnosis import codes, diagnose, explain
+from fairlead.engine.dialect import parse_profile
 from fairlead.engine.evaluation import Evaluation
+from fairlead.engine.plugin_config import parse_strategy
 from fairlead.engine.preemption import Preemption
 from fairlead.engine.priorities.node_resources_fit import NodeResourcesFit
-from fairlead.engine.profile import Profile, parse_profile, parse_strategy
+from fairlead.engine.profile import Profile
 from fairlead.engine.quirks import KUBE_1_36, Quirks
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node

@@ -1,0 +1,217 @@
+"""The dialect: profiles and back-off times as Kubernetes writes them, in a KubeSchedulerConfiguration.
+
+kubescheduler.config.k8s.io/v1. What it says wrong is told with the key that says it; what it leaves out is as in
+Kubernetes; what Kubernetes refuses is refused.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.engine.args import PluginArgs
+from fairlead.engine.plugin_config import PluginConfig, Strict, convert, parse_args
+from fairlead.engine.profile import DEFAULT_NAME, Conditions, Profile, ProfileError, build, predicates_for
+from fairlead.engine.quirks import NONE, Quirks
+from fairlead.engine.registry import (
+    DEFAULT_WEIGHTS,
+    OTHER_PLUGINS,
+    PREDICATE_ALIASES,
+    PREDICATES,
+    PRIORITIES,
+    PRIORITY_ALIASES,
+)
+
+API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+KIND: Final = "KubeSchedulerConfiguration"
+HEAVIEST: Final = 2**31 - 1
+"""The largest weight that Kubernetes' own field holds."""
+
+
+class _Enabled(Strict):
+    name: str = ""
+    weight: int = 0
+
+
+class _PluginSet(Strict):
+    enabled: tuple[_Enabled, ...] | None = None
+    disabled: tuple[_Enabled, ...] | None = None
+
+
+class _Profile(Strict):
+    scheduler_name: str | None = None
+    percentage_of_nodes_to_score: int | None = None
+    plugins: dict[str, _PluginSet | None] | None = None
+    plugin_config: tuple[PluginConfig, ...] | None = None
+
+
+class _Configuration(Strict):
+    """Of no use here but read, so that a misspelt key is told: connections, leases and debugging are settings."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    parallelism: int = 16
+    leader_election: Any = None
+    client_connection: Any = None
+    enable_profiling: bool = False
+    enable_contention_profiling: bool = False
+    percentage_of_nodes_to_score: int | None = None
+    pod_initial_backoff_seconds: int = 1
+    pod_max_backoff_seconds: int = 10
+    profiles: tuple[_Profile | None, ...] | None = None
+    extenders: tuple[Any, ...] | None = None
+    delay_cache_until_active: bool = False
+
+
+_POINTS: Final = frozenset(
+    {
+        *("multiPoint", "preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score"),
+        *("reserve", "permit", "preBind", "bind", "postBind", "placementGenerate", "placementScore"),
+    }
+)
+# Points at which one plugin of Kubernetes' own does what we do anyway; only whether it is on can be said.
+_SORTER: Final = {"PrioritySort": 0}
+_BINDER: Final = {"DefaultBinder": 0}
+_PREEMPTOR: Final = {"DefaultPreemption": 0}
+
+
+def parse_configuration(
+    document: Mapping[str, Any], quirks: Quirks = NONE, *, conditions: Conditions = Conditions.TAINTS
+) -> dict[str, Profile]:
+    """The profiles of a KubeSchedulerConfiguration by scheduler name; without any, the default one."""
+    configuration = _configuration(document)
+    given = [each or _Profile() for each in configuration.profiles or [None]]
+    profiles: dict[str, Profile] = {}
+    for i, each in enumerate(given):
+        at = f"profiles[{i}]"
+        if each.scheduler_name is None and len(given) > 1:
+            raise ProfileError(f"{at}.schedulerName: want one, since there are several profiles")
+        profile = _profile(each, quirks, conditions, at)
+        if profile.name in profiles:
+            raise ProfileError(f"{at}.schedulerName: {profile.name!r} is there twice")
+        profiles[profile.name] = profile
+    return profiles
+
+
+def _configuration(document: Any) -> _Configuration:
+    if not isinstance(document, dict):
+        raise ProfileError(f"want a {KIND}, not {type(document).__name__}")
+    if document.get("kind", KIND) != KIND:
+        raise ProfileError(f"kind: want {KIND}, not {document['kind']!r}")
+    if document.get("apiVersion", API_VERSION) != API_VERSION:
+        raise ProfileError(f"apiVersion: want {API_VERSION}, not {document['apiVersion']!r}")
+    said = {key: each for key, each in document.items() if each is not None}
+    found: _Configuration = convert(said, _Configuration, "")
+    if found.parallelism <= 0:
+        raise ProfileError(f"parallelism: want more than zero, not {found.parallelism}")
+    if found.extenders:
+        raise ProfileError("extenders: Fairlead calls none; leave them to kube-scheduler, or write a plugin")
+    _share(found.percentage_of_nodes_to_score, "")
+    return found
+
+
+def parse_backoff(document: Mapping[str, Any]) -> tuple[float, float]:
+    """Seconds to wait after the first refusal, and at most."""
+    found = _configuration(document)
+    first, most = found.pod_initial_backoff_seconds, found.pod_max_backoff_seconds
+    if first <= 0:
+        raise ProfileError(f"podInitialBackoffSeconds: want more than zero, not {first}")
+    if most < first:
+        raise ProfileError(f"podMaxBackoffSeconds: want podInitialBackoffSeconds ({first}) or more, not {most}")
+    return float(first), float(most)
+
+
+def parse_profile(
+    document: Mapping[str, Any],
+    quirks: Quirks = NONE,
+    *,
+    conditions: Conditions = Conditions.TAINTS,
+    at: str = "profile",
+) -> Profile:
+    return _profile(convert(document, _Profile, at), quirks, conditions, at)
+
+
+def _profile(profile: _Profile, quirks: Quirks, conditions: Conditions, at: str) -> Profile:
+    name = DEFAULT_NAME if profile.scheduler_name is None else profile.scheduler_name
+    if not name:
+        raise ProfileError(f"{at}.schedulerName: want the name that pods ask for")
+    _share(profile.percentage_of_nodes_to_score, f"{at}.")
+    plugins = {point: found or _PluginSet() for point, found in (profile.plugins or {}).items()}
+    _check_names(plugins, f"{at}.plugins")
+    predicates = _choose(plugins, "filter", dict.fromkeys(predicates_for(conditions), 0), PREDICATES, f"{at}.plugins")
+    priorities = _choose(plugins, "score", DEFAULT_WEIGHTS, PRIORITIES, f"{at}.plugins")
+    for point, only in (("queueSort", _SORTER), ("bind", _BINDER)):
+        if not _choose(plugins, point, only, only, f"{at}.plugins"):
+            raise ProfileError(f"{at}.plugins.{point}: nothing is left of it; enable {', '.join(only)}")
+    args = parse_args(profile.plugin_config or (), quirks, at=f"{at}.pluginConfig")
+    if not _choose(plugins, "postFilter", _PREEMPTOR, _PREEMPTOR, f"{at}.plugins"):
+        args = _without_preemption(args)
+    return build(name, tuple(predicates), priorities, args)
+
+
+def _without_preemption(args: PluginArgs) -> PluginArgs:
+    return msgspec.structs.replace(args, preemption=msgspec.structs.replace(args.preemption, is_on=False))
+
+
+def _share(percentage: int | None, at: str) -> None:
+    # All nodes are looked at, whatever is said; but what Kubernetes would not take is a mistake.
+    if percentage is not None and not 0 <= percentage <= 100:
+        raise ProfileError(f"{at}percentageOfNodesToScore: want 0 to 100, not {percentage}")
+
+
+def _check_names(plugins: Mapping[str, _PluginSet], at: str) -> None:
+    for point, plugin_set in plugins.items():
+        if point not in _POINTS:
+            raise ProfileError(f"{at}.{point}: no such extension point")
+        seen: set[str] = set()
+        for i, on in enumerate(plugin_set.enabled or ()):
+            where = f"{at}.{point}.enabled[{i}]"
+            name = _known_name(on.name, f"{where}.name", point)
+            if name in seen:
+                raise ProfileError(f"{where}.name: {on.name} is there twice")
+            seen.add(name)
+            if not 0 <= on.weight <= HEAVIEST:
+                raise ProfileError(f"{where}.weight: want 0 to {HEAVIEST}, not {on.weight}")
+        for i, off in enumerate(plugin_set.disabled or ()):
+            _known_name(off.name, f"{at}.{point}.disabled[{i}].name", point, allow_all=True)
+
+
+def _choose(
+    plugins: Mapping[str, _PluginSet],
+    point: str,
+    defaults: Mapping[str, int],
+    known: Mapping[str, object],
+    at: str,
+) -> dict[str, int]:
+    """Rules in force at one point and their weights: the defaults, changed by multiPoint, then by the point itself."""
+    chosen = dict(defaults)
+    everywhere, here = plugins.get("multiPoint", _PluginSet()), plugins.get(point, _PluginSet())
+    for plugin_set in (everywhere, here):
+        for off in plugin_set.disabled or ():
+            if off.name == "*":
+                chosen.clear()
+            else:
+                chosen.pop(_known_name(off.name, at, point), None)
+    for key, plugin_set in (("multiPoint", everywhere), (point, here)):
+        for i, on in enumerate(plugin_set.enabled or ()):
+            name = _known_name(on.name, at, point)
+            if name in known:
+                off_here = key == "multiPoint" and any(d.name in ("*", on.name) for d in here.disabled or ())
+                if not off_here:
+                    # No weight given means one, as in Kubernetes.
+                    chosen[name] = on.weight or 1
+            elif key == point:
+                raise ProfileError(f"{at}.{key}.enabled[{i}].name: {on.name} has nothing to say at {point}")
+    order = list(known)
+    return {name: chosen[name] for name in sorted(chosen, key=order.index)}
+
+
+def _known_name(name: str, at: str, point: str, *, allow_all: bool = False) -> str:
+    """The rule's name of today; names of 1.13 mean what took their place."""
+    aliases = PREDICATE_ALIASES if point == "filter" else PRIORITY_ALIASES
+    name = aliases.get(name, name)
+    if (allow_all and name == "*") or name in PREDICATES or name in PRIORITIES or name in OTHER_PLUGINS:
+        return name
+    if name in PREDICATE_ALIASES or name in PRIORITY_ALIASES:
+        return name
+    raise ProfileError(f"{at}: no plugin is called {name!r}")

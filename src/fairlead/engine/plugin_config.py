@@ -1,0 +1,287 @@
+"""What a profile's pluginConfig says, as arguments of the rules.
+
+Called by `dialect.py`. What Kubernetes refuses is refused here too, with the key that says it and what was wanted.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.engine.args import PluginArgs
+from fairlead.engine.node_terms import parse_term, parse_terms
+from fairlead.engine.priorities.inter_pod_affinity import AffinityArgs
+from fairlead.engine.priorities.node_affinity import WeightedNodeTerm, parse_preferred
+from fairlead.engine.priorities.node_resources_fit import (
+    CPU_AND_MEMORY,
+    LEAST_ALLOCATED,
+    MOST_ALLOCATED,
+    REQUESTED_TO_CAPACITY_RATIO,
+    Strategy,
+    Weights,
+)
+from fairlead.engine.profile import ProfileError
+from fairlead.engine.quirks import NONE, Quirks
+from fairlead.engine.spread import HARD, SOFT, SYSTEM_DEFAULTS, SpreadArgs
+from fairlead.model.meta import Noun
+from fairlead.model.pod import NodeAffinity, TopologySpreadConstraint
+from fairlead.model.selectors import SelectorError
+
+RESOURCE_NAME: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+class Strict(Noun, forbid_unknown_fields=True):
+    """A part of the configuration in which a misspelt key is an error."""
+
+
+class _Args(Strict):
+    api_version: str = ""
+    kind: str = ""
+
+
+class _ResourceSpec(Strict):
+    name: str = ""
+    weight: int = 1
+
+
+class _ShapePoint(Strict):
+    utilization: int = 0
+    score: int = 0
+
+
+class _Shape(Strict):
+    shape: tuple[_ShapePoint, ...] = ()
+
+
+class _Strategy(Strict):
+    type: str = LEAST_ALLOCATED
+    resources: tuple[_ResourceSpec, ...] | None = None
+    requested_to_capacity_ratio: _Shape | None = None
+
+
+class _FitArgs(_Args):
+    ignored_resources: tuple[str, ...] | None = None
+    ignored_resource_groups: tuple[str, ...] | None = None
+    scoring_strategy: _Strategy | None = None
+
+
+class _BalancedArgs(_Args):
+    resources: tuple[_ResourceSpec, ...] | None = None
+
+
+class _InterPodArgs(_Args):
+    hard_pod_affinity_weight: int = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+class _SpreadArgs(_Args):
+    default_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    defaulting_type: str = "System"
+
+
+class _NodeAffinityArgs(_Args):
+    added_affinity: NodeAffinity | None = None
+
+
+class _PreemptionArgs(_Args):
+    min_candidate_nodes_percentage: int = 10
+    min_candidate_nodes_absolute: int = 100
+
+
+class _VolumeBindingArgs(_Args):
+    bind_timeout_seconds: int = 600
+    shape: tuple[_ShapePoint, ...] | None = None
+
+
+class _DynamicResourcesArgs(_Args):
+    filter_timeout: str = ""
+    binding_timeout: str = ""
+
+
+class PluginConfig(Strict):
+    name: str = ""
+    args: dict[str, Any] | None = None
+
+
+def parse_args(
+    configs: Sequence[PluginConfig] | Sequence[Mapping[str, Any]], quirks: Quirks = NONE, *, at: str = "pluginConfig"
+) -> PluginArgs:
+    args = PluginArgs(quirks=quirks)
+    seen: set[str] = set()
+    for i, each in enumerate(configs):
+        config = each if isinstance(each, PluginConfig) else convert(each, PluginConfig, f"{at}[{i}]")
+        here = f"{at}[{i}].args"
+        if config.name in seen:
+            raise ProfileError(f"{at}[{i}].name: {config.name} is there twice")
+        seen.add(config.name)
+        given = config.args or {}
+        match config.name:
+            case "NodeResourcesFit":
+                args = _fit(args, convert(given, _FitArgs, here), here)
+            case "NodeResourcesBalancedAllocation":
+                args = _balanced(args, convert(given, _BalancedArgs, here), here)
+            case "InterPodAffinity":
+                args = _inter_pod(args, convert(given, _InterPodArgs, here), here)
+            case "PodTopologySpread":
+                args = _spread(args, convert(given, _SpreadArgs, here), here)
+            case "NodeAffinity":
+                args = _node_affinity(args, convert(given, _NodeAffinityArgs, here), here)
+            case "DefaultPreemption":
+                args = _preemption(args, convert(given, _PreemptionArgs, here), here)
+            case "VolumeBinding":
+                args = _volume_binding(args, convert(given, _VolumeBindingArgs, here), here)
+            case "DynamicResources":
+                convert(given, _DynamicResourcesArgs, here)
+            case name:
+                raise ProfileError(f"{at}[{i}].name: no plugin called {name!r} takes arguments")
+    return args
+
+
+def parse_strategy(document: Mapping[str, Any], *, at: str = "scoringStrategy") -> Strategy:
+    return _strategy(convert(document, _Strategy, at), at)
+
+
+def _fit(args: PluginArgs, fit: _FitArgs, at: str) -> PluginArgs:
+    strategy = args.strategy
+    if fit.scoring_strategy is not None:
+        strategy = _strategy(fit.scoring_strategy, f"{at}.scoringStrategy")
+    for i, name in enumerate(fit.ignored_resources or ()):
+        if RESOURCE_NAME.fullmatch(name) is None:
+            raise ProfileError(f"{at}.ignoredResources[{i}]: want the name of a resource, not {name!r}")
+    for i, name in enumerate(fit.ignored_resource_groups or ()):
+        if "/" in name or RESOURCE_NAME.fullmatch(name) is None:
+            raise ProfileError(f"{at}.ignoredResourceGroups[{i}]: want what stands before the slash, not {name!r}")
+    return msgspec.structs.replace(
+        args,
+        ignored_resources=frozenset(fit.ignored_resources or ()),
+        ignored_groups=frozenset(fit.ignored_resource_groups or ()),
+        strategy=strategy,
+    )
+
+
+def _strategy(strategy: _Strategy, at: str) -> Strategy:
+    if strategy.type not in (LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY_RATIO):
+        raise ProfileError(f"{at}.type: no strategy is called {strategy.type!r}")
+    shape: tuple[tuple[int, int], ...] = ()
+    if strategy.type == REQUESTED_TO_CAPACITY_RATIO:
+        points = strategy.requested_to_capacity_ratio.shape if strategy.requested_to_capacity_ratio else ()
+        where = f"{at}.requestedToCapacityRatio.shape"
+        if not points:
+            raise ProfileError(f"{where}: want at least one point")
+        for i, point in enumerate(points):
+            if not 0 <= point.utilization <= 100:
+                raise ProfileError(f"{where}[{i}].utilization: want 0 to 100, not {point.utilization}")
+            if not 0 <= point.score <= 10:
+                raise ProfileError(f"{where}[{i}].score: want 0 to 10, not {point.score}")
+            if i and point.utilization <= points[i - 1].utilization:
+                raise ProfileError(f"{where}[{i}].utilization: want more than the point before")
+        shape = tuple((point.utilization, 10 * point.score) for point in points)
+    return Strategy(strategy.type, _weights(strategy.resources, f"{at}.resources"), shape)
+
+
+def _weights(resources: Sequence[_ResourceSpec] | None, at: str) -> Weights:
+    if not resources:
+        return CPU_AND_MEMORY
+    for i, resource in enumerate(resources):
+        if not resource.name:
+            raise ProfileError(f"{at}[{i}].name: want the name of a resource")
+        if not 0 <= resource.weight <= 100:
+            raise ProfileError(f"{at}[{i}].weight: want 1 to 100, not {resource.weight}")
+    return tuple((resource.name, resource.weight or 1) for resource in resources)
+
+
+def _balanced(args: PluginArgs, given: _BalancedArgs, at: str) -> PluginArgs:
+    weights = _weights(given.resources, f"{at}.resources")
+    for i, (name, weight) in enumerate(weights):
+        if weight != 1:
+            raise ProfileError(f"{at}.resources[{i}].weight: want 1, since balance knows no weights, not {weight}")
+        if name in [before for before, _ in weights[:i]]:
+            raise ProfileError(f"{at}.resources[{i}].name: {name} is there twice")
+    return msgspec.structs.replace(args, balanced=weights)
+
+
+def _inter_pod(args: PluginArgs, given: _InterPodArgs, at: str) -> PluginArgs:
+    if not 0 <= given.hard_pod_affinity_weight <= 100:
+        raise ProfileError(f"{at}.hardPodAffinityWeight: want 0 to 100, not {given.hard_pod_affinity_weight}")
+    affinity = AffinityArgs(
+        hard_weight=given.hard_pod_affinity_weight, ignores_existing=given.ignore_preferred_terms_of_existing_pods
+    )
+    return msgspec.structs.replace(args, affinity=affinity)
+
+
+def _spread(args: PluginArgs, given: _SpreadArgs, at: str) -> PluginArgs:
+    constraints = given.default_constraints or ()
+    if given.defaulting_type == "System":
+        if constraints:
+            raise ProfileError(f"{at}.defaultConstraints: only with defaultingType List")
+        return msgspec.structs.replace(args, spread=SpreadArgs(defaults=SYSTEM_DEFAULTS, system=True))
+    if given.defaulting_type != "List":
+        raise ProfileError(f"{at}.defaultingType: want System or List, not {given.defaulting_type!r}")
+    seen: set[tuple[str, str]] = set()
+    for i, constraint in enumerate(constraints):
+        where = f"{at}.defaultConstraints[{i}]"
+        if constraint.max_skew <= 0:
+            raise ProfileError(f"{where}.maxSkew: want more than zero, not {constraint.max_skew}")
+        if not constraint.topology_key:
+            raise ProfileError(f"{where}.topologyKey: want a label key")
+        if constraint.when_unsatisfiable not in (HARD, SOFT):
+            raise ProfileError(f"{where}.whenUnsatisfiable: want {HARD} or {SOFT}")
+        if constraint.label_selector is not None:
+            raise ProfileError(f"{where}.labelSelector: defaults select what services and controllers select")
+        kind = (constraint.topology_key, constraint.when_unsatisfiable)
+        if kind in seen:
+            raise ProfileError(f"{where}: {' and '.join(kind)} are there twice")
+        seen.add(kind)
+    return msgspec.structs.replace(args, spread=SpreadArgs(defaults=constraints, system=False))
+
+
+def _node_affinity(args: PluginArgs, given: _NodeAffinityArgs, at: str) -> PluginArgs:
+    added = given.added_affinity
+    if added is None:
+        return args
+    try:
+        for term in (added.required and added.required.node_selector_terms) or ():
+            parse_term(term)
+        for preferred in added.preferred or ():
+            parse_term(preferred.preference)
+    except SelectorError as error:
+        raise ProfileError(f"{at}.addedAffinity: {error}") from error
+    preferred_terms: tuple[WeightedNodeTerm, ...] | None = parse_preferred(added.preferred) if added.preferred else None
+    return msgspec.structs.replace(
+        args,
+        added_required=parse_terms(added.required) if added.required else None,
+        added_preferred=preferred_terms,
+    )
+
+
+def _preemption(args: PluginArgs, given: _PreemptionArgs, at: str) -> PluginArgs:
+    percentage, absolute = given.min_candidate_nodes_percentage, given.min_candidate_nodes_absolute
+    if not 0 <= percentage <= 100:
+        raise ProfileError(f"{at}.minCandidateNodesPercentage: want 0 to 100, not {percentage}")
+    if absolute < 0:
+        raise ProfileError(f"{at}.minCandidateNodesAbsolute: want zero or more, not {absolute}")
+    if not percentage and not absolute:
+        raise ProfileError(f"{at}.minCandidateNodesPercentage: want more than zero where minCandidateNodesAbsolute is")
+    preemption = msgspec.structs.replace(args.preemption, least_percentage=percentage, least_absolute=absolute)
+    return msgspec.structs.replace(args, preemption=preemption)
+
+
+def _volume_binding(args: PluginArgs, given: _VolumeBindingArgs, at: str) -> PluginArgs:
+    if given.bind_timeout_seconds < 0:
+        raise ProfileError(f"{at}.bindTimeoutSeconds: want zero or more, not {given.bind_timeout_seconds}")
+    if given.shape:
+        raise ProfileError(f"{at}.shape: leave it out; scores by storage capacity are off, as in Kubernetes")
+    # Zero means what is usual, as in Kubernetes.
+    return msgspec.structs.replace(args, bind_timeout_s=given.bind_timeout_seconds or args.bind_timeout_s)
+
+
+def convert(document: Any, part: type[Any], at: str) -> Any:
+    try:
+        return msgspec.convert(document, part)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        # msgspec tells where as "... - at `$.key`"; our keys start at the top of the file.
+        what, found, where = text.partition(" - at `$")
+        where = where.rstrip("`") if found else ""
+        raise ProfileError(f"{at}{where}".lstrip(".") + f": {what}" if at or where else what) from error
