@@ -82,7 +82,7 @@ def count(metrics: Metrics | CollectorRegistry, sample: str, /, **labels: str) -
     return registry.get_sample_value(sample, labels) or 0.0
 
 
-async def until(true: Callable[[], object], timeout_s: float = 5.0) -> None:
+async def until(true: Callable[[], object], timeout_s: float = 60.0) -> None:
     """For what depends on a real socket: returns once it holds, fails if it does not in time."""
     async with asyncio.timeout(timeout_s):
         while not true():  # noqa: ASYNC110 - what is looked at may be in another process

@@ -14,7 +14,7 @@ from tests.kube.rig.servers import until
 
 def fairlead(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fairlead", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_why_a_pod_is_where_it_is_and_why_another_is_nowhere(

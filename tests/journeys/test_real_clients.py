@@ -62,16 +62,16 @@ def test_a_deployment_rolls_out_scales_restarts_and_goes(real: Cluster, namespac
     kubectl("apply", "-f", "-", stdin=manifest("Deployment", pod_spec(provider)))
     for count in (4, 1):
         kubectl("scale", "deployment/app", f"--replicas={count}")
-        kubectl("rollout", "status", "deployment/app", "--timeout=60s")
+        kubectl("rollout", "status", "deployment/app", "--timeout=120s")
         assert until(lambda: len(replicas()) == count, 30)  # noqa: B023
     before = replicas()
     kubectl("rollout", "restart", "deployment/app")
-    kubectl("rollout", "status", "deployment/app", "--timeout=60s")
+    kubectl("rollout", "status", "deployment/app", "--timeout=120s")
     assert until(lambda: len(replicas()) == 1 and replicas() != before, 30)
     prefix = {"process": "node-", "simulated": "sim-"}[provider]
     assert all(node.startswith(prefix) for node in replicas("{.items[*].spec.nodeName}"))
     kubectl("rollout", "undo", "deployment/app")
-    kubectl("rollout", "status", "deployment/app", "--timeout=60s")
+    kubectl("rollout", "status", "deployment/app", "--timeout=120s")
     kubectl("delete", "deployment/app")
     assert until(lambda: kubectl("get", "pods,replicasets", "-o", "name") == "", 30)
 
@@ -85,10 +85,10 @@ def test_a_daemon_set_runs_on_every_node_restarts_and_goes(real: Cluster, namesp
 
     everywhere = {key: value for key, value in pod_spec().items() if key != "nodeSelector"}
     kubectl("apply", "-f", "-", stdin=manifest("DaemonSet", everywhere))
-    kubectl("rollout", "status", "daemonset/app", "--timeout=60s")
+    kubectl("rollout", "status", "daemonset/app", "--timeout=120s")
     assert len(nodes()) == len(set(nodes())) == PROCESSES + SIMULATED
     kubectl("rollout", "restart", "daemonset/app")
-    kubectl("rollout", "status", "daemonset/app", "--timeout=60s")
+    kubectl("rollout", "status", "daemonset/app", "--timeout=120s")
     some = {"spec": {"template": {"spec": {"nodeSelector": {"fairlead.io/provider": "process"}}}}}
     kubectl("patch", "daemonset/app", "-p", json.dumps(some))
     assert until(lambda: sorted(nodes()) == ["node-1", "node-2"], 30)
@@ -104,11 +104,11 @@ def test_a_namespace_goes_with_everything_in_it(real: Cluster, api: Any) -> None
     real.kubectl("-n", "full", "expose", "deployment/app", "--port=80")
     real.kubectl("-n", "full", "create", "configmap", "settings", "--from-literal=a=b")
     real.kubectl("-n", "full", "create", "job", "once", "--image=busybox", "--", "true")
-    real.kubectl("-n", "full", "rollout", "status", "deployment/app", "--timeout=60s")
-    real.kubectl("-n", "full", "wait", "--for=condition=Complete", "job/once", "--timeout=60s")
+    real.kubectl("-n", "full", "rollout", "status", "deployment/app", "--timeout=120s")
+    real.kubectl("-n", "full", "wait", "--for=condition=Complete", "job/once", "--timeout=120s")
     slices = ("-n", "full", "get", "endpointslices", "-o", "jsonpath={.items[*].endpoints[*].addresses[0]}")
     assert until(lambda: len(real.kubectl(*slices).split()) == 1, 30)
-    real.kubectl("delete", "namespace", "full", "--timeout=60s")
+    real.kubectl("delete", "namespace", "full", "--timeout=120s")
     assert "full" not in [each.metadata.name for each in core.list_namespace().items]
     with pytest.raises(ApiException, match="Not Found"):
         core.read_namespaced_config_map("settings", "full")

@@ -24,7 +24,7 @@ BODY = {
 def typed(data: Path, command: str) -> Any:
     """What a shell prints for the command with DIR in its place."""
     done = subprocess.run(
-        ["sh", "-c", command.replace("DIR", str(data))], capture_output=True, text=True, timeout=60, check=False
+        ["sh", "-c", command.replace("DIR", str(data))], capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -48,7 +48,7 @@ def test_thirty_come_and_twenty_go_with_curl(new_cluster: Callable[..., Cluster]
     cluster.kubectl("create", "deployment", "web", "--image=none", "--replicas=6")
     cluster.kubectl("create", "deployment", "batch", "--image=none", "--replicas=40")
     for name in ("web", "batch"):
-        cluster.kubectl("rollout", "status", f"deployment/{name}", "--timeout=60s")
+        cluster.kubectl("rollout", "status", f"deployment/{name}", "--timeout=120s")
     post = GET.replace("curl -sS", f"curl -sS -d '{json.dumps(BODY)}'")
     accepted = typed(cluster.data, f'{post}"')
     assert accepted["isSucceed"] is True
@@ -70,7 +70,7 @@ def test_thirty_come_and_twenty_go_with_curl(new_cluster: Callable[..., Cluster]
 def test_what_was_accepted_survives_kill_9(new_cluster: Callable[..., Cluster]) -> None:
     cluster = new_cluster("--nodes=0", "--simulate=4")
     cluster.kubectl("create", "deployment", "web", "--image=none", "--replicas=2")
-    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=120s")
     names = []
     for number in range(1, 6):
         item = {"operation": 1, "namespace": "default", "serviceName": "web", "number": number}

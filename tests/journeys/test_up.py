@@ -34,13 +34,13 @@ class Cluster:
     def end(self, how: signal.Signals) -> int:
         assert self.process is not None
         self.process.send_signal(how)
-        code = self.process.wait(20)
+        code = self.process.wait(60)
         (self.data.parent / "up.log").unlink()
         return code
 
     def kubectl(self, *arguments: str) -> str:
         command = [str(self._kubectl), f"--kubeconfig={self.data / 'kubeconfig'}", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
 
@@ -76,11 +76,11 @@ def new_cluster(kube_programs: Path, tmp_path: Path) -> Iterator[Callable[..., C
     for cluster in started:
         if cluster.process is not None and cluster.process.poll() is None:
             cluster.process.kill()
-            cluster.process.wait(10)
+            cluster.process.wait(60)
 
 
 def page(address: str) -> int:
-    with urllib.request.urlopen(f"http://{address}/", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{address}/", timeout=30) as answer:
         return int(answer.status)
 
 
@@ -98,7 +98,7 @@ def test_a_deployment_of_real_servers_is_reached_healed_scaled_away_and_leaves_n
     cluster = new_cluster("--nodes=2")
     cluster.kubectl("create", "deployment", "web", "--image=python:3", "--replicas=3", "--", *cluster.server)
     cluster.kubectl("expose", "deployment", "web", "--port=8088", "--target-port=8080")
-    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=120s")
     assert len(cluster.servers()) == 3
     address = cluster.kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
     slices = ("get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o")
@@ -110,7 +110,7 @@ def test_a_deployment_of_real_servers_is_reached_healed_scaled_away_and_leaves_n
     os.kill(next(iter(cluster.servers())), signal.SIGKILL)
     restarts = "{.items[*].status.containerStatuses[0].restartCount}"
     assert until(lambda: sorted(cluster.pods(restarts)) == ["0", "0", "1"], 30)
-    cluster.kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=120s")
     assert page(f"{address}:8088") == 200
 
     cluster.kubectl("scale", "deployment", "web", "--replicas=0")
@@ -123,14 +123,14 @@ def test_a_deployment_of_real_servers_is_reached_healed_scaled_away_and_leaves_n
 def test_the_same_folder_brings_everything_back(new_cluster: Callable[..., Cluster], how: signal.Signals) -> None:
     cluster = new_cluster()
     cluster.kubectl("create", "deployment", "web", "--image=python:3", "--", *cluster.server)
-    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=120s")
     names, uids = cluster.pods(), cluster.pods("{.items[*].metadata.uid}")
     cluster.end(how)
     assert until(lambda: cluster.servers() == set(), 10), "a process outlived us"
     cluster.start()
     assert (cluster.pods(), cluster.pods("{.items[*].metadata.uid}")) == (names, uids)
     assert until(lambda: cluster.pods("{.items[*].status.containerStatuses[0].restartCount}") == ["1"], 30)
-    cluster.kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=120s")
     assert len(cluster.servers()) == 1
     assert cluster.end(signal.SIGTERM) == 0
     assert until(lambda: cluster.servers() == set(), 10)
@@ -139,7 +139,7 @@ def test_the_same_folder_brings_everything_back(new_cluster: Callable[..., Clust
 def test_simulated_nodes_take_a_crowd(new_cluster: Callable[..., Cluster]) -> None:
     cluster = new_cluster("--nodes=0", "--simulate=50")
     cluster.kubectl("create", "deployment", "crowd", "--image=none", "--replicas=300")
-    cluster.kubectl("rollout", "status", "deployment/crowd", "--timeout=60s")
+    cluster.kubectl("rollout", "status", "deployment/crowd", "--timeout=120s")
     nodes = cluster.pods("{.items[*].spec.nodeName}")
     assert (len(nodes), len(set(nodes))) == (300, 50)
     assert cluster.end(signal.SIGTERM) == 0
@@ -156,8 +156,8 @@ def test_a_second_up_on_the_folder_says_so_and_stops(new_cluster: Callable[..., 
 
 def test_the_demo_shows_what_runs_what_ends_and_what_cannot_be_placed(new_cluster: Callable[..., Cluster]) -> None:
     cluster = new_cluster("--demo")
-    cluster.kubectl("-n", "demo", "wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
-    cluster.kubectl("-n", "demo", "wait", "--for=condition=Complete", "job/greet", "--timeout=60s")
+    cluster.kubectl("-n", "demo", "wait", "--for=condition=Available", "deployment/web", "--timeout=120s")
+    cluster.kubectl("-n", "demo", "wait", "--for=condition=Complete", "job/greet", "--timeout=120s")
     assert cluster.kubectl("-n", "demo", "logs", "job/greet") == "hello from a pod\n"
     events = ("-n", "demo", "get", "events", "--field-selector=reason=FailedScheduling", "-o")
     assert "1 Insufficient cpu" in cluster.kubectl(*events, "jsonpath={.items[*].message}")

@@ -44,7 +44,7 @@ def get(url: str, token: str) -> tuple[int, Any]:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fairlead", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_decisions_of_a_real_cluster_are_explained_and_made_again(

@@ -49,13 +49,13 @@ class Fairlead:
 
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self._own}/readyz", timeout=2, context=self._tls) as answer:
+            with urllib.request.urlopen(f"{self._own}/readyz", timeout=30, context=self._tls) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
 
     def asked(self, verb: str, result: str = "ok") -> int:
-        with urllib.request.urlopen(f"{self._own}/metrics", timeout=5, context=self._tls) as answer:
+        with urllib.request.urlopen(f"{self._own}/metrics", timeout=30, context=self._tls) as answer:
             text = answer.read().decode()
         pattern = rf'^fairlead_extender_requests_total{{result="{result}",verb="{verb}"}} (\S+)$'
         found = re.search(pattern, text, re.MULTILINE)

@@ -156,7 +156,7 @@ def test_a_scheduler_sends_pods_where_it_will_be_quieter(rig: Rig, namespace: st
         said(process, "leading")
 
         def is_read() -> bool:
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
                 return "fairlead_forecast_subjects 2.0" in answer.read().decode()
 
         assert until(is_read, 20)

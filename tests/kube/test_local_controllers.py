@@ -51,7 +51,7 @@ class World:
         pods = self.mirrors.of(PODS).by("namespace", namespace)
         return [pod for pod in pods if not app or pod.metadata.labels.get("app") == app]
 
-    async def until(self, check: Callable[[], bool | Awaitable[bool]], timeout_s: float = 20.0) -> None:
+    async def until(self, check: Callable[[], bool | Awaitable[bool]], timeout_s: float = 60.0) -> None:
         async with asyncio.timeout(timeout_s):
             while True:
                 found = check()
@@ -167,19 +167,19 @@ async def make(world: World, namespace: str, body: Json) -> None:
 
 async def test_a_deployment_rolls_out_scales_and_rolls_back(world: World, namespace: str) -> None:
     await make(world, namespace, deployment("web"))
-    said = await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=20s")
+    said = await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=120s")
     assert "successfully rolled out" in said
     await world.kubectl("scale", "-n", namespace, "deployment/web", "--replicas=5")
-    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=20s")
+    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=120s")
     assert len(world.pods(namespace, "web")) == 5
     await world.kubectl("set", "image", "-n", namespace, "deployment/web", "c=two")
-    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=20s")
+    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=120s")
     await world.kubectl("rollout", "restart", "-n", namespace, "deployment/web")
-    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=20s")
+    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=120s")
     history = await world.kubectl("rollout", "history", "-n", namespace, "deployment/web")
     assert [line.split()[0] for line in history.splitlines() if line[:1].isdigit()] == ["1", "2", "3"]
     await world.kubectl("rollout", "undo", "-n", namespace, "deployment/web", "--to-revision=1")
-    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=20s")
+    await world.kubectl("rollout", "status", "-n", namespace, "deployment/web", "--timeout=120s")
     found = await world.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/web")
     assert found["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "4"
     assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "one"
@@ -191,13 +191,13 @@ async def test_a_deployment_rolls_out_scales_and_rolls_back(world: World, namesp
 
 async def rolled_out(world: World, namespace: str, name: str, replicas: int = 2) -> None:
     await make(world, namespace, deployment(name, replicas))
-    await world.kubectl("rollout", "status", "-n", namespace, f"deployment/{name}", "--timeout=20s")
+    await world.kubectl("rollout", "status", "-n", namespace, f"deployment/{name}", "--timeout=120s")
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground"])
 async def test_a_deleted_deployment_takes_its_sets_and_pods_along(world: World, namespace: str, cascade: str) -> None:
     await rolled_out(world, namespace, "web")
-    await world.kubectl("delete", "-n", namespace, "deployment/web", f"--cascade={cascade}", "--timeout=20s")
+    await world.kubectl("delete", "-n", namespace, "deployment/web", f"--cascade={cascade}", "--timeout=120s")
     if cascade == "foreground":
         assert not world.mirrors.of(REPLICA_SETS).by("namespace", namespace)
     await world.until(lambda: not world.pods(namespace))
@@ -273,7 +273,7 @@ async def test_a_deleted_namespace_is_emptied_and_goes(world: World) -> None:
     await world.kubectl("create", "namespace", name)
     await rolled_out(world, name, "web")
     await world.kubectl("create", "configmap", "-n", name, "kept", "--from-literal=a=b")
-    await world.kubectl("delete", "namespace", name, "--timeout=30s")
+    await world.kubectl("delete", "namespace", name, "--timeout=120s")
     assert not world.pods(name)
 
 
@@ -360,7 +360,7 @@ async def test_a_daemon_set_follows_the_nodes(world: World, namespace: str) -> N
         "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": template("agent")},
     }
     await make(world, namespace, daemons)
-    await world.kubectl("rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=20s")
+    await world.kubectl("rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=120s")
     assert sorted(pod.spec.node_name for pod in world.pods(namespace)) == ["ctl-a", "ctl-b", "ctl-c"]
     await world.api.request("POST", "/api/v1/nodes", body={"metadata": {"name": "ctl-d"}})
     await world.until(lambda: "ctl-d" in [pod.spec.node_name for pod in world.pods(namespace)])
@@ -368,9 +368,9 @@ async def test_a_daemon_set_follows_the_nodes(world: World, namespace: str) -> N
     await world.until(lambda: "ctl-d" not in [pod.spec.node_name for pod in world.pods(namespace)])
     await world.api.delete(NODES, "ctl-d")
     await world.kubectl("set", "image", "-n", namespace, "daemonset/agent", "c=two")
-    await world.kubectl("rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=20s")
+    await world.kubectl("rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=120s")
     await world.kubectl("rollout", "undo", "-n", namespace, "daemonset/agent")
-    await world.kubectl("rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=20s")
+    await world.kubectl("rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=120s")
     found = await world.get(f"/apis/apps/v1/namespaces/{namespace}/daemonsets/agent")
     assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "one"
     revisions = await world.get(f"/apis/apps/v1/namespaces/{namespace}/controllerrevisions")
@@ -395,7 +395,7 @@ async def test_a_stateful_set_is_ordered(world: World, namespace: str) -> None:
         },
     }
     await make(world, namespace, stateful)
-    await world.kubectl("rollout", "status", "-n", namespace, "statefulset/db", "--timeout=20s")
+    await world.kubectl("rollout", "status", "-n", namespace, "statefulset/db", "--timeout=120s")
     pods = {pod.metadata.name: pod for pod in world.pods(namespace)}
     assert sorted(pods) == ["db-0", "db-1", "db-2"]
     versions = [int(pods[name].metadata.resource_version) for name in sorted(pods)]
@@ -403,9 +403,9 @@ async def test_a_stateful_set_is_ordered(world: World, namespace: str) -> None:
     claims = await world.get(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims")
     assert [found["metadata"]["name"] for found in claims["items"]] == ["data-db-0", "data-db-1", "data-db-2"]
     await world.kubectl("set", "image", "-n", namespace, "statefulset/db", "c=two")
-    await world.kubectl("rollout", "status", "-n", namespace, "statefulset/db", "--timeout=20s")
+    await world.kubectl("rollout", "status", "-n", namespace, "statefulset/db", "--timeout=120s")
     await world.kubectl("rollout", "undo", "-n", namespace, "statefulset/db")
-    await world.kubectl("rollout", "status", "-n", namespace, "statefulset/db", "--timeout=20s")
+    await world.kubectl("rollout", "status", "-n", namespace, "statefulset/db", "--timeout=120s")
     await world.kubectl("scale", "-n", namespace, "statefulset/db", "--replicas=1")
     await world.until(lambda: [pod.metadata.name for pod in world.pods(namespace)] == ["db-0"])
 
@@ -417,7 +417,7 @@ def job(name: str, act: str, **spec: Any) -> Json:
 
 async def test_a_job_completes_is_counted_once_and_cleaned_up(world: World, namespace: str) -> None:
     await make(world, namespace, job("sum", "succeed", completions=5, parallelism=2, completionMode="Indexed"))
-    await world.kubectl("wait", "-n", namespace, "job/sum", "--for=condition=complete", "--timeout=20s")
+    await world.kubectl("wait", "-n", namespace, "job/sum", "--for=condition=complete", "--timeout=120s")
     found = await world.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/sum")
     status = found["status"]
     assert (status["succeeded"], status["completedIndexes"], status.get("active")) == (5, "0-4", None)
@@ -429,13 +429,13 @@ async def test_a_job_completes_is_counted_once_and_cleaned_up(world: World, name
 
 async def test_a_job_fails_and_stops_what_still_runs(world: World, namespace: str) -> None:
     await make(world, namespace, job("bad", "fail", backoffLimit=0))
-    await world.kubectl("wait", "-n", namespace, "job/bad", "--for=condition=failed", "--timeout=20s")
+    await world.kubectl("wait", "-n", namespace, "job/bad", "--for=condition=failed", "--timeout=120s")
     found = await world.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/bad")
     reasons = {condition["type"]: condition["reason"] for condition in found["status"]["conditions"]}
     assert reasons == {"FailureTarget": "BackoffLimitExceeded", "Failed": "BackoffLimitExceeded"}
     assert found["status"]["failed"] == 1
     await make(world, namespace, job("slow", "wait", activeDeadlineSeconds=1, parallelism=2))
-    await world.kubectl("wait", "-n", namespace, "job/slow", "--for=condition=failed", "--timeout=20s")
+    await world.kubectl("wait", "-n", namespace, "job/slow", "--for=condition=failed", "--timeout=120s")
     # The job may be told before our mirror is told of its last pod.
     await world.until(lambda: not world.pods(namespace, "slow"))
 
@@ -449,7 +449,7 @@ async def test_a_suspended_job_rests_and_goes_on(world: World, namespace: str) -
     await world.until(lambda: len(world.pods(namespace)) == 2)
     found = await world.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/rest")
     assert found["status"].get("failed") is None
-    await world.kubectl("delete", "-n", namespace, "job/rest", "--timeout=20s")
+    await world.kubectl("delete", "-n", namespace, "job/rest", "--timeout=120s")
     await world.until(lambda: not world.pods(namespace))
 
 
@@ -489,7 +489,7 @@ async def test_a_cron_job_runs_and_clears_up(world: World, namespace: str) -> No
     await world.until(has_run)
     await world.kubectl("patch", "-n", namespace, "cronjob/tick", "-p", '{"spec": {"suspend": true}}')
     await world.kubectl("create", "job", "-n", namespace, "by-hand", "--from=cronjob/tick")
-    await world.kubectl("wait", "-n", namespace, "job/by-hand", "--for=condition=complete", "--timeout=20s")
+    await world.kubectl("wait", "-n", namespace, "job/by-hand", "--for=condition=complete", "--timeout=120s")
 
     await world.kubectl("patch", "-n", namespace, "cronjob/tick", "-p", '{"spec": {"successfulJobsHistoryLimit": 0}}')
 
@@ -524,7 +524,7 @@ async def test_controllers_wait_for_a_server_and_stop_when_asked(world: World, n
             )
             if is_there:
                 await make(world, namespace, deployment("twice", 2))
-                await world.kubectl("rollout", "status", "-n", namespace, "deployment/twice", "--timeout=20s")
+                await world.kubectl("rollout", "status", "-n", namespace, "deployment/twice", "--timeout=120s")
                 stop.set()
                 await asyncio.wait_for(running, 10)
             else:

@@ -90,15 +90,15 @@ async def live_through(world: World, namespace: str) -> dict[str, list[str]]:
         old,
     ]
     await asyncio.gather(*(make(world, namespace, manifest) for manifest in manifests))
-    await kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    await kubectl("rollout", "status", "deployment/web", "--timeout=120s")
     await kubectl("set", "image", "deployment/web", "daemonset/agent", "statefulset/db", "c=two")
     for workload in ("deployment/web", "daemonset/agent", "statefulset/db"):
-        await kubectl("rollout", "status", workload, "--timeout=30s")
+        await kubectl("rollout", "status", workload, "--timeout=120s")
     await kubectl("expose", "deployment/web", "--port=80")
     await kubectl("create", "pdb", "web", "--selector=app=web", "--max-unavailable=1")
     ends = {"complete": ("sum", "plain", "some"), "failed": ("bad", "code", "each"), "suspended": ("off",)}
     for name, condition in ((name, condition) for condition, names in ends.items() for name in names):
-        await kubectl("wait", f"job/{name}", f"--for=condition={condition}", "--timeout=30s")
+        await kubectl("wait", f"job/{name}", f"--for=condition={condition}", "--timeout=120s")
     seen = {kind: await held(world, namespace, kind) for kind in KINDS}
 
     async def is_still() -> bool:
@@ -168,7 +168,7 @@ async def test_our_controllers_leave_what_the_real_ones_leave(rig: Rig, rig_with
         await asyncio.to_thread(each.create_namespace, NAMESPACE)
         async with inhabited(each, by_us=by_us) as world:
             left.append(await live_through(world, NAMESPACE))
-            await world.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s")
+            await world.kubectl("delete", "namespace", NAMESPACE, "--timeout=120s")
     real, ours = left
     differences = [line for kind in KINDS for line in differing(kind, real[kind], ours[kind])]
     assert not differences, "\n".join(differences)

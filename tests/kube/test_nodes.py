@@ -92,7 +92,7 @@ async def placed(api: Client, namespace: str, node: str, body: dict[str, Any]) -
     await api.bind(namespace, made.metadata.name, made.uid, node)
 
 
-async def until(rig: Rig, path: str, true: Callable[[dict[str, Any]], Any], timeout_s: float = 20.0) -> dict[str, Any]:
+async def until(rig: Rig, path: str, true: Callable[[dict[str, Any]], Any], timeout_s: float = 60.0) -> dict[str, Any]:
     """The object once it is so; what it was last is shown when it does not come to that."""
     last: dict[str, Any] = {}
     deadline = asyncio.get_running_loop().time() + timeout_s
@@ -298,7 +298,7 @@ def told_statuses(rig: Rig, name: str) -> list[dict[str, Any]]:
 
 
 def fetched(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:
         return str(answer.read().decode())
 
 
@@ -405,7 +405,7 @@ def code_of(url: str, token: str) -> int:
     unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
     try:
-        with urllib.request.urlopen(request, timeout=5, context=unverified) as answer:
+        with urllib.request.urlopen(request, timeout=30, context=unverified) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as refused:
         with refused:
@@ -472,7 +472,7 @@ async def test_containers_come_back_while_the_api_server_is_away(new_rig: Callab
         assert condition(again, "Ready") == "True"
 
 
-async def waited(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
+async def waited(true: Callable[[], bool], timeout_s: float = 60.0) -> None:
     async with asyncio.timeout(timeout_s):
         while True:
             if true():

@@ -30,7 +30,7 @@ def serving(kubeconfig: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         if process.poll() is None:
             process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 def said(process: subprocess.Popen[str], event: str) -> dict[str, Any]:
@@ -51,12 +51,12 @@ def test_fairlead_leads_reports_and_leaves_on_sigterm(rig: Rig) -> None:
         assert said(process, "connected")["kubernetes"] == "v1.36.4"
         identity = said(process, "leading")["identity"]
         assert rig.request("GET", LEASE).json()["spec"]["holderIdentity"] == identity
-        with urllib.request.urlopen(f"http://{address}/readyz?verbose", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{address}/readyz?verbose", timeout=30) as answer:
             assert answer.read().decode() == "[+]ping ok\n[+]kubernetes ok\ncheck passed\n"
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
             assert 'leader_election_master_status{name="fairlead"} 1.0' in answer.read().decode()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=5)
+        process.communicate(timeout=60)
     assert process.returncode == 0
     assert rig.request("GET", LEASE).json()["spec"]["holderIdentity"] == ""
 
@@ -68,7 +68,7 @@ def test_a_standby_leads_at_once_when_the_leader_leaves(rig: Rig) -> None:
         with serving(kubeconfig) as second:
             said(second, "connected")
             first.send_signal(signal.SIGTERM)
-            first.communicate(timeout=5)
+            first.communicate(timeout=60)
             identity = said(second, "leading")["identity"]
             assert rig.request("GET", LEASE).json()["spec"]["holderIdentity"] == identity
 
@@ -80,7 +80,7 @@ def test_fairlead_waits_for_a_server_that_is_not_there_yet(rig: Rig, tmp_path: P
     with serving(kubeconfig) as process:
         assert "no connection" in said(process, "no cluster yet")["problem"]
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=5)
+        process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -103,7 +103,7 @@ async def test_events_are_told_once_and_then_counted(rig: Rig, namespace: str) -
 
         assert await asyncio.to_thread(until, is_counted, 10)
         recorder.stop()
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 60)
     (told,) = rig.request("GET", path).json()["items"]
     assert (told["reason"], told["type"], len(told["note"])) == ("FailedScheduling", "Warning", 1024)
     assert told["regarding"]["name"] == "p"

@@ -85,8 +85,8 @@ class Replica:
     def kill(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
-        self._reading.join(10)
+        self.process.wait(60)
+        self._reading.join(60)
         if self.process.stderr is not None:
             self.process.stderr.close()
 

@@ -170,7 +170,7 @@ async def test_two_hundred_mixed_pods_then_an_urgent_one_then_a_drain(cluster: C
     await cluster.until("the victims' replacements run again", all_run)
 
     drained = nodes[0]
-    await cluster.kubectl("drain", drained, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=50s")
+    await cluster.kubectl("drain", drained, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
     sizes["apart"] = NODES - 1  # the twelfth has no node of its own left
 
     async def moved() -> bool:

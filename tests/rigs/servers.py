@@ -111,7 +111,7 @@ class Server:
 
     def answers(self, path: str) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}{path}", timeout=2) as answer:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
@@ -156,7 +156,7 @@ class Prometheus(Server):
         if not self._guarded:
             return self.answers("/-/ready")
         try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=2):
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=30):
                 return True
         except urllib.error.HTTPError as refused:
             return refused.code == 401

@@ -129,7 +129,7 @@ def processes(rig: Rig, duration_s: int, *, unfenced: bool = False) -> Iterator[
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         os.kill(process.pid, signal.SIGKILL)
-    process.wait(10)
+    process.wait(60)
 
 
 def holder(rig: Rig) -> str:

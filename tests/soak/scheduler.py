@@ -436,7 +436,7 @@ def _container(size: tuple[str, str]) -> dict[str, Any]:
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         os.kill(process.pid, signal.SIGKILL)
-    process.wait(10)
+    process.wait(60)
 
 
 def soak(

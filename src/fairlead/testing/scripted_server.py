@@ -216,15 +216,15 @@ class ScriptedServer:
     def seen(self, key: str) -> list[Seen]:
         return [request for request in self.requests if request.key == key]
 
-    async def wait_for(self, true: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    async def wait_for(self, true: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Returns once it holds; looked at whenever a request has arrived or a connection has come or gone."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(true)
 
-    async def wait_for_requests(self, count: int, timeout_s: float = 5.0) -> None:
+    async def wait_for_requests(self, count: int, timeout_s: float = 60.0) -> None:
         await self.wait_for(lambda: len(self.requests) >= count, timeout_s)
 
-    async def wait_until_left(self, timeout_s: float = 5.0) -> None:
+    async def wait_until_left(self, timeout_s: float = 60.0) -> None:
         """Returns once no client holds a connection."""
         await self.wait_for(lambda: not self._connections, timeout_s)
 

@@ -364,7 +364,7 @@ class Rig:
         """The built kubectl, as the admin unless another token is given; its stdout, or RigBroken with its stderr."""
         command = [str(self.programs / "kubectl"), f"--cache-dir={self.home / 'kubectl-cache'}"]
         command += [f"--kubeconfig={self.kubeconfig(token)}", *args]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, check=False)
         if done.returncode != 0:
             raise RigBroken(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
         return done.stdout
@@ -436,7 +436,7 @@ class Rig:
             self._audit.extend(fresh)
             return any(marker in event["requestURI"] for event in fresh)
 
-        if not until(marker_seen, timeout_s=10.0, every_s=0.02):
+        if not until(marker_seen, timeout_s=60.0, every_s=0.02):
             raise RigBroken("the audit log does not show a request that was answered 10 s ago")
         return [event for event in self._audit if "/version?marker=rig-" not in event["requestURI"]]
 

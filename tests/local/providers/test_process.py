@@ -66,7 +66,7 @@ class Machine:
         return await self.says(started)
 
 
-async def until(true: Callable[[], object], timeout_s: float = 10.0) -> None:
+async def until(true: Callable[[], object], timeout_s: float = 60.0) -> None:
     """Once it holds, be it a plain question or one to be awaited."""
     async with asyncio.timeout(timeout_s):
         while True:
