@@ -43,7 +43,7 @@ FIT, AFFINITY = "NodeResourcesFit", "NodeAffinity"
 SOFT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
 
 # A profile, and what is wrong with it in our words; nothing if nothing is.
-PROFILES = {
+PROFILES: dict[str, tuple[dict[str, Any], str]] = {
     "nothing left": (everywhere(), "plugins.queueSort: nothing is left of it"),
     "no binder": (everywhere("PrioritySort"), "plugins.bind: nothing is left of it"),
     "no order": (everywhere("DefaultBinder"), "plugins.queueSort: nothing is left of it"),
@@ -97,7 +97,7 @@ PROFILES = {
     "no group": (arguments(FIT, ignoredResourceGroups=["a/b"]), "ignoredResourceGroups[0]: want what stands before"),
     "misspelt": (arguments(FIT, nope=1), "unknown field `nope`"),
 }
-FILES = {
+FILES: dict[str, tuple[dict[str, Any], str]] = {
     "no time": ({"podInitialBackoffSeconds": 0, "podMaxBackoffSeconds": 0}, "podInitialBackoffSeconds: want more"),
     "most below first": ({"podInitialBackoffSeconds": 20}, "podMaxBackoffSeconds: want podInitialBackoffSeconds"),
     "nobody works": ({"parallelism": -1}, "parallelism: want more than zero"),
@@ -108,7 +108,7 @@ FILES = {
     "no profiles": ({"profiles": []}, ""),
     "a profile of nothing": ({"profiles": [None]}, ""),
 }
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], str]] = {
     **{name: ({"profiles": [{"schedulerName": "mine", **case}]}, said) for name, (case, said) in PROFILES.items()},
     **{f"file: {name}": case for name, case in FILES.items()},
 }
@@ -136,7 +136,7 @@ def test_the_same_files_are_taken_and_refused(kube_programs: Path, tmp_path: Pat
         }
         file = tmp_path / "config.yaml"
         file.write_text(yaml.safe_dump(document))
-        command = [kube_programs / "kube-scheduler", f"--config={file}", f"--write-config-to={tmp_path / 'out'}"]
+        command = [str(kube_programs / "kube-scheduler"), f"--config={file}", f"--write-config-to={tmp_path / 'out'}"]
         ran = subprocess.run([*command, "--secure-port=0"], capture_output=True, text=True, timeout=120, check=False)
         theirs[name] = ran.returncode == 0
         ours[name] = our_word(document) == ""
