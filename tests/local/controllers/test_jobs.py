@@ -278,3 +278,12 @@ def test_what_is_enough_may_be_less_than_all(rule: dict[str, Any], is_enough: bo
     assert ("delete c" in said(intents)) is is_enough
     if is_enough:
         assert status_of(intents)["conditions"][0]["reason"] == "SuccessPolicy"
+
+
+def test_whom_a_job_that_has_enough_sends_home_did_not_fail() -> None:
+    said_so = [condition("SuccessCriteriaMet", "SuccessPolicy")]
+    owner = indexed({"completedIndexes": "0", "succeeded": 1, "conditions": said_so}, completions=3)
+    intents = plan(owner, worker("b", owner, index=1, going=True), worker("c", owner, index=2, phase="Failed"))
+    assert said(intents) == ["patch b", "patch c", "status sum"]
+    assert "failed" not in status_of(intents)
+    assert not (status_of(intents).get("uncountedTerminatedPods") or {}).get("failed")

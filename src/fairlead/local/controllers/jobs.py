@@ -106,14 +106,14 @@ class Count:
         self.uncounted = {name: [uid for uid in uids if uid in tracked] for name, uids in self._listed.items()}
         settled = {name: len(uids) - len(self.uncounted[name]) for name, uids in self._listed.items()}
         self._completed = parse_indexes(job.status.get("completedIndexes") or "")
-        self.ignored: list[Pod] = []  # failures that the policy does not count
+        self.ignored: list[Pod] = []  # failures that do not count
         room = BURST - len(known)
         for pod in pods:
             uid = pod.metadata.uid
             if uid in known or uid not in tracked or room <= 0:
                 continue
             how = self._how_ended(pod)
-            if how == "failed" and (rule := matching_rule(job, pod)) and rule.action == "Ignore":
+            if how == "failed" and self._is_no_failure(pod):
                 self.ignored.append(pod)
             elif how:
                 self.uncounted[how].append(uid)
@@ -130,6 +130,11 @@ class Count:
             return "failed"
         is_replaced_late = self.job.spec.pod_replacement_policy == "Failed" or bool(self.job.spec.pod_failure_policy)
         return "failed" if pod.is_terminating and not is_replaced_late else ""
+
+    def _is_no_failure(self, pod: Pod) -> bool:
+        """By a rule of the policy; or the Job has what it wanted and sent the pod home itself."""
+        rule = matching_rule(self.job, pod)
+        return (rule is not None and rule.action == "Ignore") or self.job.has("SuccessCriteriaMet")
 
     def _failed_indexes(self) -> set[int]:
         """Places that are given up: failed too often, or by a rule."""
