@@ -152,8 +152,16 @@ async def test_decisions_are_listed_and_made_again_from_their_documents(
         result = CliRunner().invoke(replay_command, [str(file)])
         assert (result.exit_code, "the same in every bit" in result.output) == (0, True), result.output
     assert (await api.ask("GET", f"/decisions/{whole['decisions'][0]['id']}", "token-of-bob")).status == 403
-    for wrong in ("1-1", "x", "1"):
-        assert (await api.ask("GET", f"/decisions/{wrong}")).status == 404
+    process = whole["decisions"][0]["id"].partition("-")[0]
+    for wrong, why in (
+        ("1-1", "another process, or this one before a restart, made it"),
+        ("x", "another process"),
+        (f"{process}-9999", "it is not among the last ones any more"),
+        (f"{process}-{'9' * 5000}", "what follows the dash is no number"),
+        (f"{process}-x", "what follows the dash is no number"),
+    ):
+        told = await api.ask("GET", f"/decisions/{wrong}")
+        assert (told.status, why in told.body["message"]) == (404, True), told.body
     for wrong in ("limit=0", "limit=x", "pod=a"):
         assert (await api.ask("GET", f"/decisions?{wrong}")).status == 400
 

@@ -39,6 +39,8 @@ T = TypeVar("T")
 MOST_LISTED: Final = 500
 # Callers that wait while former worlds are rebuilt.
 MOST_REBUILDING: Final = 8
+# A decision's number has no more.
+MOST_DIGITS: Final = 18
 HIDDEN: Final = "a pod in a namespace you may not read"
 
 
@@ -230,20 +232,36 @@ class Explain:
         await guard.require(call.user, Action("list", "pods"))
         await guard.require(call.user, Action("list", "nodes"))
         name = call.parameters["id"]
-        prefix, _, number = name.partition("-")
+        is_ours, number = self._number(name)
 
         def found(desk: Desk) -> tuple[Decision, Former] | None:
-            decision = desk.history.get(int(number)) if prefix == self._prefix and number.isdecimal() else None
+            decision = desk.history.get(number) if number is not None else None
             return None if decision is None else (decision, desk.history.world(decision))
 
         kept = await self._on_table(found)
         if kept is None:
-            message = f"no decision {name} is kept here; GET /decisions lists those that are"
+            why = (
+                "another process, or this one before a restart, made it"
+                if not is_ours
+                else "it is not among the last ones any more"
+                if number is not None
+                else "what follows the dash is no number"
+            )
+            message = (
+                f"no decision {name[:80]} is kept here: {why}. Each process keeps its own last ones in memory, and "
+                "GET /decisions lists them; to keep one, save its document"
+            )
             raise Problem(404, "NotFound", message)
         text = await self._rebuilt(lambda: msgspec.json.encode(document_of(*kept, name)))
         if len(text) > MOST_BYTES:
             raise Problem(413, "TooLarge", f"the document would have {len(text)} bytes, over {MOST_BYTES}")
         return Answer(text)
+
+    def _number(self, name: str) -> tuple[bool, int | None]:
+        """Whether a decision of that name would be this process's own, and its number."""
+        prefix, _, number = name.partition("-")
+        is_number = number.isdecimal() and number.isascii() and len(number) <= MOST_DIGITS
+        return prefix == self._prefix, int(number) if is_number and prefix == self._prefix else None
 
     def _id(self, decision: Decision) -> str:
         return f"{self._prefix}-{decision.number}"

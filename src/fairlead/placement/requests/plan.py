@@ -314,6 +314,8 @@ def _plan_additions(
     options: RoundOptions,
     leaving: frozenset[str],
 ) -> dict[str, ItemStatus]:
+    # Those `leaving` count as being there, in scores as in room: scored as if they were gone, new pods would be
+    # promised nodes that cannot have them yet, or, where a named pod stays, never.
     found: dict[str, ItemStatus] = {}
     there: dict[str, list[Pod]] = {}
     models: dict[str, Pod] = {}
