@@ -2,6 +2,7 @@
 
 import re
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fairlead.local.objects.rules import metadata, names
 from fairlead.local.objects.rules.errors import (
@@ -380,6 +381,10 @@ def _cron_spec(spec: Json) -> Errors:
         problem = cron_problem(schedule)
         if problem:
             found.append(invalid("spec.schedule", schedule, problem))
+        if "TZ" in schedule:
+            hint = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+            found.append(invalid("spec.schedule", schedule, hint))
+    found += _time_zone("spec.timeZone", spec.get("timeZone"))
     found += nonnegative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
     policies = ("Allow", "Forbid", "Replace")
     if spec.get("concurrencyPolicy") not in policies:
@@ -388,6 +393,28 @@ def _cron_spec(spec: Json) -> Errors:
     for key in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         found += nonnegative(f"spec.{key}", spec.get(key))
     return found
+
+
+def _time_zone(path: str, zone: str | None) -> Errors:
+    if zone is None:
+        return []
+    if not zone:
+        return [invalid(path, zone, "timeZone must be nil or non-empty string")]
+    found = []
+    if zone.lower() == "local":
+        hint = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        found.append(invalid(path, zone, hint))
+    if zone != "Local" and not _is_known_zone(zone):
+        found.append(invalid(path, zone, f"unknown time zone {zone}"))
+    return found
+
+
+def _is_known_zone(zone: str) -> bool:
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False  # no such zone, no way to write one, or a whole folder of them
+    return True
 
 
 _CRON_FIELDS: tuple[tuple[int, int, str], ...] = (
