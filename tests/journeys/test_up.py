@@ -147,11 +147,26 @@ def test_simulated_nodes_take_a_crowd(new_cluster: Callable[..., Cluster]) -> No
 
 def test_a_second_up_on_the_folder_says_so_and_stops(new_cluster: Callable[..., Cluster]) -> None:
     cluster = new_cluster("--empty")
-    command = [sys.executable, "-m", "fairlead", "up", f"--data={cluster.data}", "--listen=127.0.0.1:0"]
-    second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert second.returncode == 2
-    assert f"{cluster.data} is in use by process" in second.stderr
-    assert second.stderr.count("\n") == 1
+    assert f"{cluster.data} is in use by process" in refused(f"--data={cluster.data}")
+
+
+def test_a_folder_or_a_port_that_cannot_be_used_ends_in_one_sentence(
+    new_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert "Not a directory; mend that, or name another folder" in refused(f"--data={tmp_path / 'file' / 'data'}")
+    port = new_cluster("--empty").kubectl("config", "view", "-o=jsonpath={.clusters[0].cluster.server}").split(":")[-1]
+    said = refused(f"--data={tmp_path / 'other'}", f"--port={port}")
+    assert f"cannot serve the API on 127.0.0.1:{port}" in said
+    assert "name another port" in said
+
+
+def refused(*flags: str) -> str:
+    """The one sentence a mistake ends in."""
+    command = [sys.executable, "-m", "fairlead", "up", "--listen=127.0.0.1:0", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    return done.stderr
 
 
 def test_the_demo_shows_what_runs_what_ends_and_what_cannot_be_placed(new_cluster: Callable[..., Cluster]) -> None:

@@ -1,14 +1,15 @@
 """The store below the API server: revisions, history, durability, one owner."""
 
 import asyncio
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from fairlead.local.store import Compacted, Locked, StaleWrite, Store
+from fairlead.local.store import Compacted, Locked, StaleWrite, Store, Unusable, Unwritable
 
 
 def no_fields(kind: str, thing: Mapping[str, Any]) -> Mapping[str, str]:
@@ -139,3 +140,60 @@ async def test_a_data_folder_has_one_owner(folder: Path) -> None:
         Store(folder, no_fields)
     store.close()
     Store(folder, no_fields).close()
+
+
+class FullDisk:
+    """A database whose statements of one kind fail while the disk is full."""
+
+    def __init__(self, database: sqlite3.Connection, verb: str) -> None:
+        self._database, self._verb, self.is_full = database, verb, True
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if self.is_full and statement.startswith(self._verb):
+            raise sqlite3.OperationalError("database or disk is full")
+        return self._database.execute(statement, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+@pytest.mark.parametrize("verb", ["INSERT INTO changes", "COMMIT", "BEGIN"])
+async def test_a_full_disk_takes_nothing_loses_nothing_and_is_got_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    store = Store(folder, no_fields)
+    kept = store.put("/pods", "a/x", thing("x"), None)
+    await store.settled()
+    disk = FullDisk(store._database, verb)
+    monkeypatch.setattr(store, "_database", disk)
+
+    async def written(write: Callable[..., Any], *arguments: Any) -> None:
+        write("/pods", *arguments)
+        await store.settled()
+
+    for attempt in (
+        written(store.put, "a/x", thing("x", n=2), kept.revision),
+        written(store.put, "a/y", thing("y"), None),
+        written(store.delete, "a/x", thing("x"), kept.revision),
+    ):
+        with pytest.raises(Unwritable, match="make room"):
+            await attempt
+        assert dict(store.items("/pods")) == {"a/x": kept}
+        assert store.shelf("/pods").since(kept.revision) == []
+    disk.is_full = False
+    new = store.put("/pods", "a/x", thing("x", n=3), kept.revision)
+    await store.settled()
+    assert store.shelf("/pods").since(kept.revision)[-1].entry == new
+    store.close()
+    again = Store(folder, no_fields)
+    assert again.get("/pods", "a/x") == new
+    again.close()
+
+
+def test_a_folder_that_cannot_be_used_says_why_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "objects.sqlite").write_text("not a database, " * 100)
+    for folder, why in ((tmp_path / "file", "File exists"), (tmp_path / "data", "not a database")):
+        with pytest.raises(Unusable, match=rf"{folder.name} .*{why}.*--data"):
+            Store(folder, no_fields)

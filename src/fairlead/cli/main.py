@@ -146,7 +146,7 @@ def _run(settings: Settings, work: Callable[[asyncio.Event], Awaitable[None]]) -
     """Work until a signal says stop; what the user can mend ends in one sentence."""
     from fairlead import app
     from fairlead.cluster.errors import ClusterError
-    from fairlead.local.store import Locked, WrongSchema
+    from fairlead.local.store import Locked, Unusable, WrongSchema
     from fairlead.logs import start_logs
     from fairlead.tracing import start_tracing
 
@@ -159,7 +159,7 @@ def _run(settings: Settings, work: Callable[[asyncio.Event], Awaitable[None]]) -
     try:
         with start_tracing(settings.traces_to):
             asyncio.run(run())
-    except (BadSettings, ClusterError, Locked, WrongSchema) as problem:
+    except (BadSettings, ClusterError, Locked, Unusable, WrongSchema) as problem:
         _mistake(str(problem))
     except asyncio.CancelledError:
         click.echo("fairlead: ended at once, before everything in hand was finished", err=True)

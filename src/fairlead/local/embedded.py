@@ -24,7 +24,7 @@ from fairlead.local.rbac import DEFAULTS, Rbac
 from fairlead.local.resources import Resource, Resources
 from fairlead.local.rest import Rest, Thing
 from fairlead.local.server import Logs, Server
-from fairlead.local.store import Store
+from fairlead.local.store import Store, Unusable, usable
 from fairlead.local.strategies import Addresses, strategy_of
 from fairlead.local.tokens import Tokens, write_secret
 from fairlead.local.webhooks import Webhooks
@@ -77,9 +77,10 @@ async def embedded(
         rest = Rest(store, resources, clock, addresses)
         definitions = Definitions(rest)
         definitions.load()
-        tokens = Tokens(folder, lambda namespace, name: _uid(rest, f"{namespace}/{name}"))
+        with usable(folder):
+            tokens = Tokens(folder, lambda namespace, name: _uid(rest, f"{namespace}/{name}"))
+            certificates = Certificates(folder / "pki", clock.now())
         rbac = Rbac(store)
-        certificates = Certificates(folder / "pki", clock.now())
         webhooks = Webhooks(rest)
         rest.mutating += [BuiltIn(rest).admit, webhooks.mutate]
         rest.validating += [NoEscalation(rbac).admit, webhooks.validate, definitions.empty]
@@ -102,12 +103,17 @@ async def embedded(
         await runner.setup()
         try:
             async with webhooks:
-                await web.TCPSite(runner, host, port, ssl_context=tls).start()
+                try:
+                    await web.TCPSite(runner, host, port, ssl_context=tls).start()
+                except OSError as problem:
+                    hint = "name another port (--port N), or none at all for any free one"
+                    raise Unusable(f"cannot serve the API on {host}:{port}: {problem.strerror}; {hint}") from problem
                 bound = runner.addresses[0]
                 server.address = f"{bound[0]}:{bound[1]}"
                 url = f"https://{server.address}"
-                await furnish(rest, certificates)
-                kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificates.authority, tokens.admin)
+                with usable(folder):
+                    await furnish(rest, certificates)
+                    kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificates.authority, tokens.admin)
                 server.ready = True
                 log.info(
                     "API server ready", url=url, objects=sum(len(store.shelf(kind).entries) for kind in store.kinds())

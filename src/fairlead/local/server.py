@@ -46,7 +46,7 @@ from fairlead.local.reading import not_an_object, read_as, unrecognized
 from fairlead.local.resources import Resource
 from fairlead.local.rest import Rest, Thing
 from fairlead.local.schemas import Schemas
-from fairlead.local.store import Entry
+from fairlead.local.store import Entry, Unwritable
 from fairlead.local.tables import TableForm
 from fairlead.local.tokens import ANONYMOUS, BadToken, Tokens
 from fairlead.local.watching import Watching
@@ -54,6 +54,7 @@ from fairlead.local.watching import Watching
 log = structlog.get_logger("fairlead.apiserver")
 
 MAX_BODY_BYTES = 3 << 20
+MOST_WARNINGS = 20
 JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 # kubectl looks here, in protobuf, for kinds that /openapi/v3 does not have; an empty document says that there are none.
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -102,11 +103,14 @@ class Server:
             raise
         except (ConnectionError, TimeoutError):
             raise
+        except Unwritable as problem:
+            log.error("not written", method=request.method, path=request.path, problem=str(problem))
+            response = self._failed(internal(str(problem)))
         except Exception as problem:
             log.exception("bug in the API server", method=request.method, path=request.path)
             response = self._failed(internal(f"{type(problem).__name__}: this is a bug in Fairlead, please report it"))
         if not response.prepared:
-            for warning in warnings[:20]:
+            for warning in list(dict.fromkeys(warnings))[:MOST_WARNINGS]:
                 response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
         return response
 

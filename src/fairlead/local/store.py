@@ -7,6 +7,7 @@ One process owns a data folder; nothing here knows HTTP or what an object means.
 
 import asyncio
 import bisect
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -45,6 +46,14 @@ class Locked(Exception):
 
 class WrongSchema(Exception):
     """The data folder was written by another version of the store."""
+
+
+class Unusable(Exception):
+    """What was named for the cluster, its folder or its port, cannot be used; the sentence says why."""
+
+
+class Unwritable(Exception):
+    """The disk did not take a write; nothing of it happened."""
 
 
 class Compacted(Exception):
@@ -127,16 +136,21 @@ class Store:
 
     def __init__(self, folder: Path, index: Callable[[str, Mapping[str, Any]], Mapping[str, str]]) -> None:
         """`index(kind, object)` gives the selectable fields of an object."""
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = _lock(folder / "lock")
         self._index = index
         self._shelves: dict[str, Shelf] = {}
-        self._database = sqlite3.connect(folder / "objects.sqlite", isolation_level=None, check_same_thread=False)
         self.revision = 0
         self._commit: asyncio.Future[None] | None = None
         self._pending: list[tuple[str, Change]] = []
-        self._prepare()
-        self._load()
+        with usable(folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = _lock(folder / "lock")
+            self._database = sqlite3.connect(folder / "objects.sqlite", isolation_level=None, check_same_thread=False)
+            try:
+                self._prepare()
+                self._load()
+            except BaseException:
+                self.close()
+                raise
         self.committed = self.revision  # how far watchers have been told
 
     # -- reading --------------------------------------------------------------------------------------------
@@ -211,6 +225,15 @@ class Store:
         )
 
     def _write(self, kind: str, change: Change) -> None:
+        try:
+            self._write_down(kind, change)
+        except sqlite3.Error as problem:
+            raise self._undo(problem) from problem
+        self.revision = change.revision
+        self.shelf(kind).set(change.key, None if change.type == "DELETED" else change.entry)
+        self._pending.append((kind, change))
+
+    def _write_down(self, kind: str, change: Change) -> None:
         if self._commit is None:
             self._database.execute("BEGIN IMMEDIATE")
             loop = asyncio.get_running_loop()
@@ -228,31 +251,43 @@ class Store:
             "INSERT INTO changes (revision, kind, key, type, body) VALUES (?, ?, ?, ?, ?)",
             (change.revision, kind, change.key, change.type, change.entry.body),
         )
-        self.revision = change.revision
-        self.shelf(kind).set(change.key, None if change.type == "DELETED" else change.entry)
-        self._pending.append((kind, change))
 
     def _finish_commit(self) -> None:
-        commit, self._commit = self._commit, None
-        if commit is None:
+        if self._commit is None:
             return
-        pending, self._pending = self._pending, []
         try:
             self._database.execute("COMMIT")
         except sqlite3.Error as problem:
-            # The disk is full or gone: nobody was told, and nothing after this can be trusted.
-            commit.set_exception(problem)
-            raise
+            self._undo(problem)
+            return
+        commit, self._commit = self._commit, None
+        pending, self._pending = self._pending, []
         for kind, change in pending:
-            shelf = self.shelf(kind)
-            shelf.changes.append(change)
+            self.shelf(kind).changes.append(change)
+        self.committed = self.revision
+        changed = {kind: self.shelf(kind) for kind, _ in pending}
+        for kind, shelf in changed.items():
+            shelf.tell()
             if len(shelf.changes) > self.KEPT_CHANGES:
                 self._make_room(kind, shelf)
-        self.committed = self.revision
-        for kind in {kind for kind, _ in pending}:
-            self.shelf(kind).tell()
         if not commit.done():
             commit.set_result(None)
+
+    def _undo(self, problem: sqlite3.Error) -> Unwritable:
+        """The disk is full or gone: nothing since the last commit happened, and all who wait for it hear that."""
+        commit, self._commit = self._commit, None
+        pending, self._pending = self._pending, []
+        for kind, change in reversed(pending):
+            self.shelf(kind).set(change.key, change.previous)
+        self.revision = self.committed
+        if self._database.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._database.execute("ROLLBACK")
+        failed = Unwritable(f"the data folder does not take what is written: {problem}; make room and try again")
+        if commit is not None and not commit.done():
+            commit.set_exception(failed)
+            commit.exception()  # often nobody but the writer at fault waits, and that one is told directly
+        return failed
 
     def compact(self, kind: str) -> None:
         """Forget all changes of a kind: who resumes from before now must list again."""
@@ -263,9 +298,11 @@ class Store:
     def _make_room(self, kind: str, shelf: Shelf) -> None:
         # A tenth at a time, so that the delete on disk is not paid for every write.
         oldest = shelf.compacted
-        for _ in range(self.KEPT_CHANGES // 10):
+        for _ in range(len(shelf.changes) - self.KEPT_CHANGES + self.KEPT_CHANGES // 10):
             oldest = shelf.changes.popleft().revision
-        self._forget(kind, shelf, oldest)
+        # A disk that does not take it keeps more than we need, which harms nobody.
+        with contextlib.suppress(sqlite3.Error):
+            self._forget(kind, shelf, oldest)
 
     def _forget(self, kind: str, shelf: Shelf, revision: int) -> None:
         shelf.compacted = revision
@@ -316,6 +353,17 @@ class Store:
             self.revision = max(self.revision, revision)
         if self.revision == 0:
             self.revision = 1  # nobody may mistake a version for "none"
+
+
+@contextlib.contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """Whatever the disk refuses while a cluster is started on it is the user's to mend, and is told as that."""
+    try:
+        yield
+    except (OSError, sqlite3.Error, Unwritable) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        hint = "mend that, or name another folder (--data DIR)"
+        raise Unusable(f"{folder} cannot hold a cluster's data: {why}; {hint}") from problem
 
 
 def _lock(path: Path) -> int:
