@@ -182,6 +182,7 @@ async def test_a_number_may_be_text_or_a_number(shop: Shop, number: Any) -> None
         (item(operation=3), "operation", "wanted 1 (add) or 2 (remove), got 3"),
         (item(operation="1"), "operation", 'wanted 1 (add) or 2 (remove), got "1"'),
         (item(operation=True), "operation", "wanted 1 (add) or 2 (remove), got true"),
+        (item(operation=1.0), "operation", "wanted 1 (add) or 2 (remove), got 1.0"),
         (item(operation=[1]), "operation", "wanted 1 (add) or 2 (remove), got [1]"),
         (item(operation={}), "operation", "wanted 1 (add) or 2 (remove), got {}"),
         (item(number=0), "number", "wanted a whole number from 1 to 1000, got 0"),
@@ -242,6 +243,21 @@ async def test_every_mistake_of_every_item_is_told_at_once(shop: Shop) -> None:
 async def test_bodies_that_are_none(shop: Shop, body: bytes, status: int) -> None:
     told = await shop.api.ask("POST", "/schedulePod", data=body)
     assert (told.status, told.body["isSucceed"]) == (status, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ([1], "wanted an object with podList, got [1]"),
+        ({}, "podList: wanted podList with 1 to 100 items, got nothing"),
+        ({"podList": None}, "podList: wanted podList with 1 to 100 items, got null"),
+        ({"podList": [item()], "podlist": 1}, "podlist: there is no such field; there is podList"),
+    ],
+    ids=["a list", "nothing", "null", "misspelt"],
+)
+async def test_bodies_of_another_shape_are_told_what_was_seen(shop: Shop, body: Any, message: str) -> None:
+    told = await shop.api.ask("POST", "/schedulePod", body=body)
+    assert (told.status, told.body["message"]) == (422, message)
 
 
 # --- which workload is meant ------------------------------------------------------------------------------

@@ -57,10 +57,18 @@ def parse_asked(body: bytes, most_number: int) -> list[Asked]:
         read = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Problem(400, "BadRequest", f"the body is not JSON: {problem}") from None
-    listed = read.get("podList") if isinstance(read, dict) else None
+    if not isinstance(read, dict):
+        error = FieldProblem(message=f"wanted an object with podList, got {_shown(read)}")
+        raise Problem(422, "Invalid", error.message, errors=[error])
+    if unknown := sorted(read.keys() - {"podList"}):
+        errors = [
+            FieldProblem(field=each[:100], message="there is no such field; there is podList") for each in unknown
+        ]
+        raise Problem(422, "Invalid", f"{errors[0].field}: {errors[0].message}", errors=errors)
+    listed = read.get("podList")
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_ITEMS:
         wanted = f"wanted podList with 1 to {MOST_ITEMS} items"
-        found = f"{len(listed)} items" if isinstance(listed, list) else _shown(listed)
+        found = f"{len(listed)} items" if isinstance(listed, list) else _shown(listed) if read else "nothing"
         error = FieldProblem(field="podList", message=f"{wanted}, got {found}")
         raise Problem(422, "Invalid", f"podList: {error.message}", errors=[error])
     problems: list[FieldProblem] = []
@@ -95,7 +103,7 @@ def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]
         problems.append(FieldProblem(index=index, message=f"wanted an object, got {_shown(given)}"))
         return None
     operation = given.get("operation")
-    if not isinstance(operation, int | float) or isinstance(operation, bool) or operation not in OPERATIONS:
+    if not isinstance(operation, int) or isinstance(operation, bool) or operation not in OPERATIONS:
         wrong("operation", "1 (add) or 2 (remove)")
     for field in ("namespace", "serviceName"):
         value = given.get(field)

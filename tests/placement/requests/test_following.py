@@ -136,7 +136,7 @@ def test_a_pod_that_is_made_instead_of_one_that_is_gone_takes_its_place() -> Non
 def test_named_pods_that_are_gone_are_done() -> None:
     status = after(removing("web-a", seen="-a -b", after=1), a_replica("web-b", "n1"), number=1, operation="Remove")
     assert (status.phase, status.removed, status.victims[0].gone) == ("Done", 1, True)
-    assert status.message == "1 pods removed"
+    assert status.message == "1 pod removed"
 
 
 def test_a_pod_on_its_way_out_is_not_gone() -> None:
@@ -149,7 +149,7 @@ def test_another_that_went_instead_is_named() -> None:
     status = after(removing("web-a", seen="-a -b", after=1), a_replica("web-a", "n1"), number=1, operation="Remove")
     assert (status.phase, status.gone_instead) == ("Done", ("web-b",))
     assert status.victims[0].note == "stayed; another went instead"
-    assert status.message == "1 pods removed, 1 of them not as named"
+    assert status.message == "1 pod removed, 1 of them not as named"
 
 
 def test_a_pod_made_anew_under_its_name_is_another_pod() -> None:
@@ -169,7 +169,7 @@ def test_a_pod_made_anew_under_its_name_is_another_pod() -> None:
 def test_a_shortfall_is_partial() -> None:
     status = after(removing("web-a", seen="-a", after=0, shortfall=2), number=3, operation="Remove")
     assert (status.phase, status.removed) == ("Partial", 1)
-    assert status.message == "1 pods removed; 2 less than asked for, there were no more"
+    assert status.message == "1 pod removed; 2 less than asked for, there were no more"
 
 
 def test_a_roll_out_is_counted_without_names() -> None:
@@ -185,7 +185,7 @@ def test_pods_that_a_roll_out_takes_are_not_told_as_removed_by_the_request() -> 
     told = after(status, *going, a_replica("web-c", "n1"), number=1, operation="Remove")
     assert (told.phase, told.removed, told.message) == ("Scaled", 1, "1 of 1 pods are gone")
     told = after(status, a_replica("web-f", "n1"), a_replica("web-g", "n1"), number=1, operation="Remove")
-    assert (told.phase, told.removed, told.message) == ("Done", 1, "1 pods removed")
+    assert (told.phase, told.removed, told.message) == ("Done", 1, "1 pod removed")
 
 
 @pytest.mark.parametrize("names", [[], ["web-a"], ["web-5f7-abc", "web-5f7-xyz"], ["other", "web", "webby-1"]], ids=str)

@@ -205,7 +205,7 @@ def test_pods_to_go_are_named_and_stay_in_the_table() -> None:
     (status,) = plan(at, wanted(an_item("Remove", 1), a_workload(replicas=3)))
     (victim,) = status.victims
     assert (victim.node, victim.promised, victim.cost) == ("n2", True, None), "two of the service are there"
-    assert status.message == "1 fewer pods of Deployment web: from n2"
+    assert status.message == "1 fewer pod of Deployment web: from n2"
     assert status.replicas == Replicas(before=3, after=2)
     assert at.used() == before
     assert seen_names(status, "web") == ["web-a", "web-b", "web-c"]
@@ -242,14 +242,14 @@ def test_a_roll_out_chooses_for_itself() -> None:
     at = AtDesk(pods=pods, above={"uid-rs-1": "uid-of-web", "uid-rs-2": "uid-of-web"})
     (status,) = plan(at, wanted(an_item("Remove", 1), a_workload(replicas=2)))
     assert status.victims == ()
-    assert status.message == "1 fewer pods of Deployment web: a roll-out is under way, so which pods go is up to it"
+    assert status.message == "1 fewer pod of Deployment web: a roll-out is under way, so which pods go is up to it"
 
 
 def test_fewer_than_asked_for_go_and_that_is_said() -> None:
     at = AtDesk(pods=[a_replica("web-a", "n1")])
     (status,) = plan(at, wanted(an_item("Remove", 3), a_workload(replicas=1)))
     assert (len(status.victims), status.shortfall, status.replicas) == (1, 2, Replicas(before=1, after=0))
-    assert status.message == "1 fewer pods of Deployment web: from n1; 2 less than asked for, there are no more"
+    assert status.message == "1 fewer pod of Deployment web: from n1; 2 less than asked for, there are no more"
 
 
 def test_pods_that_were_never_made_need_no_victim() -> None:

@@ -99,7 +99,7 @@ def _follow_addition(
     where = by_node(place.bound_to for place in places if place.bound_to)
     if added >= item.number:
         elsewhere = sum(1 for place in places if place.node and place.bound_to not in ("", place.node))
-        said = f"{added} pods added" + (f": on {where}" if where else "")
+        said = f"{pods_of(added)} added" + (f": on {where}" if where else "")
         said += f"; {elsewhere} not on the promised node" if elsewhere else ""
         said += f"; {again} of them removed again since" if again else ""
         return msgspec.structs.replace(status, phase="Done", message=said)
@@ -141,7 +141,7 @@ def _follow_removal(item: Item, status: ItemStatus, pods: Sequence[Pod], is_late
     if is_done:
         note = "stayed; another went instead"
         told = tuple(each if each.gone else msgspec.structs.replace(each, note=note) for each in victims)
-        said = f"{removed} pods removed" + (f", {len(instead)} of them not as named" if instead else "") + short
+        said = f"{pods_of(removed)} removed" + (f", {len(instead)} of them not as named" if instead else "") + short
         return msgspec.structs.replace(
             status, phase="Partial" if status.shortfall else "Done", message=said, victims=told
         )
@@ -167,6 +167,10 @@ def by_node(names: Iterable[str]) -> str:
     counted = Counter(names)
     parts = [f"{node} ×{count}" if count > 1 else node for node, count in sorted(counted.items())]
     return ", ".join(parts) if len(parts) <= 8 else f"{', '.join(parts[:8])} and {len(parts) - 8} more"
+
+
+def pods_of(count: int) -> str:
+    return f"{count} pod" if count == 1 else f"{count} pods"
 
 
 def is_over(since: str, seconds: float, now: datetime) -> bool:

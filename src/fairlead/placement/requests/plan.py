@@ -293,7 +293,7 @@ def _victim(pod: Pod, *, score: int = 0, promised: bool = False, note: str = "")
 
 
 def _removal_sentence(item: Item, fewer: int, going: int, victims: Sequence[Victim], shortfall: int) -> str:
-    said = f"{fewer} fewer pods of {item.workload.described()}"
+    said = f"{fewer} fewer {'pod' if fewer == 1 else 'pods'} of {item.workload.described()}"
     if victims:
         said += f": from {by_node(victim.node or 'no node yet' for victim in victims)}"
     elif going:
@@ -414,7 +414,7 @@ def _added(
 
 
 def _addition_sentence(item: Item, placed: Sequence[Placed], why_not: str, other: str) -> str:
-    said = f"{item.number} more pods of {item.workload.described()}"
+    said = f"{item.number} more {'pod' if item.number == 1 else 'pods'} of {item.workload.described()}"
     if other:
         return f"{said}: their places are up to scheduler {other}"
     if placed:
