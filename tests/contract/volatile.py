@@ -12,7 +12,7 @@ from typing import Any
 UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z| [+]0000 UTC)")
 TOKEN = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]+")
-SUFFIX = re.compile(r"\b(gen-|Gen_|kube-api-access-)[bcdfghjklmnpqrstvwxz2456789]{5}\b")
+SUFFIX = re.compile(r"\b(gen-a*|Gen_|kube-api-access-)[bcdfghjklmnpqrstvwxz2456789]{5}\b")
 ADDRESS = re.compile(r"\b(?:10\.0\.0|127\.96\.\d+)\.\d+\b")
 SERVER = re.compile(r"\b127\.0\.0\.1:\d+")
 DOCUMENT = re.compile(r'(?<=Invalid value: )"\{(?:[^"\\]|\\.)*\}"')
@@ -90,7 +90,7 @@ class Words:
             case list():
                 return [self._walk(each, key) for each in value]
             case str():
-                text = self.text(value)
+                text = _SEVERAL.sub(_sorted_lines, self.text(value))
                 if key == "message" and "version" in text.lower():
                     # Versions stand in sentences too.
                     text = re.sub(r"\b\d+\b(?!-)", lambda found: self._versions.get(found[0], found[0]), text)
@@ -102,7 +102,9 @@ class Words:
         made: dict[str, Any] = {}
         for key in sorted(thing):
             value = thing[key]
-            if key in words and value:
+            if "kube-api-access-" in key:  # who owns what has names in it too
+                made[self.text(key)] = self._walk(value, key)
+            elif key in words and value:
                 made[key] = words[key]
             elif key == "resourceVersion" and isinstance(value, str) and value:
                 made[key] = self._version(thing, value)
@@ -124,6 +126,14 @@ class Words:
     @staticmethod
     def _numbered(seen: dict[str, str], what: str, value: str) -> str:
         return seen.setdefault(value, f"<{what} {len(seen) + 1}>")
+
+
+# Go walks what is applied in the order of its maps, which is by lot.
+_SEVERAL = re.compile(r"(?<=: errors:\n)(?:  .*(?:\n|$))+")
+
+
+def _sorted_lines(found: re.Match[str]) -> str:
+    return "\n".join(sorted(found[0].rstrip("\n").split("\n")))
 
 
 def _owner(entry: Any) -> str:

@@ -1,6 +1,7 @@
 """Admission that Kubernetes builds in: what every object passes before webhooks see it.
 
-Each is one function from an attempt to the changed object, or None for "as it is", or a Failure.
+Each is one function from an attempt to the changed object, or None for "as it is", or a Failure. `admit` changes
+objects, `check` looks at what came out of it once it was found valid.
 """
 
 import secrets
@@ -8,6 +9,7 @@ from typing import Any
 
 from fairlead.local.failures import forbidden
 from fairlead.local.rest import Attempt, Rest, Thing
+from fairlead.model.quantity import nanos
 
 PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 _TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -21,17 +23,63 @@ class BuiltIn:
 
     async def admit(self, attempt: Attempt) -> Thing | None:
         place = attempt.resource.stored_as
-        if attempt.operation == "CREATE" and attempt.thing is not None and not attempt.subresource:
+        if attempt.thing is None or attempt.subresource:
+            return attempt.thing
+        if attempt.operation == "UPDATE" and place == "/pods":
+            self._keep_priority(attempt.thing, attempt.old or {})
+            self._default_tolerations(attempt.thing)
+        elif attempt.operation == "CREATE":
             if place == "/pods":
                 self._service_account(attempt, attempt.thing)
-                self._priority(attempt, attempt.thing)
                 self._default_tolerations(attempt.thing)
+                self._priority(attempt, attempt.thing)
+                self._runtime_class(attempt, attempt.thing)
                 label_with_place(self._rest, attempt.thing)
             elif place == "/nodes":
                 self._new_node(attempt.thing)
             elif place == "/persistentvolumeclaims":
                 self._storage_class(attempt.thing)
         return attempt.thing
+
+    async def check(self, attempt: Attempt) -> Thing | None:
+        """Once the object is known to be valid."""
+        thing, old = attempt.thing, attempt.old
+        if thing is None or attempt.subresource:
+            return None
+        match attempt.resource.stored_as:
+            case "/pods" if attempt.operation == "CREATE" and "overhead" in thing["spec"]:
+                if not thing["spec"].get("runtimeClassName"):
+                    why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+                    raise forbidden("", "pods", attempt.name, why)
+            case "/persistentvolumeclaims" if old is not None:
+                self._check_expansion(attempt.name, thing, old)
+            case "scheduling.k8s.io/priorityclasses" if thing.get("globalDefault"):
+                self._check_only_default(attempt.resource.plural, attempt.name)
+        return None
+
+    def _check_expansion(self, name: str, claim: Thing, old: Thing) -> None:
+        new, before = (each["spec"]["resources"]["requests"]["storage"] for each in (claim, old))
+        if nanos(new) <= nanos(before):
+            return
+        if (old.get("status") or {}).get("phase") != "Bound":
+            why = "Only bound persistent volume claims can be expanded"
+            raise forbidden("", "persistentvolumeclaims", name, why)
+        wanted = claim["spec"].get("storageClassName", "")
+        found = self._rest.find("storage.k8s.io/storageclasses", wanted) or {}
+        if wanted != old["spec"].get("storageClassName", "") or not found.get("allowVolumeExpansion"):
+            why = (
+                "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
+                "support resize"
+            )
+            raise forbidden("", "persistentvolumeclaims", name, why)
+
+    def _check_only_default(self, plural: str, name: str) -> None:
+        place = f"scheduling.k8s.io/{plural}"
+        found = [self._rest.find(place, key) or {} for key in self._rest.store.shelf(place).entries]
+        marked = sorted((each["value"], each["metadata"]["name"]) for each in found if each.get("globalDefault"))
+        if marked and marked[0][1] != name:
+            why = f"PriorityClass {marked[0][1]} is already marked as default. Only one default can exist"
+            raise forbidden("scheduling.k8s.io", plural, name, why)
 
     def _service_account(self, attempt: Attempt, pod: Thing) -> None:
         spec = pod["spec"]
@@ -42,7 +90,7 @@ class BuiltIn:
         account = self._rest.find("/serviceaccounts", f"{attempt.namespace}/{name}")
         if account is None:
             why = f'error looking up service account {attempt.namespace}/{name}: serviceaccount "{name}" not found'
-            raise forbidden("", "pods", attempt.name, why)
+            raise forbidden("", "pods", _told_name(attempt), why)
         wanted = spec.get("automountServiceAccountToken")
         if wanted is None:
             wanted = account.get("automountServiceAccountToken", True)
@@ -95,7 +143,7 @@ class BuiltIn:
         if name:
             found = self._rest.find("scheduling.k8s.io/priorityclasses", name)
             if found is None and name not in _SYSTEM_PRIORITIES:
-                raise forbidden("", "pods", attempt.name, f"no PriorityClass with name {name} was found")
+                raise forbidden("", "pods", _told_name(attempt), f"no PriorityClass with name {name} was found")
         else:
             for key in sorted(classes):
                 candidate = self._rest.find("scheduling.k8s.io/priorityclasses", key)
@@ -108,10 +156,47 @@ class BuiltIn:
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
                 f"priority admission controller computed {value} from the given PriorityClass name"
             )
-            raise forbidden("", "pods", attempt.name, why)
+            raise forbidden("", "pods", _told_name(attempt), why)
         spec["priority"] = value
         policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
-        spec.setdefault("preemptionPolicy", policy)
+        if spec.setdefault("preemptionPolicy", policy) != policy:
+            why = (
+                f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
+                f"priority admission controller computed {policy} from the given PriorityClass name"
+            )
+            raise forbidden("", "pods", _told_name(attempt), why)
+
+    @staticmethod
+    def _keep_priority(pod: Thing, old: Thing) -> None:
+        for key in ("priority", "preemptionPolicy"):
+            if key not in pod["spec"] and key in old["spec"]:
+                pod["spec"][key] = old["spec"][key]
+
+    def _runtime_class(self, attempt: Attempt, pod: Thing) -> None:
+        """A pod takes its overhead, and where it may run, from the class it names."""
+        spec = pod["spec"]
+        name = spec.get("runtimeClassName")
+        found: Thing = {}
+        if name:
+            found = self._rest.find("node.k8s.io/runtimeclasses", name) or {}
+            if not found:
+                raise forbidden("", "pods", _told_name(attempt), f'pod rejected: RuntimeClass "{name}" not found')
+        overhead = (found.get("overhead") or {}).get("podFixed")
+        if overhead and spec.setdefault("overhead", dict(overhead)) != overhead:
+            why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+            raise forbidden("", "pods", _told_name(attempt), why)
+        scheduling = found.get("scheduling") or {}
+        for key, value in (scheduling.get("nodeSelector") or {}).items():
+            given = spec.setdefault("nodeSelector", {}).setdefault(key, value)
+            if given != value:
+                why = (
+                    f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
+                    f"pod.spec.nodeSelector[{key}] = {given}"
+                )
+                raise forbidden("", "pods", _told_name(attempt), why)
+        for toleration in scheduling.get("tolerations") or ():
+            if toleration not in spec["tolerations"]:
+                spec["tolerations"].append(toleration)
 
     @staticmethod
     def _default_tolerations(pod: Thing) -> None:
@@ -138,6 +223,12 @@ class BuiltIn:
             if (found["metadata"].get("annotations") or {}).get(marked) == "true":
                 claim["spec"]["storageClassName"] = key
                 return
+
+
+def _told_name(attempt: Attempt) -> str:
+    """What a refused object is called: by what its name would begin with, where it has none yet."""
+    metadata = (attempt.thing or {}).get("metadata") or {}
+    return attempt.name or str(metadata.get("generateName", ""))
 
 
 def label_with_place(rest: Rest, pod: Thing) -> None:

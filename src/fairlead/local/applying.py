@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from fairlead.local.failures import Failure, bad_request
+from fairlead.local.objects import managed
+from fairlead.local.objects.plain import go_text
 from fairlead.local.objects.schema import Schema
 from fairlead.local.resources import Resource
 
@@ -44,10 +46,10 @@ def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:
     match schema.form:
         case "object":
             if not isinstance(value, dict):
-                yield f"{path}: expected map, got {_go(value)}"
+                yield f"{path}: expected map, got {_plain(value)}"
                 return
             struct = schema.struct
-            for key, inner in value.items():
+            for key, inner in sorted(value.items()):
                 child = schema.child(key)
                 if child is not None:
                     yield from _complaints(child, inner, f"{path}.{key}")
@@ -55,35 +57,53 @@ def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:
                     yield f"{path}.{key}: field not declared in schema"
         case "map":
             if not isinstance(value, dict):
-                yield f"{path}: expected map, got {_go(value)}"
+                yield f"{path}: expected map, got {_plain(value)}"
                 return
-            for key, inner in value.items():
+            for key, inner in sorted(value.items()):
                 if schema.items is not None:
                     yield from _complaints(schema.items, inner, f"{path}.{key}")
         case "list":
             if not isinstance(value, list):
-                yield f"{path}: expected list, got {_go(value)}"
+                yield f"{path}: expected list, got {_plain(value)}"
                 return
-            for number, inner in enumerate(value):
-                if schema.items is not None:
-                    yield from _complaints(schema.items, inner, f"{path}{_element(schema, inner, number)}")
+            if schema.items is not None:
+                yield from _items(schema, schema.items, value, path)
         case form if form in _NUMBERS:
             if isinstance(value, bool) or not isinstance(value, int | float):
-                yield f"{path}: expected numeric (int or float), got {_go(value)}"
+                yield f"{path}: expected numeric (int or float), got {_type(value)}"
         case "bool" | "boolean":
             if not isinstance(value, bool):
-                yield f"{path}: expected boolean, got {_go(value)}"
+                yield f"{path}: expected boolean, got {_plain(value)}"
         case "string" | "bytes":
             if not isinstance(value, str):
                 yield f"{path}: expected string, got {_go(value)}"
 
 
-def _element(schema: Schema, item: Any, number: int) -> str:
-    if schema.list_type == "map" and isinstance(item, dict):
-        named = [(key, item[key]) for key in schema.keys if key in item]
-        if named:
-            return "[" + ",".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in named) + "]"
-    return f"[{number}]"
+def _items(schema: Schema, inner: Schema, value: list[Any], path: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for number, item in enumerate(value):
+        place = f"{path}[{number}]"
+        if schema.granular:
+            try:
+                element = managed.element_of(schema, item)
+            except managed.ApplyError as problem:
+                yield f"{path}: element {number}: {problem}"
+                return
+            text = managed.element_text(element)
+            if element in seen:
+                yield f"{path}: duplicate entries for key {text}"
+            seen.add(element)
+            place = path + text
+        yield from _complaints(inner, item, place)
+
+
+def _plain(value: Any) -> str:
+    return f"&{{{go_text(value)}}}"
+
+
+def _type(value: Any) -> str:
+    names = {str: "string", bool: "bool", dict: "map[string]interface {}", list: "[]interface {}"}
+    return names.get(type(value), "<nil>")
 
 
 def _go(value: Any) -> str:

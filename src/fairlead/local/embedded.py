@@ -82,8 +82,9 @@ async def embedded(
             certificates = Certificates(folder / "pki", clock.now())
         rbac = Rbac(store)
         webhooks = Webhooks(rest)
-        rest.mutating += [BuiltIn(rest).admit, webhooks.mutate]
-        rest.validating += [NoEscalation(rbac).admit, webhooks.validate, definitions.empty]
+        built_in = BuiltIn(rest)
+        rest.mutating += [built_in.admit, webhooks.mutate]
+        rest.validating += [built_in.check, NoEscalation(rbac).admit, webhooks.validate, definitions.empty]
         rest.after_write += [
             definitions.learn,
             lambda resource, thing, exists: _learn_addresses(rest, resource, thing, exists),

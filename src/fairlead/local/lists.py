@@ -12,7 +12,7 @@ from fairlead.local.failures import Failure, bad_request, gone, options_invalid
 from fairlead.local.objects.schema import ParseError, parse
 from fairlead.local.resources import Resource
 from fairlead.local.rest import Rest
-from fairlead.local.selecting import Requirement, field_selector, label_selector, matcher
+from fairlead.local.selecting import Requirement, check_fields, label_selector, matcher, parse_fields
 from fairlead.local.store import Compacted, Entry
 
 Matches = Callable[[Mapping[str, str], Mapping[str, str]], bool]
@@ -39,7 +39,10 @@ def selected(resource: Resource, namespace: str, query: Mapping[str, str]) -> Ma
     known = _ALWAYS | resource.strategy.field_names_in(resource.group)
     known |= frozenset(path.lstrip(".") for path in custom)
     labels = label_selector(query.get("labelSelector", ""))
-    fields = field_selector(query.get("fieldSelector", ""), known, resource.kind)
+    fields = parse_fields(query.get("fieldSelector", ""))
+    if not is_true(query, "watch"):
+        check_list_options(query)
+    check_fields(fields, known, resource.kind)
     return matcher(labels, fields)
 
 
@@ -53,12 +56,11 @@ def single_name(query: Mapping[str, str]) -> str | None:
 
 
 def page(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str]) -> Page:
-    matches = selected(resource, namespace, query)
     limit = whole_number(query, "limit") or 0
+    matches = selected(resource, namespace, query)
     token = query.get("continue", "")
     wanted = query.get("resourceVersion", "")
     how = query.get("resourceVersionMatch", "")
-    check_list_options(query)
     store = rest.store
     prefix = f"{namespace}/" if resource.namespaced and namespace else ""
     revision, start = store.revision, ""

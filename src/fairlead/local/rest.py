@@ -5,6 +5,7 @@ default, admit, prepare, validate, record who manages which field, put.
 """
 
 import copy
+import functools
 import secrets
 import uuid
 from collections.abc import Awaitable, Callable
@@ -27,9 +28,10 @@ from fairlead.local.failures import (
     invalid,
     not_found,
 )
-from fairlead.local.objects import defaults, managed, validate
-from fairlead.local.objects.patches import strategic_problem
+from fairlead.local.objects import defaults, gates, managed, validate, warnings
+from fairlead.local.objects.patches import spent_patch, strategic_problem
 from fairlead.local.objects.plain import go_text
+from fairlead.local.objects.scanning import quoted
 from fairlead.local.objects.schema import (
     DecodeError,
     Notes,
@@ -126,31 +128,32 @@ class Rest:
         metadata = self._metadata(resource, namespace, thing)
         if metadata.get("resourceVersion"):
             raise Failure(500, "", "resourceVersion should not be set on objects to be created")
-        if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = self._generated(resource, namespace, metadata["generateName"])
         name = metadata.get("name", "")
         # Whose the fields are is settled before admission adds its own.
         self._record(resource, None, thing, options, "", self.clock.now())
         return await self._create(resource, namespace, name, thing, options)
 
     async def _create(self, resource: Resource, namespace: str, name: str, thing: Thing, options: Options) -> bytes:
-        self._check_namespace(resource, namespace, name)
+        self._check_namespace(resource, namespace, name or thing["metadata"].get("generateName", ""))
         attempt = Attempt("CREATE", resource, namespace, name, thing, None, "", options)
         thing = await self._admitted(self.mutating, attempt)
+        metadata = thing["metadata"]
+        if not metadata.get("name") and metadata.get("generateName"):
+            name = metadata["name"] = self._generated(resource, namespace, metadata["generateName"])
         key = self.key(resource, namespace, name)
         is_service = resource.stored_as == "/services"
         if is_service and self.store.get(resource.stored_as, key) is not None:
-            raise already_exists(resource.group, resource.plural, name)
+            raise self._exists(resource, key, thing)
         try:
             self._begin_life(resource, thing, self.clock.now())
             self._check(resource, thing, None)
+            self._warn(resource, thing, None, options)
             if options.has_empty:
                 forget_empty(resource.schema, thing)
-            await self._admitted(
-                self.validating, Attempt("CREATE", resource, namespace, name, thing, None, "", options)
-            )
+            seen = Attempt("CREATE", resource, namespace, name, thing, None, "", options)
+            await self._admitted(self.validating, seen)
             if name and self.store.get(resource.stored_as, key) is not None:
-                raise already_exists(resource.group, resource.plural, name)
+                raise self._exists(resource, key, thing)
             if options.dry_run:
                 thing["metadata"].pop("resourceVersion", None)
                 return msgspec.json.encode(thing)
@@ -160,10 +163,21 @@ class Rest:
                 # What a refused or tried Service was given is free again.
                 self.addresses.learn(key, self.find("/services", key) or {})
 
+    def _exists(self, resource: Resource, key: str, thing: Thing) -> Failure:
+        """That there is one of this name already, and whether it is going."""
+        metadata = thing["metadata"]
+        failure = already_exists(resource.group, resource.plural, metadata["name"])
+        if metadata.get("generateName"):
+            told = f"{failure.message}, the server was not able to generate a unique name for the object"
+            failure = Failure(409, "AlreadyExists", told, failure.details, retry_after_s=1)
+        if ((self.find(resource.stored_as, key) or {}).get("metadata") or {}).get("deletionTimestamp"):
+            failure.message = f"object is being deleted: {failure.message}"
+        return failure
+
     def _begin_life(self, resource: Resource, thing: Thing, now: datetime) -> None:
         metadata = thing["metadata"]
         metadata.setdefault("name", "")  # where there is none, validation says so
-        for unset in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
+        for unset in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             metadata.pop(unset, None)
         metadata["uid"] = str(uuid.uuid4())
         metadata["creationTimestamp"] = rfc3339(now)
@@ -173,6 +187,7 @@ class Rest:
             thing.pop("status", None)
             if resource.custom is None:
                 thing["status"] = _empty_status(resource)
+        gates.drop(resource.group, resource.kind, thing, None)
         resource.strategy.prepare_create(thing)
         if resource.stored_as == "/services":
             self.addresses.give(self.key(resource, metadata["namespace"], metadata["name"]), thing)
@@ -266,7 +281,8 @@ class Rest:
         for _ in range(5):
             current = self.entry(resource, namespace, name)
             old = self.thing(resource, current)
-            thing = self._decoded(resource, changed(copy.deepcopy(old)), options, patched=True, strategic=strategic)
+            spent = None if strategic is None else functools.partial(spent_patch, resource.schema, old, strategic)
+            thing = self._decoded(resource, changed(copy.deepcopy(old)), options, patched=True, strategic=spent)
             metadata = self._metadata(resource, namespace, thing)
             self._check_name(metadata, name)
             self._check_uid(resource, metadata, name, current)
@@ -283,14 +299,14 @@ class Rest:
         """Server-side apply; True when that made the object."""
         now = self.clock.now()
         current = self.store.get(resource.stored_as, self.key(resource, namespace, name))
+        if current is None and subresource:
+            raise not_found(resource.group, resource.plural, name)
         applying.check(resource, applied)
         metadata = applied.setdefault("metadata", {})
-        if metadata.setdefault("name", name) != name:
+        if metadata.get("name") and metadata["name"] != name:
             self._check_name(metadata, name)
         if metadata.get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
-        if current is None and subresource:
-            raise not_found(resource.group, resource.plural, name)
         self._metadata(resource, namespace, {"metadata": dict(metadata)})
         live = None if current is None else self.thing(resource, current)
         if current is None:
@@ -308,8 +324,13 @@ class Rest:
             raise _apply_conflict(problem) from None
         except managed.ApplyError as problem:
             raise Failure(500, "", str(problem)) from None
-        merged = self._decoded(resource, merged, options)
-        self._metadata(resource, namespace, merged)
+        try:
+            merged = self._decoded(resource, merged, options)
+        except Failure as failure:
+            if failure.code != 400 or "cannot be handled as a" not in failure.message:
+                raise
+            raise _unconvertible(resource, merged, failure) from None
+        self._check_name(self._metadata(resource, namespace, merged), name)
         if current is not None:
             return await self._replace(
                 resource, namespace, name, current, merged, options, subresource, recorded=True
@@ -345,6 +366,7 @@ class Rest:
         thing = await self._admitted(
             self.mutating, Attempt("UPDATE", resource, namespace, name, thing, old, subresource, options)
         )
+        gates.drop(resource.group, resource.kind, thing, old)
         if not subresource:
             resource.strategy.prepare_update(thing, old)
             if resource.stored_as == "/services":
@@ -352,6 +374,7 @@ class Rest:
         if resource.strategy.has_generation and _wanted(thing) != _wanted(old):
             thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         self._check(resource, thing, old, subresource)
+        self._warn(resource, thing, old, options, subresource)
         if options.has_empty:
             forget_empty(resource.schema, thing)
         await self._admitted(
@@ -516,9 +539,18 @@ class Rest:
     # -- steps ----------------------------------------------------------------------------------------------
 
     def _decoded(
-        self, resource: Resource, sent: Any, options: Options, *, patched: bool = False, strategic: Any = None
+        self,
+        resource: Resource,
+        sent: Any,
+        options: Options,
+        *,
+        patched: bool = False,
+        strategic: Callable[[], Any] | None = None,
     ) -> Thing:
-        """What was sent, or came out of a patch, as an object of the kind with its defaults."""
+        """What was sent, or came out of a patch, as an object of the kind with its defaults.
+
+        `strategic`: the patch as a complaint about its result quotes it.
+        """
         if sent is None:
             sent = {}
         if not isinstance(sent, dict):
@@ -529,7 +561,7 @@ class Rest:
         try:
             if resource.custom is None and (problem := self._other_kind(resource, sent)):
                 raise DecodeError(problem)
-            decoded = decode(resource.schema, sent, label)
+            decoded = decode(resource.schema, sent, label, in_order=patched)
             if (decoded.unknown or options.duplicates) and options.validation == "Strict":
                 raise DecodeError(strict_error(label, options.duplicates, decoded.unknown))
         except DecodeError as problem:
@@ -537,7 +569,7 @@ class Rest:
                 why = str(problem).partition(" cannot be handled as a ")[2].partition(": ")[2] or str(problem)
                 if strategic is not None:
                     why = strategic_problem(resource.schema, sent) or why
-                    raise refused_patch(f'"{go_text(strategic)}"', why) from None
+                    raise refused_patch(quoted(go_text(strategic())), why) from None
                 raise unusable_patch(sent, why) from None
             raise bad_request(str(problem)) from None
         if options.validation == "Warn":
@@ -596,7 +628,9 @@ class Rest:
     def _metadata(self, resource: Resource, namespace: str, thing: Thing) -> Thing:
         metadata: Thing = thing["metadata"]
         if resource.namespaced:
-            if metadata.setdefault("namespace", namespace) != namespace:
+            if not metadata.get("namespace"):
+                metadata["namespace"] = namespace
+            if metadata["namespace"] != namespace:
                 raise bad_request(
                     "the namespace of the provided object does not match the namespace sent on the request"
                 )
@@ -629,6 +663,11 @@ class Rest:
             group = "" if resource.stored_as == "events.k8s.io/events" else resource.group
             kind = thing["kind"] if resource.custom is not None else resource.kind
             raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found])
+
+    @staticmethod
+    def _warn(resource: Resource, thing: Thing, old: Thing | None, options: Options, subresource: str = "") -> None:
+        if resource.custom is None:
+            options.warnings += warnings.on_write(resource.group, resource.kind, thing, old, subresource)
 
     def _record(
         self, resource: Resource, old: Thing | None, thing: Thing, options: Options, subresource: str, now: datetime
@@ -751,6 +790,17 @@ def storage_precondition(resource: Resource, metadata: Thing, what: str, asked: 
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition "
         f"failed: {what} in precondition: {asked}, {what} in object meta: {found}"
     )
+
+
+def _unconvertible(resource: Resource, merged: Thing, failure: Failure) -> Failure:
+    """What was applied fits the schema and still is no object of the kind."""
+    plain = failure.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
+    why = strategic_problem(resource.schema, merged) or plain
+    metadata = merged.get("metadata") or {}
+    version = f"{resource.group}/{resource.version}, Kind={resource.kind}"
+    about = f"({metadata.get('namespace', '')}/{metadata.get('name', '')}; {version})"
+    told = f"unable to convert unstructured object to {version}: {why}"
+    return Failure(500, "", f"failed to convert new object {about} to proper version: {told}")
 
 
 def _apply_conflict(problem: managed.ApplyConflict) -> Failure:

@@ -170,18 +170,29 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
             yield (word if word in ("in", "notin") else "word"), word
 
 
-def field_selector(text: str, known: frozenset[str], kind: str) -> tuple[Requirement, ...]:
-    """`metadata.name=x,status.phase!=Running`; a field the kind does not offer is the asker's mistake."""
+def parse_fields(text: str) -> tuple[Requirement, ...]:
+    """`metadata.name=x,status.phase!=Running`"""
     requirements = []
     for part in sorted(filter(None, re.split(r"(?<!\\),", text))):
         found = re.fullmatch(r"(.*?)(!=|==|=)(.*)", part, re.DOTALL)
         if found is None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         key, sign, value = found[1], found[2], _unescaped(found[3])
-        if key not in known:
-            raise unknown_field(key, kind, known)
         requirements.append(Requirement(key, "notin" if sign == "!=" else "in", (value,)))
     return tuple(requirements)
+
+
+def field_selector(text: str, known: frozenset[str], kind: str) -> tuple[Requirement, ...]:
+    requirements = parse_fields(text)
+    check_fields(requirements, known, kind)
+    return requirements
+
+
+def check_fields(requirements: tuple[Requirement, ...], known: frozenset[str], kind: str) -> None:
+    """A field the kind does not offer is the asker's mistake."""
+    for each in requirements:
+        if each.key not in known:
+            raise unknown_field(each.key, kind, known)
 
 
 def _unescaped(value: str) -> str:

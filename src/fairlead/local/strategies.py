@@ -80,6 +80,7 @@ class DaemonSets(Counted):
 
 class Pods(Strategy):
     has_generation = True
+    keeps_status_on_create = True
     graceful = True
     answers_deleted = True
     field_names = frozenset(
@@ -88,7 +89,9 @@ class Pods(Strategy):
     )  # fmt: skip
 
     def prepare_create(self, thing: Thing) -> None:
-        status: Thing = {"phase": "Pending", "qosClass": qos_class(thing["spec"])}
+        # Whoever brings a class with them keeps it.
+        given = (thing.get("status") or {}).get("qosClass")
+        status: Thing = {"phase": "Pending", "qosClass": given or qos_class(thing["spec"])}
         if thing["spec"].get("schedulingGates"):
             status["conditions"] = [
                 {
@@ -101,6 +104,8 @@ class Pods(Strategy):
                 }
             ]
         thing["status"] = status
+        if thing["spec"].get("terminationGracePeriodSeconds", 0) < 0:
+            thing["spec"]["terminationGracePeriodSeconds"] = 1
         _merge_label_keys(thing)
 
     def prepare_status(self, new: Thing, old: Thing) -> None:
@@ -435,6 +440,13 @@ def _merge_label_keys(pod: Thing) -> None:
 
 def qos_class(spec: Mapping[str, Any]) -> str:
     """Guaranteed when every container limits cpu and memory at what it requests, BestEffort when none says anything."""
+    whole = spec.get("resources")
+    if whole is not None:
+        asked, limits = _compute(whole.get("requests")), _compute(whole.get("limits"))
+        if not asked and not limits:
+            return "BestEffort"
+        both = not whole.get("limits") or limits.keys() == {"cpu", "memory"}
+        return "Guaranteed" if both and all(limits.get(name) == each for name, each in asked.items()) else "Burstable"
     guaranteed, anything = True, False
     for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
         resources = container.get("resources") or {}

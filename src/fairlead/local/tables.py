@@ -92,7 +92,7 @@ class TableForm:
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": metadata,
-                "items": items,
+                "items": items or None,
             }
         return self._table(things, metadata, query)
 

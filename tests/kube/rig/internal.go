@@ -1,6 +1,6 @@
 //go:build ignore
 
-// Prints the fields of the server's own PodSpec in their order: it shows them when a change of a pod is refused.
+// Prints the fields of the server's own types in their order: it shows them when it refuses a value or a change.
 // Each is its Go name, its name in JSON (found in the v1 type of the same name) and its form. Run by facts.py.
 package main
 
@@ -10,10 +10,14 @@ import (
 	"reflect"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/kubernetes/pkg/apis/batch"
 	"k8s.io/kubernetes/pkg/apis/core"
+	devices "k8s.io/kubernetes/pkg/apis/resource"
 )
 
 var types = map[string][][3]string{}
@@ -47,7 +51,7 @@ func form(t, like reflect.Type) string {
 		return "bool"
 	case reflect.Struct:
 		// Types that the API shares with it print themselves as JSON does.
-		if t.PkgPath() != reflect.TypeOf(core.PodSpec{}).PkgPath() {
+		if !strings.Contains(t.PkgPath(), "/pkg/apis/") || !strings.HasPrefix(t.PkgPath(), "k8s.io/kubernetes/") {
 			return "json"
 		}
 		visit(t, like)
@@ -72,7 +76,9 @@ func list(t reflect.Type, known map[string]reflect.StructField) (found [][3]stri
 	for i := 0; i < t.NumField(); i++ {
 		f := t.Field(i)
 		if f.Anonymous && f.Type.PkgPath() != t.PkgPath() {
-			continue // a template's metadata
+			// A template's metadata.
+			found = append(found, [3]string{"", "metadata", "inline"})
+			continue
 		}
 		if f.Anonymous && f.Type.Kind() == reflect.Struct {
 			found = append(found, list(f.Type, known)...)
@@ -106,6 +112,20 @@ func visit(t, like reflect.Type) {
 }
 
 func main() {
-	visit(reflect.TypeOf(core.PodSpec{}), reflect.TypeOf(v1.PodSpec{}))
+	for _, pair := range [][2]any{
+		{core.PodSpec{}, v1.PodSpec{}},
+		{core.PodTemplateSpec{}, v1.PodTemplateSpec{}},
+		{core.PersistentVolumeSource{}, v1.PersistentVolumeSource{}},
+		{core.PersistentVolumeClaimSpec{}, v1.PersistentVolumeClaimSpec{}},
+		{core.ServiceSpec{}, v1.ServiceSpec{}},
+		{core.Taint{}, v1.Taint{}},
+		{batch.JobSpec{}, batchv1.JobSpec{}},
+		{devices.ResourceClaimSpec{}, resourcev1.ResourceClaimSpec{}},
+		{devices.ResourceClaimStatus{}, resourcev1.ResourceClaimStatus{}},
+		{devices.ResourceClaimTemplateSpec{}, resourcev1.ResourceClaimTemplateSpec{}},
+		{devices.ResourceSliceSpec{}, resourcev1.ResourceSliceSpec{}},
+	} {
+		visit(reflect.TypeOf(pair[0]), reflect.TypeOf(pair[1]))
+	}
 	_ = json.NewEncoder(os.Stdout).Encode(types)
 }

@@ -1,7 +1,7 @@
-"""A pod's spec as the real server has it inside: what it shows when it refuses a change.
+"""Some types as the real server has them inside: what it shows when it refuses a value or a change.
 
 `internal.json` is written by tests/kube/rig/facts.py: of each type its fields in order, as Go's name, JSON's name and
-form (`*` a pointer, `[]` a list, `{}` a map, `@` a struct).
+form (`*` a pointer, `[]` a list, `{}` a map, `@` a struct, `inline` metadata that stands among the other fields).
 """
 
 import difflib
@@ -25,21 +25,38 @@ def _types() -> dict[str, list[tuple[str, str, str]]]:
 
 def spec_diff(old: Json, new: Json) -> str:
     """What changed between two pod specs, as the server draws it."""
-    lines = difflib.unified_diff(_lines(old), _lines(new), n=3, lineterm="")
+    return diff("PodSpec", old, new)
+
+
+def diff(name: str, old: Json, new: Json) -> str:
+    """What changed between two values of a type, as the server draws it."""
+    lines = difflib.unified_diff(_lines(name, old), _lines(name, new), n=3, lineterm="")
     return "".join(f"{line}\n" for line in list(lines)[2:])
 
 
-def _lines(spec: Json) -> list[str]:
-    moved = {key: spec[key] for key in _MOVED if key in spec}
-    whole = {**spec, "securityContext": {**(spec.get("securityContext") or {}), **moved}}
-    text = json.dumps(_struct("PodSpec", whole), indent=1, ensure_ascii=False)
+def inside(name: str, value: Json) -> Json:
+    """The value with the names and the empty fields the server has inside."""
+    return _struct(name, value)
+
+
+def _lines(name: str, value: Json) -> list[str]:
+    text = json.dumps(_struct(name, value), indent=1, ensure_ascii=False)
     for character, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
         text = text.replace(character, code)
     return text.split("\n")
 
 
 def _struct(name: str, value: Json) -> Json:
-    return {go: _value(form, value.get(tag)) for go, tag, form in _types()[name]}
+    if name == "PodSpec":
+        moved = {key: value[key] for key in _MOVED if key in value}
+        value = {**value, "securityContext": {**(value.get("securityContext") or {}), **moved}}
+    made: Json = {}
+    for go, tag, form in _types()[name]:
+        if form == "inline":
+            made |= value.get(tag) or {}
+        else:
+            made[go] = _value(form, value.get(tag))
+    return made
 
 
 def _value(form: str, value: Any) -> Any:

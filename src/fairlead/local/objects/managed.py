@@ -210,7 +210,7 @@ def _check_items(schema: Schema, value: list[Any], path: str) -> None:
         here = f"{path}[{index}]"
         if schema.granular:
             try:
-                element = _element(schema, item)
+                element = element_of(schema, item)
             except ApplyError as problem:
                 raise ApplyError(f"{path}: element {index}: {problem}") from None
             if element in seen:
@@ -397,7 +397,7 @@ def _added(schema: Schema, value: Any) -> Tree:
         out = {".": {}}
         items = schema.items or DEDUCED
         for inner in value:
-            element = _element(schema, inner)
+            element = element_of(schema, inner)
             out[element] = {} if element in out else _added(items, inner)
         return out
     return {}
@@ -446,18 +446,19 @@ def _items(schema: Schema, value: Any) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     if isinstance(value, list):
         for item in value:
-            found.setdefault(_element(schema, item), []).append(item)
+            found.setdefault(element_of(schema, item), []).append(item)
     return found
 
 
-def _element(schema: Schema, item: Any) -> str:
+def element_of(schema: Schema, item: Any) -> str:
     if schema.list_type == "set":
         if isinstance(item, dict | list):
             kind = "map" if isinstance(item, dict) else "list"
             raise ApplyError(f"associative list without keys has an element that's a {kind} type")
         return f"v:{_key_text(item)}"
     if not isinstance(item, dict):
-        raise ApplyError("associative list with keys may not have non-map elements")
+        wrong = "a null element" if item is None else "non-map elements"
+        raise ApplyError(f"associative list with keys may not have {wrong}")
     fields = schema.items.fields if schema.items is not None else {}
     found: list[tuple[str, Any]] = []
     for key in schema.keys:
@@ -538,8 +539,8 @@ def _merged(schema: Schema, live: Any, applied: Any) -> Any:
 def _merged_list(schema: Schema, live: list[Any], applied: list[Any]) -> list[Any]:
     """In the applied order, what only the live list has in between where it was."""
     items = schema.items or DEDUCED
-    left = [_element(schema, item) for item in live]
-    right = [_element(schema, item) for item in applied]
+    left = [element_of(schema, item) for item in live]
+    right = [element_of(schema, item) for item in applied]
     lives, wanted = dict(zip(left, live, strict=True)), dict(zip(right, applied, strict=True))
 
     def joined(element: str) -> Any:
@@ -638,7 +639,7 @@ def _removed(schema: Schema, value: Any, tree: Json) -> Any:
     if granular == "list" and isinstance(value, list):
         items: list[Any] = []
         for item in value:
-            node = tree.get(_element(schema, item), {})
+            node = tree.get(element_of(schema, item), {})
             if "." not in node:
                 items.append(_removed(schema.items or DEDUCED, item, node) if node else item)
         return items or None

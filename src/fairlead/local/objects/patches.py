@@ -194,9 +194,9 @@ def merge_patch(doc: Any, patch: Any) -> Any:
 
 
 def _merged(doc: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return copied(patch)
-    out = doc if isinstance(doc, dict) else {}
+    if not isinstance(patch, dict) or not isinstance(doc, dict):
+        return _without_nulls(patch)
+    out = doc
     for key, value in patch.items():
         if value is None:
             out.pop(key, None)
@@ -214,9 +214,16 @@ def strategic_merge(schema: Schema, doc: Json, patch: Any) -> Json:
     return _merge_map(schema, copied(doc), copied(patch))
 
 
+def spent_patch(schema: Schema, doc: Json, patch: Json) -> Json:
+    """The patch without the directives that merging it used up: what a complaint about the result quotes."""
+    left: Json = copied(patch)
+    _merge_map(schema, copied(doc), left)
+    return left
+
+
 def _merge_map(schema: Schema | None, original: Json, patch: Json) -> Json:
     match patch.pop(_DIRECTIVE, None):
-        case None | "merge":
+        case None:
             pass
         case "replace":
             return patch
@@ -255,7 +262,13 @@ def _merge_value(schema: Schema | None, key: str, original: Any, value: Any) -> 
         return _without_directives(value) if "replace" in strategies else _merge_map(schema, original, value)
     if isinstance(value, list) and "merge" in strategies and schema is not None:
         return _merge_list(schema, original, value)
-    return value
+    return _without_nulls(value)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _retain_keys(original: Json, patch: Json) -> None:
@@ -294,7 +307,7 @@ def _merge_list(schema: Schema, original: list[Any], patch: list[Any]) -> list[A
         if at is None:
             original.append(_without_directives(item))
         else:
-            original[at] = _merge_map(schema.items, original[at], dict(item))
+            original[at] = _merge_map(schema.items, original[at], item)
     return _in_order(original, changes, before, identity)
 
 

@@ -31,6 +31,8 @@ class Notes(list[str]):
     """Taken while reading: fields that are not known, and whether something is empty that Go would keep as null."""
 
     has_empty = False
+    lenient = False
+    """Wrong types are passed over: Go notes the first and reads on, and what a type's own reader refuses goes first."""
 
 
 Read = Callable[[Any, Notes], Any]
@@ -197,8 +199,9 @@ def _from_facts(form: str, entry: Json) -> Schema:
 class _Mismatch(Exception):
     """The wrong type somewhere below; each struct on the way up adds its field."""
 
-    def __init__(self, seen: str, wanted: str) -> None:
+    def __init__(self, seen: str, wanted: str, *, final: bool = False) -> None:
         super().__init__()
+        self.final = final  # said by the type's own reader, at which Go stops
         self.seen = seen
         self.wanted = wanted
         self.struct = ""
@@ -214,18 +217,33 @@ def kind_label(kind: str, version: str, wanted: str | None = None) -> str:
     return f'{kind} in version "{version}" cannot be handled as a {wanted or kind}'
 
 
-def decode(schema: Schema, value: Any, label: str) -> Decoded:
-    """The value as the server would store it, and the paths of fields it does not know. `label`: see kind_label."""
+def decode(schema: Schema, value: Any, label: str, *, in_order: bool = False) -> Decoded:
+    """The value as the server would store it, and the paths of fields it does not know. `label`: see kind_label.
+
+    `in_order`: the value came out of a patch, where Go has its fields by name.
+    """
     assert schema.struct is not None
     unknown = Notes()
     try:
         read = schema.struct.read(value, unknown)
     except _Mismatch as mismatch:
-        raise DecodeError(f"{label}: {mismatch}") from None
+        raise DecodeError(f"{label}: {_final_problem(schema.struct, value) or mismatch}") from None
     except ScalarError as problem:
         raise DecodeError(f"{label}: {problem}") from None
-    paths = list(_unknown_paths(schema, value, "")) if unknown else unknown
+    paths = list(_unknown_paths(schema, _by_name(value) if in_order else value, "")) if unknown else unknown
     return Decoded(read, sorted(paths) if schema.struct.custom else paths, unknown.has_empty)
+
+
+def _final_problem(struct: Struct, value: Any) -> str:
+    """What a type's own reader refuses somewhere in a value that has a wrong type elsewhere; "" if nothing."""
+    notes = Notes()
+    notes.lenient = True
+    try:
+        struct.read(value, notes)
+    except (_Mismatch, ScalarError) as problem:
+        if isinstance(problem, ScalarError) or problem.final:
+            return str(problem)
+    return ""
 
 
 def forget_empty(schema: Schema, value: Any) -> Any:
@@ -250,6 +268,12 @@ def strict_error(label: str, parsed_duplicates: list[str], unknown: list[str]) -
     complaints = [f'duplicate field "{path}"' for path in parsed_duplicates]
     complaints += [f'unknown field "{path}"' for path in unknown]
     return f"{label}: strict decoding error: {', '.join(complaints)}"
+
+
+def _by_name(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _by_name(value[key]) for key in sorted(value)}
+    return [_by_name(each) for each in value] if isinstance(value, list) else value
 
 
 def _unknown_paths(schema: Schema, value: Any, path: str) -> Iterator[str]:
@@ -304,6 +328,8 @@ def _struct_reader(struct: Struct) -> Read:
                     mismatch.path.append(key)
                     if key in inlined:
                         mismatch.path.append(inlined[key])
+                    if unknown.lenient and not mismatch.final:
+                        continue
                     raise
                 if made is not OMIT:
                     out[key] = made
@@ -511,7 +537,7 @@ def _read_quantity(value: Any, unknown: Notes) -> Any:
 def _text_reader(canonical: Callable[[str], str]) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
-            raise _Mismatch(_seen(value), "string")
+            raise _Mismatch(_seen(value), "string", final=True)
         return canonical(value)
 
     return read
@@ -530,7 +556,7 @@ def _read_int_or_string(value: Any, unknown: Notes) -> Any:
     if type(value) is str:
         return value
     if type(value) is not int or not -(2**31) <= value < 2**31:
-        raise _Mismatch(f"number {value}" if type(value) in (int, float) else _seen(value), "int32")
+        raise _Mismatch(f"number {value}" if type(value) in (int, float) else _seen(value), "int32", final=True)
     return value
 
 

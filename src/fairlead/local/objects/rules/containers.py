@@ -1,4 +1,7 @@
-"""What is asked of containers."""
+"""What is asked of containers: the ones that run, those that go before them, and those put beside them to look."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from fairlead.local.objects.rules import names, security
 from fairlead.local.objects.rules.downward import field_ref, resource_ref
@@ -13,54 +16,125 @@ from fairlead.local.objects.rules.errors import (
     not_supported,
     one_of,
     required,
+    too_many,
 )
+from fairlead.local.objects.rules.paths import no_backsteps
 from fairlead.local.objects.rules.quantities import requirements
-from fairlead.local.objects.rules.volumes import mounts
+from fairlead.local.objects.rules.volumes import devices, mounts
 
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _PULL = ("Always", "IfNotPresent", "Never")
 _MESSAGES = ("File", "FallbackToLogsOnError")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+_RESTART = ("Always", "Never", "OnFailure")
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_LOOKING = frozenset(
+    {"name", "image", "command", "args", "workingDir", "envFrom", "env", "volumeMounts", "volumeDevices",
+     "terminationMessagePath", "terminationMessagePolicy", "imagePullPolicy", "securityContext", "stdin", "stdinOnce",
+     "tty", "targetContainerName"}
+)  # fmt: skip
 
 
-def containers(given: list[Json], volumes: set[str], path: str, init: bool = False) -> Errors:
-    if not given and not init:
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a container's rules must know of its pod."""
+
+    volumes: Mapping[str, Json]
+    claims: Collection[str]
+    restart: str
+    grace_s: int | None
+    host_users: bool
+    has_os: bool
+
+
+def containers(given: list[Json], around: Around, path: str) -> Errors:
+    if not given:
         return [required(path)]
     found: Errors = []
     seen: set[str] = set()
     for index, container in enumerate(given):
         here = f"{path}[{index}]"
-        found += _container(container, volumes, here)
+        found += _container(container, around, here)
+        name = container.get("name", "")
+        if name in seen:
+            found.append(duplicate(f"{here}.name", name))
+        seen.add(name)
+        if "lifecycle" in container:
+            found += _lifecycle(container["lifecycle"], around, f"{here}.lifecycle")
+        for kind in _PROBES:
+            if kind in container:
+                found += _probe(container[kind], kind, around, f"{here}.{kind}")
+        if "restartPolicy" in container or "restartPolicyRules" in container:
+            found += _restarting(container, here)
+    if any("ports" in container for container in given):
+        found += _host_ports(given, path)
+    return found
+
+
+def init_containers(given: list[Json], others: list[Json], around: Around, path: str) -> Errors:
+    found: Errors = []
+    seen = {container.get("name", "") for container in others}
+    for index, container in enumerate(given):
+        here = f"{path}[{index}]"
+        found += _container(container, around, here)
+        if "restartPolicy" in container or "restartPolicyRules" in container:
+            found += _restarting(container, here)
         name = container.get("name", "")
         if name in seen:
             found.append(duplicate(f"{here}.name", name))
         elif name:
             seen.add(name)
-        policy = container.get("restartPolicy")
-        if policy is not None and policy not in ("Always", "Never", "OnFailure"):
-            found.append(not_supported(f"{here}.restartPolicy", policy, ("Always", "Never", "OnFailure")))
-        sidecar = policy == "Always"
-        for kind in ("livenessProbe", "readinessProbe", "startupProbe"):
-            if kind in container:
-                if init and not sidecar:
-                    found.append(
-                        forbidden(f"{here}.{kind}", "may not be set for init containers without restartPolicy=Always")
-                    )
-                else:
-                    found += _probe(container[kind], kind, f"{here}.{kind}")
-        if "lifecycle" in container:
-            if init and not sidecar:
-                found.append(
-                    forbidden(f"{here}.lifecycle", "may not be set for init containers without restartPolicy=Always")
-                )
+        found += _host_ports([container], path)
+        sidecar = container.get("restartPolicy") == "Always"
+        for kind in ("lifecycle", *_PROBES):
+            if kind not in container:
+                continue
+            if not sidecar:
+                told = "may not be set for init containers without restartPolicy=Always"
+                found.append(forbidden(f"{here}.{kind}", told))
+            elif kind == "lifecycle":
+                found += _lifecycle(container[kind], around, f"{here}.{kind}")
             else:
-                for kind in ("postStart", "preStop"):
-                    if kind in container["lifecycle"]:
-                        found += _handler(container["lifecycle"][kind], f"{here}.lifecycle.{kind}")
+                found += _probe(container[kind], kind, around, f"{here}.{kind}")
+        for at, policy in enumerate(container.get("resizePolicy") or ()):
+            if not sidecar and policy.get("restartPolicy") == "RestartContainer":
+                told = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+                found.append(invalid(f"{here}.resizePolicy[{at}].restartPolicy", "RestartContainer", told))
     return found
 
 
-def _container(container: Json, volumes: set[str], path: str) -> Errors:
+def ephemeral_containers(given: list[Json], spec: Json, around: Around, path: str) -> Errors:
+    others = {each.get("name", "") for kind in ("containers", "initContainers") for each in spec.get(kind) or ()}
+    seen = set(others)
+    found: Errors = []
+    for index, container in enumerate(given):
+        here = f"{path}[{index}]"
+        found += _container({"resources": {}, **container}, around, here)
+        found += untidy_image(container, here)
+        name = container.get("name", "")
+        if name in seen:
+            found.append(duplicate(f"{here}.name", name))
+        seen.add(name)
+        target = container.get("targetContainerName", "")
+        if target and target not in others:
+            found.append(not_found(f"{here}.targetContainerName", target))
+        told = "cannot be set for an Ephemeral Container"
+        found += [forbidden(f"{here}.{key}", told) for key, value in container.items() if value and key not in _LOOKING]
+        for at, mount in enumerate(container.get("volumeMounts") or ()):
+            for key in ("subPath", "subPathExpr"):
+                if mount.get(key):
+                    found.append(forbidden(f"{here}.volumeMounts[{at}].{key}", told))
+    return found
+
+
+def untidy_image(container: Json, path: str) -> Errors:
+    image = container.get("image", "")
+    if image == image.strip():
+        return []
+    return [invalid(f"{path}.image", image, "must not have leading or trailing whitespace")]
+
+
+def _container(container: Json, around: Around, path: str) -> Errors:
     found: Errors = []
     name = container.get("name", "")
     if not name:
@@ -80,22 +154,58 @@ def _container(container: Json, volumes: set[str], path: str) -> Errors:
     for index, source in enumerate(container.get("envFrom") or ()):
         found += _env_from(source, index, f"{path}.envFrom")
     if "volumeMounts" in container:
-        found += mounts(container, volumes, path)
+        found += mounts(container, around.volumes, path)
+    if "volumeDevices" in container:
+        found += devices(container, around.volumes, path)
     if container.get("imagePullPolicy") not in _PULL:
         found += one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL)
-    found += requirements(container["resources"], f"{path}.resources")
+    found += requirements(container["resources"], f"{path}.resources", around.claims)
+    if "resizePolicy" in container:
+        found += _resizing(container["resizePolicy"], around.restart, f"{path}.resizePolicy")
     if "securityContext" in container:
-        found += security.of_container(container, path)
-    for index, device in enumerate(container.get("volumeDevices") or ()):
-        if device.get("name", "") not in volumes:
-            found.append(not_found(f"{path}.volumeDevices[{index}].name", device.get("name", "")))
-    for policy in container.get("resizePolicy") or ():
-        for key, allowed in (
-            ("resourceName", ("cpu", "memory")),
-            ("restartPolicy", ("NotRequired", "RestartContainer")),
-        ):
-            if policy.get(key) not in allowed:
-                found.append(not_supported(f"{path}.resizePolicy", policy.get(key, ""), allowed))
+        found += security.of_container(container, path, around.host_users)
+    return found
+
+
+def _restarting(container: Json, path: str) -> Errors:
+    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
+    found: Errors = []
+    if policy is None:
+        if rules:
+            told = "must specify restartPolicy when restart rules are used"
+            found.append(required(f"{path}.restartPolicy", told))
+    elif policy not in _RESTART:
+        found.append(not_supported(f"{path}.restartPolicy", policy, _RESTART))
+    if len(rules) > 20:
+        found.append(too_many(f"{path}.restartPolicyRules", len(rules), 20))
+    for index, rule in enumerate(rules):
+        here = f"{path}.restartPolicyRules[{index}]"
+        if rule.get("action", "") not in ("Restart", "RestartAllContainers"):
+            found.append(not_supported(f"{here}.action", rule.get("action", ""), ("Restart", "RestartAllContainers")))
+        codes = rule.get("exitCodes")
+        if codes is None:
+            found.append(required(f"{here}.exitCodes", "must be specified"))
+            continue
+        if codes.get("operator", "") not in ("In", "NotIn"):
+            found.append(not_supported(f"{here}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn")))
+        if len(codes.get("values") or ()) > 255:
+            found.append(too_many(f"{here}.exitCodes.values", len(codes["values"]), 255))
+    return found
+
+
+def _resizing(policies: list[Json], restart: str, path: str) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    for index, policy in enumerate(policies):
+        resource, wanted = policy.get("resourceName", ""), policy.get("restartPolicy", "")
+        if resource in seen:
+            found.append(duplicate(f"{path}[{index}]", resource))
+        seen.add(resource)
+        found += one_of(path, resource, ("cpu", "memory"))
+        found += one_of(path, wanted, ("NotRequired", "RestartContainer"))
+        if restart == "Never" and wanted != "NotRequired":
+            told = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
+            found.append(invalid(path, wanted, told))
     return found
 
 
@@ -110,7 +220,8 @@ def _ports(ports: list[Json], path: str) -> Errors:
                 found += [invalid(f"{path}[{index}].name", name, text) for text in problems]
             elif name in seen:
                 found.append(duplicate(f"{path}[{index}].name", name))
-            seen.add(name)
+            else:
+                seen.add(name)
         if number == 0:
             found.append(required(f"{path}[{index}].containerPort"))
         elif not 0 < number < 65536:
@@ -122,17 +233,16 @@ def _ports(ports: list[Json], path: str) -> Errors:
     return found
 
 
-def host_ports(given: list[Json], path: str) -> Errors:
+def _host_ports(given: list[Json], path: str) -> Errors:
     """No two containers may want the same port of the host."""
     found: Errors = []
-    seen: set[tuple[str, str, int]] = set()
+    seen: set[str] = set()
     for index, container in enumerate(given):
         for at, port in enumerate(container.get("ports") or ()):
             if port.get("hostPort"):
-                key = (port.get("protocol", ""), port.get("hostIP", ""), port["hostPort"])
+                key = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
                 if key in seen:
-                    text = f"{key[0]}/{key[1]}/{key[2]}"
-                    found.append(duplicate(f"{path}[{index}].ports[{at}].hostPort", text))
+                    found.append(duplicate(f"{path}[{index}].ports[{at}].hostPort", key))
                 seen.add(key)
     return found
 
@@ -166,6 +276,8 @@ def _value_from(variable: Json, path: str) -> Errors:
                 found.append(required(f"{path}.{kind}.key"))
             else:
                 found += [invalid(f"{path}.{kind}.key", key, text) for text in names.config_key(key)]
+    if "fileKeyRef" in source:
+        found += _file_key(source["fileKeyRef"], f"{path}.fileKeyRef")
     count = len(source)
     if count == 0:
         found.append(
@@ -183,6 +295,42 @@ def _value_from(variable: Json, path: str) -> Errors:
     return found
 
 
+def _file_key(reference: Json, path: str) -> Errors:
+    found: Errors = []
+    for key, check in (("key", names.env_name), ("volumeName", names.label)):
+        value = reference.get(key, "")
+        if not value:
+            found.append(required(f"{path}.{key}"))
+        else:
+            found += [invalid(f"{path}.{key}", value, text) for text in check(value)]
+    if not reference.get("path"):
+        return [*found, required(f"{path}.path")]
+    return [*found, *no_backsteps(reference["path"], f"{path}.path")]
+
+
+def file_keys(spec: Json, path: str) -> Errors:
+    """A variable read from a file is read from an empty directory that the pod fills."""
+    if not any("env" in each for kind in ("initContainers", "containers") for each in spec.get(kind) or ()):
+        return []
+    sources = {volume.get("name", ""): volume for volume in spec.get("volumes") or ()}
+    found: Errors = []
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(kind) or ()):
+            for at, variable in enumerate(container.get("env") or ()):
+                reference = (variable.get("valueFrom") or {}).get("fileKeyRef")
+                if reference is None:
+                    continue
+                here, name = (
+                    f"{path}.{kind}[{index}].env[{at}].valueFrom.fileKeyRef.volumeName",
+                    reference.get("volumeName", ""),
+                )
+                if name not in sources:
+                    found.append(not_found(here, name))
+                elif "emptyDir" not in sources[name]:
+                    found.append(invalid(here, name, "referenced volume must be of type emptyDir"))
+    return found
+
+
 def _env_from(source: Json, index: int, whole: str) -> Errors:
     found: Errors = []
     path = f"{whole}[{index}]"
@@ -191,8 +339,11 @@ def _env_from(source: Json, index: int, whole: str) -> Errors:
         found += [invalid(f"{path}.prefix", prefix, text) for text in names.env_name(prefix)]
     kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
     for kind in kinds:
-        if not source[kind].get("name"):
+        name = source[kind].get("name", "")
+        if not name:
             found.append(required(f"{path}.{kind}.name"))
+        else:
+            found += [invalid(f"{path}.{kind}.name", name, text) for text in names.subdomain(names.beginning(name))]
     if not kinds:
         found.append(invalid(whole, "", "must specify one of: `configMapRef` or `secretRef`"))
     elif len(kinds) > 1:
@@ -200,8 +351,19 @@ def _env_from(source: Json, index: int, whole: str) -> Errors:
     return found
 
 
-def _probe(probe: Json, kind: str, path: str) -> Errors:
-    found = _handler(probe, path)
+def _lifecycle(lifecycle: Json, around: Around, path: str) -> Errors:
+    found: Errors = []
+    for kind in ("postStart", "preStop"):
+        if kind in lifecycle:
+            found += _handler(lifecycle[kind], around, f"{path}.{kind}")
+    if "stopSignal" in lifecycle and not around.has_os:
+        told = "may not be set for containers with empty `spec.os.name`"
+        found.append(forbidden(f"{path}.stopSignal", told))
+    return found
+
+
+def _probe(probe: Json, kind: str, around: Around, path: str) -> Errors:
+    found = _handler(probe, around, path)
     for key in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"):
         found += nonnegative(f"{path}.{key}", probe.get(key, 0))
     grace = probe.get("terminationGracePeriodSeconds")
@@ -215,11 +377,11 @@ def _probe(probe: Json, kind: str, path: str) -> Errors:
     return found
 
 
-def _handler(handler: Json, path: str) -> Errors:
+def _handler(handler: Json, around: Around, path: str) -> Errors:
     kinds = [kind for kind in _HANDLERS if handler.get(kind) is not None]
     if not kinds:
         return [required(path, "must specify a handler type")]
-    found: Errors = [forbidden(f"{path}.{kind}", "may not specify more than 1 handler type") for kind in kinds[1:]]
+    found: Errors = []
     kind = kinds[0]
     action = handler[kind]
     match kind:
@@ -235,7 +397,12 @@ def _handler(handler: Json, path: str) -> Errors:
                 found += [invalid(f"{path}.httpGet.httpHeaders", name, text) for text in names.http_header(name)]
         case "tcpSocket" | "grpc":
             found += port_or_name(action.get("port"), f"{path}.{kind}.port")
-    return found
+        case "sleep":
+            seconds = action.get("seconds", 0)
+            if around.grace_s is not None and not 0 <= seconds <= around.grace_s:
+                told = f"must be non-negative and less than terminationGracePeriodSeconds ({around.grace_s})"
+                found.append(invalid(f"{path}.sleep", seconds, told))
+    return [*found, *(forbidden(f"{path}.{each}", "may not specify more than 1 handler type") for each in kinds[1:])]
 
 
 def port_or_name(port: int | str | None, path: str) -> Errors:

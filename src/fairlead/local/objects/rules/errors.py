@@ -16,13 +16,30 @@ class FieldError(NamedTuple):
 Errors = list[FieldError]
 
 
+# Types that print themselves as JSON does, in the order of their fields.
+_ORDERS = (
+    ("matchLabels", "matchExpressions"),
+    ("key", "operator", "values"),
+    ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"),
+)
+
+
 def shown(value: Any) -> str:
     """A value as the server quotes it: plain texts in quotes, the rest as Go writes JSON."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(_in_go_order(value), ensure_ascii=False, separators=(",", ":"))
     if isinstance(value, dict | list):
         for character, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
             text = text.replace(character, code)
     return text
+
+
+def _in_go_order(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_in_go_order(each) for each in value]
+    if not isinstance(value, dict) or any(key[:1].isupper() for key in value):
+        return value  # a struct of the server's own comes in its order
+    order = next((each for each in _ORDERS if value.keys() <= set(each)), sorted(value))
+    return {key: _in_go_order(value[key]) for key in order if key in value}
 
 
 def required(path: str, detail: str = "") -> FieldError:
@@ -48,8 +65,9 @@ def duplicate(path: str, value: Any) -> FieldError:
     return FieldError("FieldValueDuplicate", path, f"Duplicate value: {shown(value)}")
 
 
-def not_found(path: str, value: Any) -> FieldError:
-    return FieldError("FieldValueNotFound", path, f"Not found: {shown(value)}")
+def not_found(path: str, value: Any, detail: str = "") -> FieldError:
+    told = f": {detail}" if detail else ""
+    return FieldError("FieldValueNotFound", path, f"Not found: {shown(value)}{told}")
 
 
 def too_long(path: str, most: int) -> FieldError:

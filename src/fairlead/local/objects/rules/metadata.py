@@ -129,7 +129,7 @@ def _owners(owners: list[Json]) -> Errors:
     controllers: list[str] = []
     for owner in owners:
         version = owner.get("apiVersion", "")
-        if not version or version.endswith("/"):
+        if not version or version.endswith("/") or version.count("/") > 1:
             found.append(invalid(f"{path}.apiVersion", version, "version must not be empty"))
         for key in ("kind", "name", "uid"):
             if not owner.get(key):

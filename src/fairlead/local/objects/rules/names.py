@@ -13,6 +13,7 @@ _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _PORT_NAME = re.compile(r"[-a-z0-9]+")
 _HTTP_HEADER = re.compile(r"[-A-Za-z0-9]+")
 _PERCENT = re.compile(r"[0-9]+%")
+_LEADING_ZEROS = re.compile(r"(?<![0-9a-fA-F:])0+(?=[0-9])")
 
 _SUBDOMAIN_TEXT = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
@@ -47,6 +48,11 @@ _CONFIG_KEY_TEXT = (
 
 def _limited(text: str, most: int, unit: str = "characters") -> list[str]:
     return [f"must be no more than {most} {unit}"] if len(text.encode()) > most else []
+
+
+def beginning(text: str) -> str:
+    """What a name begins with, such that a trailing dash and what stands before it do not end it."""
+    return text[:-2] + "a" if text.endswith("-") and len(text) > 1 else text
 
 
 @lru_cache(maxsize=65536)
@@ -166,7 +172,42 @@ def percent(text: str) -> list[str]:
 
 def ip(text: str) -> list[str]:
     try:
-        ipaddress.ip_address(text)
+        found = ipaddress.ip_address(text)
     except ValueError:
-        return ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]
+        try:
+            ipaddress.ip_address(_LEADING_ZEROS.sub("", text))
+        except ValueError:
+            return ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]
+        return ["must not have leading 0s"]
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        return ["must not be an IPv4-mapped IPv6 address"]
     return []
+
+
+def cidr(text: str) -> list[str]:
+    address, _, bits = text.partition("/")
+    plain = f"{_LEADING_ZEROS.sub('', address)}/{bits.lstrip('0') or '0'}"
+    try:
+        found = ipaddress.ip_network(plain, strict=False)
+    except ValueError:
+        return ["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"]
+    if not bits.isdecimal():
+        return ["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"]
+    if plain != text:
+        return ["must not have leading 0s in IP or prefix length"]
+    if isinstance(found, ipaddress.IPv6Network) and found.network_address.ipv4_mapped is not None:
+        return ["must not have an IPv4-mapped IPv6 address"]
+    if ipaddress.ip_address(address) != found.network_address:
+        return ["must not have bits set beyond the prefix length"]
+    return []
+
+
+def subdomain_with_underscores(text: str) -> list[str]:
+    """A subdomain in a search list, where services may stand."""
+    good = re.fullmatch(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*", text)
+    told = (
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
+        "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+        r"'_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')"
+    )
+    return [*_limited(text, 253), *([] if good else [told])]

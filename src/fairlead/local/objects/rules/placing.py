@@ -36,6 +36,8 @@ def tolerations(given: list[Json], path: str) -> Errors:
         elif operator == "Exists":
             if value:
                 found.append(invalid(f"{here}.operator", value, "value must be empty when `operator` is 'Exists'"))
+        elif operator in ("Lt", "Gt"):
+            found.append(not_supported(f"{here}.operator", operator, ("Equal", "Exists", "Lt", "Gt")))
         else:
             found.append(not_supported(f"{here}.operator", operator, ("Equal", "Exists")))
         if effect and effect not in EFFECTS:
@@ -106,10 +108,38 @@ def _pod_term(term: Json, path: str) -> Errors:
     found += selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
     for name in term.get("namespaces") or ():
         found += [invalid(f"{path}.namespace", name, text) for text in names.label(name)]
+    found += _label_keys(term, path)
     key = term.get("topologyKey", "")
     if not key:
         found.append(required(f"{path}.topologyKey", "can not be empty"))
     found += [invalid(f"{path}.topologyKey", key, text) for text in names.qualified(key)]
+    return found
+
+
+def _label_keys(term: Json, path: str) -> Errors:
+    """Keys whose values are taken from the pod when it is created."""
+    matched, avoided = term.get("matchLabelKeys") or [], term.get("mismatchLabelKeys") or []
+    if not matched and not avoided:
+        return []
+    given = term.get("labelSelector")
+    found: Errors = []
+    for kind, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", avoided)):
+        if keys and given is None:
+            found.append(forbidden(f"{path}.{kind}", "must not be specified when labelSelector is not set"))
+            continue
+        for index, key in enumerate(keys):
+            found += [invalid(f"{path}.{kind}[{index}]", key, text) for text in names.qualified(key)]
+    seen = set((given or {}).get("matchLabels") or ())
+    for expression in (given or {}).get("matchExpressions") or ():
+        key = expression.get("key", "")
+        if key in matched and key in seen:
+            at = len(matched) - 1 - matched[::-1].index(key)
+            found.append(invalid(f"{path}[{at}]", key, "exists in both matchLabelKeys and labelSelector"))
+        seen.add(key)
+    for index, key in enumerate(matched):
+        if key in avoided:
+            told = "exists in both matchLabelKeys and mismatchLabelKeys"
+            found.append(invalid(f"{path}.matchLabelKeys[{index}]", key, told))
     return found
 
 
@@ -142,6 +172,9 @@ def node_term(term: Json, path: str, values: bool = True) -> Errors:
             found.append(invalid(f"{here}.operator", expression.get("operator", ""), "not a valid selector operator"))
         if expression.get("key") != "metadata.name":
             found.append(invalid(f"{here}.key", expression.get("key", ""), "not a valid field selector key"))
+        else:
+            for at, value in enumerate(given):
+                found += [invalid(f"{here}.values[{at}]", value, text) for text in names.subdomain(value)]
     return found
 
 
@@ -203,8 +236,6 @@ def spread(given: list[Json], path: str) -> Errors:
         for key in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             if key in constraint and constraint[key] not in ("Honor", "Ignore"):
                 found.append(not_supported(f"{here}.{key}", constraint[key], ("Honor", "Ignore")))
+        found += _label_keys({**constraint, "mismatchLabelKeys": None}, here)
         found += selector(constraint.get("labelSelector"), f"{here}.labelSelector")
-        keys = constraint.get("matchLabelKeys") or ()
-        if keys and constraint.get("labelSelector") is None:
-            found.append(forbidden(f"{here}.matchLabelKeys", "must not be specified when labelSelector is not set"))
     return found

@@ -1,8 +1,12 @@
 """What is asked of amounts of resources."""
 
+from collections.abc import Callable, Collection
+
 from fairlead.local.objects.rules import names
-from fairlead.local.objects.rules.errors import Errors, Json, forbidden, invalid, required
+from fairlead.local.objects.rules.errors import Errors, Json, duplicate, forbidden, invalid, not_found, required
 from fairlead.model.quantity import NANO, nanos
+
+NameCheck = Callable[[str, str], Errors]
 
 _CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
 _STANDARD = _CONTAINER | {
@@ -66,21 +70,27 @@ def amount(name: str, quantity: str, path: str) -> Errors:
     return []
 
 
-def requirements(resources: Json, path: str) -> Errors:
-    """A container's requests and limits."""
+def requirements(resources: Json, path: str, claims: Collection[str] = ()) -> Errors:
+    """A container's requests and limits, and which of the pod's claims it uses."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    if not limits and not requests:
+    if not limits and not requests and not resources.get("claims"):
         return []
+    return [*amounts(limits, requests, path), *claim_names(resources.get("claims") or (), claims, f"{path}.claims")]
+
+
+def amounts(limits: Json, requests: Json, path: str, name_check: NameCheck | None = None) -> Errors:
+    check = name_check or container_resource_name
     found: Errors = []
     for name, quantity in limits.items():
         here = f"{path}.limits[{name}]"
-        if name not in _CONTAINER:
-            found += container_resource_name(name, here)
+        if name not in _CONTAINER or name_check is not None:
+            found += check(name, here)
         found += amount(name, quantity, here)
+        found += _pages(name, quantity, here)
     for name, quantity in requests.items():
         here = f"{path}.requests[{name}]"
-        if name not in _CONTAINER:
-            found += container_resource_name(name, here)
+        if name not in _CONTAINER or name_check is not None:
+            found += check(name, here)
         found += amount(name, quantity, here)
         limit = limits.get(name)
         if limit is not None:
@@ -92,7 +102,45 @@ def requirements(resources: Json, path: str) -> Errors:
                 )
         elif not is_overcommitted(name):
             found.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
+        found += _pages(name, quantity, here)
     asked = {*limits, *requests}
     if any(map(is_huge, asked)) and not asked & {"cpu", "memory"}:
         found.append(forbidden(path, "HugePages require cpu or memory"))
+    return found
+
+
+def _pages(name: str, quantity: str, path: str) -> Errors:
+    """Huge pages are counted in whole pages."""
+    if not is_huge(name):
+        return []
+    try:
+        size = nanos(name.removeprefix("hugepages-"))
+    except ValueError:
+        size = 0
+    if size > 0 and nanos(quantity) > 0 and nanos(quantity) % size == 0:
+        return []
+    return [invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")]
+
+
+def claim_names(given: Collection[Json], known: Collection[str], path: str) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    for index, claim in enumerate(given):
+        here, name, request = f"{path}[{index}]", claim.get("name", ""), claim.get("request", "")
+        if not name:
+            found.append(required(here))
+            continue
+        if name in seen:
+            found.append(duplicate(here, name))
+        else:
+            key = f"{name}/{request}" if request else name
+            found += [invalid(f"{here}.request", request, text) for text in (names.label(request) if request else ())]
+            if key in seen:
+                found.append(duplicate(here, key))
+            elif not request:
+                found += [duplicate(here, name) for other in seen if other.partition("/")[:2] == (name, "/")]
+            seen.add(key)
+        if name not in known:
+            among = f": {', '.join(sorted(known))}" if known else " which is empty"
+            found.append(not_found(here, name, f"must be one of the names in pod.spec.resourceClaims{among}"))
     return found

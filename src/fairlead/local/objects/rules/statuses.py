@@ -1,15 +1,25 @@
 """What is asked of a status that is written on its own: counts that make sense, states that do not run backwards."""
 
-import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from fairlead.local.objects.rules import limits, metadata, names
-from fairlead.local.objects.rules.errors import Errors, Json, duplicate, forbidden, immutable, invalid, nonnegative
+from fairlead.local.objects.rules.errors import (
+    Errors,
+    FieldError,
+    Json,
+    duplicate,
+    forbidden,
+    immutable,
+    invalid,
+    nonnegative,
+    required,
+)
 from fairlead.local.objects.rules.quantities import amount
 from fairlead.model.quantity import nanos
 
 Check = Callable[[Json, Json], Errors]
+_NO_ADDRESS: Final = names.ip("")[0]
 _SYSTEM_CONDITIONS: Final = frozenset({"PodScheduled", "Ready", "Initialized"})
 
 
@@ -45,7 +55,7 @@ def _within(status: Json, keys: Sequence[str], ready: str) -> Errors:
             found.append(invalid(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas"))
     if "availableReplicas" in keys and status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
         text = f"cannot be greater than {ready}"
-        found.append(invalid("status.availableReplicas", status["availableReplicas"], text))
+        found.append(invalid("status.availableReplicas", status.get("availableReplicas", 0), text))
     return found
 
 
@@ -127,8 +137,63 @@ def _pod(new: Json, old: Json) -> Errors:
     found += immutable("status.qosClass", status.get("qosClass", ""), before.get("qosClass", ""))
     found += _states(status, before, old["spec"], "containerStatuses", "containers")
     found += _states(status, before, old["spec"], "initContainerStatuses", "initContainers")
+    found += _claims(status.get("resourceClaimStatuses") or (), new["spec"].get("resourceClaims") or ())
+    if status.get("extendedResourceClaimStatus") is not None:
+        found += _extended(status["extendedResourceClaimStatus"], new["spec"], "status.extendedResourceClaimStatus")
     found += _addresses(status, before, "podIP", "podIPs")
     return [*found, *_addresses(status, before, "hostIP", "hostIPs")]
+
+
+def _claims(given: Sequence[Json], claims: Sequence[Json]) -> Errors:
+    known = {each.get("name", "") for each in claims}
+    seen: set[str] = set()
+    found: Errors = []
+    for index, each in enumerate(given):
+        path, name = f"status.resourceClaimStatuses[{index}]", each.get("name", "")
+        if name not in known:
+            found.append(invalid(f"{path}.name", name, "must match the name of an entry in `spec.resourceClaims`"))
+        if name in seen:
+            found.append(duplicate(f"{path}.name", name))
+        seen.add(name)
+        claim = each.get("resourceClaimName")
+        if claim is not None:
+            found += [invalid(f"{path}.resourceClaimName", claim, text) for text in names.subdomain(claim)]
+    return found
+
+
+def _extended(given: Json, spec: Json, path: str) -> Errors:
+    containers = {
+        each.get("name", ""): each for kind in ("initContainers", "containers") for each in spec.get(kind) or ()
+    }
+    mappings = given.get("requestMappings") or ()
+    found: Errors = []
+    if not mappings:
+        found.append(required(f"{path}.requestMappings", "at least one request mapping is required"))
+    seen: set[tuple[str, ...]] = set()
+    for index, mapping in enumerate(mappings):
+        here = f"{path}.requestMappings[{index}]"
+        container, resource, request = (
+            mapping.get(key, "") for key in ("containerName", "resourceName", "requestName")
+        )
+        if container not in containers:
+            told = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            found.append(invalid(f"{here}.containerName", container, told))
+        elif resource not in ((containers[container].get("resources") or {}).get("requests") or {}):
+            told = (
+                "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
+                "spec.containers.resources.requests"
+            )
+            found.append(invalid(f"{here}.resourceName", resource, told))
+        found += [invalid(f"{path}.requestName", request, text) for text in names.label(request)]
+        if (container, resource, request) in seen:
+            found.append(duplicate(f"{here}.containerName", container))
+            found.append(duplicate(f"{here}.resourceName", resource))
+            found.append(duplicate(f"{here}.requestName", request))
+        seen.add((container, resource, request))
+    name = given.get("resourceClaimName", "")
+    if not name:
+        return [*found, required(f"{path}.resourceClaimName")]
+    return [*found, *(invalid(f"{path}.resourceClaimName", name, text) for text in names.subdomain(name))]
 
 
 def _conditions(conditions: Sequence[Json]) -> Errors:
@@ -175,9 +240,13 @@ def _addresses(status: Json, before: Json, one: str, many: str) -> Errors:
     for index, address in enumerate(given):
         if address not in known:
             found += [invalid(f"{path}[{index}]", address, text) for text in names.ip(address)]
-    if not found and len(given) > 1:
-        families = [ipaddress.ip_address(each).version for each in given]
-        if len(given) > 2 or len(set(families)) < 2:
+    if len(given) > 1:
+        bad = next(((index, each) for index, each in enumerate(given) if names.ip(each)[:1] == [_NO_ADDRESS]), None)
+        if bad is not None:
+            told = f"Internal error: failed to check for dual stack with error:invalid IP[{bad[0]}]: {bad[1]}"
+            found.append(FieldError("InternalError", path, told))
+        families = {6 if ":" in each else 4 for each in given}
+        if bad is not None or len(given) > 2 or len(families) < 2:
             shown = [{"IP": each} for each in given]
             found.append(invalid(path, shown, "may specify no more than one IP for each IP family"))
     return found
