@@ -184,7 +184,7 @@ def test_restart_keeps_data_port_and_audit(new_rig: NewRig, how: signal.Signals)
     ("how", "ending"),
     [
         pytest.param(signal.SIGTERM, "", id="asked to end, the watch ends well"),
-        pytest.param(signal.SIGKILL, "IncompleteRead", id="killed, the watch is cut"),
+        pytest.param(signal.SIGKILL, "ConnectionError", id="killed, the watch is cut"),
     ],
 )
 def test_an_open_watch_ends_with_its_server_at_once(new_rig: NewRig, how: signal.Signals, ending: str) -> None:
