@@ -27,6 +27,8 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.local import controllers
+from fairlead.local.controllers.spec import STORAGE_CLASSES
+from fairlead.local.controllers.storage import DEFAULT_CLASS
 from fairlead.local.embedded import Embedded, embedded
 from fairlead.local.failures import Failure
 from fairlead.local.providers.fleet import Fleet, FleetPlan
@@ -95,7 +97,7 @@ async def up(
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         working = [tasks.create_task(recorder.run(), name="recorder")]
         if "controllers" not in options.without:
-            working.append(tasks.create_task(_controllers(runtime, cluster), name="controllers"))
+            working.append(tasks.create_task(_controllers(runtime, cluster, options), name="controllers"))
         if "placement" not in options.without:
             placement = app.Placement(runtime)
             probes.readiness["placement"] = placement.problem
@@ -119,14 +121,16 @@ async def up(
             task.cancel()
 
 
-async def _controllers(runtime: app.Runtime, cluster: Embedded) -> None:
+async def _controllers(runtime: app.Runtime, cluster: Embedded, options: UpOptions) -> None:
+    # A class for claims that name none, unless somebody has made another of that name.
+    await runtime.writer.carry_out(Create(kind=STORAGE_CLASSES, body=DEFAULT_CLASS))
     await controllers.run(
         reader=runtime.reader,
         writer=runtime.writer,
         clock=runtime.clock,
         rng=runtime.rng,
         metrics=runtime.metrics,
-        options=controllers.Options(root_ca=cluster.certificates.authority),
+        options=controllers.Options(root_ca=cluster.certificates.authority, volumes=options.data / "volumes"),
         stop=runtime.stop.wait,
     )
 

@@ -110,9 +110,7 @@ class ContractRig(Rig):
     """A real API server that admits pods as a cluster does: with their service account's token mounted."""
 
     def _apiserver_flags(self, watch_list: bool, controllers: bool, more: Sequence[str]) -> list[str]:
-        # Volumes are not protected while in use on the embedded cluster: nobody would lift the protection again.
-        unlike = ["--disable-admission-plugins=StorageObjectInUseProtection"]
-        return super()._apiserver_flags(watch_list, True, [*unlike, *more])
+        return super()._apiserver_flags(watch_list, True, more)
 
 
 def real(rig: Rig) -> Contestant:

@@ -69,6 +69,52 @@ spec:
 """
 
 
+STORAGE = """
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: small}
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /no/small}, storageClassName: by-hand}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: large}
+spec: {capacity: {storage: 9Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /no/large}, storageClassName: by-hand}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: later}
+provisioner: example.com/none
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: others}
+provisioner: example.com/none
+"""
+
+
+def claim(name: str, of: str, **spec: str) -> str:
+    more = "".join(f", {key}: {value}" for key, value in spec.items())
+    return f"""
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: {name}}}
+spec: {{storageClassName: {of}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}{more}}}
+---"""
+
+
+CLAIMS = "".join(
+    [
+        claim("fits", "by-hand"),
+        claim("named", "by-hand", volumeName="large"),
+        claim("waits", "later"),
+        claim("asks", "others"),
+        claim("lost", "nowhere"),
+        claim("bare", '""'),
+    ]
+)
+
+
 def pod(name: str, node: str, command: str = "[sleep, '1000']") -> str:
     return POD.replace("NAME", name).replace("NODE", node).replace("COMMAND", command)
 
@@ -202,6 +248,25 @@ SESSIONS: dict[str, tuple[Command, ...]] = {
         Command("get pod fails -o 'jsonpath={.status.containerStatuses[0].lastState.terminated.exitCode}'"),
         Command("describe pod fails", drop=r"BackOff|Restart Count|Started:|Finished:|Ready:"),
         Command("delete pod talks fails"),
+    ),
+    "claims and volumes": (
+        Command("apply -f -", STORAGE),
+        Command("apply -f -", CLAIMS),
+        Command("get pvc fits", until="Bound"),
+        Command("get pvc named", until="Bound"),
+        Command("get pvc", ordered=False),
+        Command("get pv small large", ordered=False),
+        Command("describe pvc fits named"),
+        Command("describe pv small large"),
+        Command("get pv small large -o yaml", drop="resourceVersion|Time|uid"),
+        Command("get pvc fits named asks -o yaml", drop="resourceVersion|Time|uid"),
+        Command("get events --no-headers -o custom-columns=N:.involvedObject.name,R:.reason,M:.message", ordered=False),
+        Command("delete pvc fits"),
+        Command("get pv small", until="Released"),
+        Command("delete pv small"),
+        Command("delete pvc named waits asks lost bare"),
+        Command("delete pv large"),
+        Command("delete sc later others"),
     ),
     "jobs, sets and daemons": (
         Command("apply -f -", JOB),

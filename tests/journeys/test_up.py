@@ -136,6 +136,53 @@ def test_the_same_folder_brings_everything_back(new_cluster: Callable[..., Clust
     assert until(lambda: cluster.servers() == set(), 10)
 
 
+STATEFUL_SET = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  volumeClaimTemplates:
+  - {metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: c
+        image: busybox
+        command: [sh, -c, "echo again >> $FAIRLEAD_VOLUME_DATA/lines; cat $FAIRLEAD_VOLUME_DATA/lines; sleep 1000"]
+        volumeMounts: [{name: data, mountPath: /data}]
+"""
+
+
+def test_a_claim_gets_a_folder_that_outlives_its_pods_and_goes_with_it(
+    new_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = new_cluster()
+    manifest = tmp_path / "db.yaml"
+    manifest.write_text(STATEFUL_SET)
+    cluster.kubectl("apply", "-f", str(manifest))
+
+    def lines(count: int) -> bool:
+        cluster.kubectl("rollout", "status", "statefulset/db", "--timeout=120s")
+        return until(lambda: cluster.kubectl("logs", "db-0").count("again") == count, 120)
+
+    assert lines(1)
+    cluster.kubectl("delete", "pod", "db-0")
+    assert lines(2)
+    cluster.end(signal.SIGKILL)
+    cluster.start()
+    assert lines(3)
+    (folder,) = (cluster.data / "volumes").iterdir()
+    assert cluster.kubectl("get", "pvc", "data-db-0", "-o=jsonpath={.spec.volumeName}") == folder.name
+    cluster.kubectl("delete", "statefulset", "db")
+    cluster.kubectl("delete", "pvc", "data-db-0")
+    cluster.kubectl("wait", "--for=delete", f"pv/{folder.name}", "--timeout=120s")
+    assert not folder.exists()
+
+
 def test_simulated_nodes_take_a_crowd(new_cluster: Callable[..., Cluster]) -> None:
     cluster = new_cluster("--nodes=0", "--simulate=50")
     cluster.kubectl("create", "deployment", "crowd", "--image=none", "--replicas=300")

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.nodes.env import Missing, Sources, container_env, expand
 from fairlead.nodes.provider import File, Folder
-from fairlead.nodes.spec import ConfigMap, Secret
+from fairlead.nodes.spec import ConfigMap, PersistentVolume, Secret
 from fairlead.nodes.volumes import env_needs, pod_volumes, volume_needs
 from tests.nodes.kit import container, pod
 
@@ -40,11 +40,21 @@ def secret(**data: str) -> Secret:
     return msgspec.convert({"metadata": {"name": "s"}, "data": encoded}, Secret)
 
 
+def persistent_volume(**spec: Any) -> PersistentVolume:
+    return msgspec.convert({"metadata": {"name": "v"}, "spec": spec}, PersistentVolume)
+
+
 SOURCES = Sources(
     config_maps={"c": config_map(key="mapped", more="more"), "no": None},
     secrets={"s": secret(key="hidden"), "no": None},
     services={"WEB_SERVICE_HOST": "127.96.0.1"},
     tokens={("", 3600): "token", ("vault", 600): "other"},
+    claims={
+        "c": persistent_volume(hostPath={"path": "/srv/c"}),
+        "p-v": persistent_volume(local={"path": "/srv/brought"}),
+        "far": persistent_volume(nfs={"server": "x"}),
+        "early": "not bound",
+    },
     pod_ip="127.64.0.9",
     host_ip="127.0.0.1",
     allocatable={"cpu": "4", "memory": "8Gi"},
@@ -165,9 +175,18 @@ def test_empty_and_host_folders() -> None:
     assert volume(hostPath={"path": "/srv"}) == Folder(host_path="/srv")
 
 
+def test_claimed_folders() -> None:
+    claimed = {"claimName": "c", "readOnly": True}
+    assert volume(persistentVolumeClaim=claimed) == Folder(host_path="/srv/c", is_read_only=True)
+    assert volume(ephemeral={"volumeClaimTemplate": {}}) == Folder(host_path="/srv/brought")
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [
+        ({"persistentVolumeClaim": {"claimName": "no"}}, 'persistentvolumeclaim "no" not found'),
+        ({"persistentVolumeClaim": {"claimName": "early"}}, "not bound"),
+        ({"persistentVolumeClaim": {"claimName": "far"}}, "virtual nodes have those of hostPath and local"),
         ({"configMap": {"name": "no"}}, 'configmap "no" not found'),
         ({"secret": {"secretName": "s", "items": [{"key": "k", "path": "k"}]}}, "non-existent key: k"),
         ({"secret": {"secretName": "s", "items": [{"key": "key", "path": "../k"}]}}, "leads out of its volume"),
@@ -187,3 +206,7 @@ def test_only_what_is_named_is_fetched() -> None:
     )
     assert (env_needs(played).config_maps, env_needs(played).secrets) == ({"a"}, {"b"})
     assert volume_needs(played).secrets == {"s"}
+    claimed = pod(
+        volumes=[{"name": "c", "persistentVolumeClaim": {"claimName": "mine"}}, {"name": "e", "ephemeral": {}}]
+    )
+    assert volume_needs(claimed).claims == {"mine", "p-e"}

@@ -17,6 +17,14 @@ _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
+# Storage is not taken away while it is in use; controllers lift that when nobody uses it.
+_PROTECTED = {
+    "/persistentvolumeclaims": "kubernetes.io/pvc-protection",
+    "/persistentvolumes": "kubernetes.io/pv-protection",
+    "storage.k8s.io/volumeattributesclasses": "kubernetes.io/vac-protection",
+}
+
+
 class BuiltIn:
     def __init__(self, rest: Rest) -> None:
         self._rest = rest
@@ -39,6 +47,8 @@ class BuiltIn:
                 self._new_node(attempt.thing)
             elif place == "/persistentvolumeclaims":
                 self._storage_class(attempt.thing)
+            if place in _PROTECTED:
+                _protect(attempt.thing, _PROTECTED[place])
         return attempt.thing
 
     async def check(self, attempt: Attempt) -> Thing | None:
@@ -241,3 +251,9 @@ def label_with_place(rest: Rest, pod: Thing) -> None:
 
 def _covers(toleration: Any, key: str) -> bool:
     return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
+
+
+def _protect(thing: Thing, finalizer: str) -> None:
+    finalizers = thing["metadata"].setdefault("finalizers", [])
+    if finalizer not in finalizers:
+        finalizers.append(finalizer)

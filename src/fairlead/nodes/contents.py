@@ -1,4 +1,4 @@
-"""Fetches what environments and volumes refer to: ConfigMaps, Secrets, service-account tokens.
+"""Fetches what environments and volumes refer to: ConfigMaps, Secrets, service-account tokens, claimed volumes.
 
 Used by `nodes.controller` for providers that run things for real. What was fetched is remembered for seconds, tokens
 for most of their life, and never more than a bounded number.
@@ -18,7 +18,7 @@ from fairlead.model.kinds import Kind
 from fairlead.model.meta import Noun
 from fairlead.model.quantity import Quantity
 from fairlead.nodes.env import Missing, Sources
-from fairlead.nodes.spec import CONFIG_MAPS, SECRETS, Pod
+from fairlead.nodes.spec import CLAIMS, CONFIG_MAPS, SECRETS, VOLUMES, PersistentVolume, Pod
 from fairlead.nodes.times import moment
 from fairlead.nodes.volumes import Needs
 
@@ -61,11 +61,13 @@ class Contents:
         maps = {name: await self._object(CONFIG_MAPS, namespace, name) for name in sorted(needs.config_maps)}
         secrets = {name: await self._object(SECRETS, namespace, name) for name in sorted(needs.secrets)}
         tokens = {wanted: await self._token(pod, *wanted) for wanted in sorted(needs.tokens)}
+        claims = {name: await self._claimed(namespace, name) for name in sorted(needs.claims)}
         links = pod.spec.enable_service_links is not False
         return Sources(
             config_maps=maps,
             secrets=secrets,
             tokens=tokens,
+            claims=claims,
             services=self._service_env(namespace) if links else {},
             pod_ip=pod_ip,
             host_ip=host_ip,
@@ -82,6 +84,14 @@ class Contents:
             return await self._client.find(kind, name, namespace), self._clock.elapsed_s() + FRESH_S
 
         return await self._remember((kind.plural, namespace, name), read)
+
+    async def _claimed(self, namespace: str, name: str) -> PersistentVolume | str:
+        claim = await self._object(CLAIMS, namespace, name)
+        if claim is None:
+            return f'persistentvolumeclaim "{name}" not found'
+        volume_name = claim.spec.volume_name
+        volume: PersistentVolume | None = await self._object(VOLUMES, "", volume_name) if volume_name else None
+        return volume if volume is not None else f'persistentvolumeclaim "{name}" is not bound to a volume yet'
 
     async def _token(self, pod: Pod, audience: str, life_s: int) -> str:
         account = pod.spec.service_account_name

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fairlead.model.quantity import Quantity, nanos
-from fairlead.nodes.spec import ConfigMap, Container, EnvVar, Pod, ResourceSelector, Secret
+from fairlead.nodes.spec import ConfigMap, Container, EnvVar, PersistentVolume, Pod, ResourceSelector, Secret
 
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
@@ -29,6 +29,8 @@ class Sources:
     secrets: Mapping[str, Secret | None] = field(default_factory=dict)
     tokens: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """Service-account tokens by audience and lifetime."""
+    claims: Mapping[str, PersistentVolume | str] = field(default_factory=dict)
+    """What each claim is bound to, or why it has nothing yet."""
     services: Mapping[str, str] = field(default_factory=dict)
     """Variables that tell the addresses of Services."""
     pod_ip: str = ""

@@ -68,6 +68,7 @@ class Folder:
     files: Mapping[str, File] | None = None
     host_path: str = ""
     is_host_file: bool = False
+    is_read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

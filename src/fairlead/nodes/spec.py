@@ -213,6 +213,15 @@ class HostPath(Noun):
     type: str = ""
 
 
+class ClaimVolume(Noun):
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class EphemeralVolume(Noun):
+    """A claim made for the pod alone, named after it and the volume."""
+
+
 class Volume(Noun):
     name: str = ""
     empty_dir: EmptyDir | None = None
@@ -221,6 +230,8 @@ class Volume(Noun):
     downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
     projected: ProjectedVolume | None = None
     host_path: HostPath | None = None
+    persistent_volume_claim: ClaimVolume | None = None
+    ephemeral: EphemeralVolume | None = None
 
 
 class ReadinessGate(Noun):
@@ -353,6 +364,35 @@ class ConfigMap(Thing, frozen=True):
     binary_data: dict[str, str] | None = None
 
 
+class ClaimSpec(Noun):
+    volume_name: str = ""
+
+
+class Claim(Thing, frozen=True):
+    spec: ClaimSpec = ClaimSpec()
+
+
+class LocalPath(Noun):
+    path: str = ""
+
+
+class PersistentVolumeSpec(Noun):
+    host_path: HostPath | None = None
+    local: LocalPath | None = None
+
+
+class PersistentVolume(Thing, frozen=True):
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+    @property
+    def path(self) -> str:
+        """Where it is on its node; nothing for a volume that has to be fetched from somewhere."""
+        found = self.spec.host_path or self.spec.local
+        return found.path if found is not None else ""
+
+
 PODS = Kind("", "v1", "pods", "Pod", Pod)
+CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim)
+VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume, namespaced=False)
 SECRETS = Kind("", "v1", "secrets", "Secret", Secret)
 CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", ConfigMap)

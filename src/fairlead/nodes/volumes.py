@@ -19,9 +19,11 @@ class Needs:
     config_maps: set[str] = field(default_factory=set)
     secrets: set[str] = field(default_factory=set)
     tokens: set[tuple[str, int]] = field(default_factory=set)
+    claims: set[str] = field(default_factory=set)
 
     @property
     def any(self) -> bool:
+        """Whether any of it may be another tomorrow; what a claim is bound to stays."""
         return bool(self.config_maps or self.secrets or self.tokens)
 
 
@@ -32,6 +34,8 @@ def volume_needs(pod: Pod) -> Needs:
             needs.config_maps.add(volume.config_map.name)
         if volume.secret is not None:
             needs.secrets.add(volume.secret.secret_name)
+        if name := claim_name(pod, volume):
+            needs.claims.add(name)
         for source in (volume.projected.sources or ()) if volume.projected is not None else ():
             if source.config_map is not None:
                 needs.config_maps.add(source.config_map.name)
@@ -40,6 +44,12 @@ def volume_needs(pod: Pod) -> Needs:
             if (token := source.service_account_token) is not None:
                 needs.tokens.add((token.audience, token.expiration_seconds))
     return needs
+
+
+def claim_name(pod: Pod, volume: Volume) -> str:
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else ""
 
 
 def env_needs(pod: Pod) -> Needs:
@@ -70,6 +80,8 @@ def _folder(pod: Pod, volume: Volume, sources: Sources) -> Folder:
     if volume.host_path is not None:
         is_file = volume.host_path.type in ("File", "FileOrCreate", "Socket", "CharDevice", "BlockDevice")
         return Folder(host_path=volume.host_path.path, is_host_file=is_file)
+    if name := claim_name(pod, volume):
+        return _claimed(name, volume, sources)
     files: dict[str, File] = {}
     if volume.config_map is not None:
         keys = config_map_keys(sources, volume.config_map.name, optional=volume.config_map.optional)
@@ -98,9 +110,20 @@ def _folder(pod: Pod, volume: Volume, sources: Sources) -> Folder:
     else:
         raise Missing(
             f"volume {volume.name!r} is of a kind that virtual nodes do not have; there are emptyDir, configMap, "
-            "secret, downwardAPI, projected and hostPath"
+            "secret, downwardAPI, projected, hostPath and persistentVolumeClaim"
         )
     return Folder(files=files)
+
+
+def _claimed(name: str, volume: Volume, sources: Sources) -> Folder:
+    found = sources.claims.get(name, f'persistentvolumeclaim "{name}" not found')
+    if isinstance(found, str):
+        raise Missing(found)
+    if not found.path:
+        kinds = "virtual nodes have those of hostPath and local"
+        raise Missing(f"volume {found.metadata.name!r} of claim {name!r} is of a kind that is not there: {kinds}")
+    is_read_only = volume.persistent_volume_claim is not None and volume.persistent_volume_claim.read_only
+    return Folder(host_path=found.path, is_read_only=is_read_only)
 
 
 def _keys(volume: KeysVolume, keys: dict[str, bytes] | None, default_mode: int | None) -> dict[str, File]:

@@ -5,8 +5,10 @@ of them; `build` returns them one by one for a composition root that keeps its o
 """
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import Any, Final, Protocol
 
 from fairlead.cluster.backoff import Rng
@@ -21,6 +23,7 @@ from fairlead.local.controllers.cronjobs import cron_job_controller
 from fairlead.local.controllers.daemonsets import daemon_set_controller
 from fairlead.local.controllers.deployments import deployment_controller
 from fairlead.local.controllers.endpoints import endpoints_controller
+from fairlead.local.controllers.ephemerals import ephemeral_controller
 from fairlead.local.controllers.evictions import eviction_controller
 from fairlead.local.controllers.garbage import Collector
 from fairlead.local.controllers.jobs import job_controller, job_orphan_controller
@@ -32,6 +35,7 @@ from fairlead.local.controllers.protection import claim_controller, volume_contr
 from fairlead.local.controllers.replicasets import replica_set_controller, replication_controller_controller
 from fairlead.local.controllers.shell import Workshop
 from fairlead.local.controllers.statefulsets import stateful_set_controller
+from fairlead.local.controllers.storage import binding_controller, volume_phase_controller
 from fairlead.model.kinds import Kind
 
 KINDS: Final[tuple[Kind[Any], ...]] = (
@@ -42,6 +46,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     spec.SERVICE_ACCOUNTS,
     spec.CLAIMS,
     spec.VOLUMES,
+    spec.STORAGE_CLASSES,
     spec.REPLICATION_CONTROLLERS,
     spec.REPLICA_SETS,
     spec.DEPLOYMENTS,
@@ -74,6 +79,7 @@ class Options:
 
     node_grace_s: float = 40.0  # a node that has not renewed its lease for this long is unreachable
     root_ca: str = ""  # PEM, for kube-root-ca.crt; none is written without it
+    volumes: Path | None = None  # where volumes of our own class are made; none are without it
 
 
 DEFAULTS: Final = Options()
@@ -96,6 +102,9 @@ CONTROLLERS: Final[Mapping[str, Callable[[Workshop, Options], Runs]]] = {
     "poddisruptionbudgets": lambda workshop, _: budget_controller(workshop),
     "claims": lambda workshop, _: claim_controller(workshop),
     "volumes": lambda workshop, _: volume_controller(workshop),
+    "ephemerals": lambda workshop, _: ephemeral_controller(workshop),
+    "binding": lambda workshop, options: binding_controller(workshop, options.volumes),
+    "volumephases": lambda workshop, options: volume_phase_controller(workshop, options.volumes, removed),
     "homes": lambda workshop, options: home_controller(
         workshop,
         options.root_ca,
@@ -103,6 +112,11 @@ CONTROLLERS: Final[Mapping[str, Callable[[Workshop, Options], Runs]]] = {
     ),
 }
 """Every controller by name."""
+
+
+async def removed(folder: PurePath) -> None:
+    """A volume's folder that nobody needs any more is taken away."""
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 def build(

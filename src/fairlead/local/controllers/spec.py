@@ -10,9 +10,11 @@ import msgspec
 
 from fairlead.model.kinds import EVENTS, LEASES, ConfigMap, Kind
 from fairlead.model.meta import Condition, Noun, ObjectMeta, Thing
+from fairlead.model.quantity import nanos
 from fairlead.model.selectors import LabelSelector, Selector, SelectorError, parse_label_selector
 from fairlead.model.taints import Taint
 from fairlead.model.taints import Toleration as PlainToleration
+from fairlead.model.volumes import BETA_CLASS_ANNOTATION, BIND_COMPLETED_ANNOTATION, ClaimSpec, PersistentVolumeSpec
 
 Json = dict[str, Any]
 
@@ -334,13 +336,65 @@ class Namespace(Workload):
     spec: NamespaceSpec = NamespaceSpec()
 
 
+# --- storage ----------------------------------------------------------------------------------------------
+
+
+class Claim(Workload):
+    spec: ClaimSpec = ClaimSpec()
+
+    @property
+    def storage_class(self) -> str:
+        annotated = self.metadata.annotations.get(BETA_CLASS_ANNOTATION)
+        return annotated if annotated is not None else self.spec.storage_class_name or ""
+
+    @property
+    def is_bound(self) -> bool:
+        return BIND_COMPLETED_ANNOTATION in self.metadata.annotations
+
+
+class HostPath(Noun):
+    path: str = ""
+
+
+class VolumeSpec(PersistentVolumeSpec):
+    persistent_volume_reclaim_policy: str = "Retain"
+    host_path: HostPath | None = None
+
+
+class Volume(Workload):
+    spec: VolumeSpec = VolumeSpec()
+
+    @property
+    def storage_class(self) -> str:
+        annotated = self.metadata.annotations.get(BETA_CLASS_ANNOTATION)
+        return annotated if annotated is not None else self.spec.storage_class_name
+
+    @property
+    def size(self) -> int:
+        return nanos((self.spec.capacity or {}).get("storage", 0))
+
+    def is_for(self, claim: Claim) -> bool:
+        """Bound or promised to this claim and no other."""
+        reference, metadata = self.spec.claim_ref, claim.metadata
+        if reference is None or (reference.namespace, reference.name) != (metadata.namespace, metadata.name):
+            return False
+        return reference.uid in ("", metadata.uid)
+
+
+class StorageClass(Thing):
+    provisioner: str = ""
+    reclaim_policy: str = "Delete"
+    volume_binding_mode: str = "Immediate"
+
+
 PODS: Final = Kind("", "v1", "pods", "Pod", Pod)
 NODES: Final = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", Namespace, namespaced=False)
 SERVICES: Final = Kind("", "v1", "services", "Service", Service)
 SERVICE_ACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount", Thing)
-CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Thing)
-VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", Workload, namespaced=False)
+CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim)
+VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", Volume, namespaced=False)
+STORAGE_CLASSES: Final = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", StorageClass, namespaced=False)
 REPLICATION_CONTROLLERS: Final = Kind(
     "", "v1", "replicationcontrollers", "ReplicationController", ReplicationController
 )

@@ -438,7 +438,8 @@ class ProcessProvider:
                 source = os.path.join(source, inside.lstrip("/"))
                 if not os.path.exists(source):
                     os.makedirs(source, exist_ok=True)
-            found.append((source, "/" + mount.mount_path.strip("/"), mount.read_only))
+            is_read_only = mount.read_only or box.volumes[mount.name].is_read_only
+            found.append((source, "/" + mount.mount_path.strip("/"), is_read_only))
         words = box.last_words(container.name)
         if words.exists():
             found.append((str(words), "/" + container.termination_message_path.strip("/"), False))

@@ -1,0 +1,308 @@
+"""Claims and volumes: who gets which, who has a new one made, and what becomes of one that nobody needs any more.
+
+A claim is bound in three looks: the volume is promised to it (refused if anybody else was quicker); once that is seen,
+the claim is told; then both say so in their status. A claim whose class waits for its first consumer waits until a
+scheduler has chosen a node. Volumes of our own class are folders of this machine.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePath
+from typing import Final
+
+from fairlead.cluster.controller import Controller
+from fairlead.cluster.mirror import Delta
+from fairlead.local.controllers.shell import SETTLE_S, Workshop, event
+from fairlead.local.controllers.spec import CLAIMS, STORAGE_CLASSES, VOLUMES, Claim, Json, StorageClass, Volume
+from fairlead.local.controllers.statuses import plan_status
+from fairlead.model.intents import Create, Delete, Intent, Patch, RecordEvent, WakeAfter
+from fairlead.model.quantity import nanos
+from fairlead.model.selectors import SelectorError, parse_label_selector
+from fairlead.model.volumes import BIND_COMPLETED_ANNOTATION, SELECTED_NODE_ANNOTATION, WAIT_FOR_FIRST_CONSUMER
+
+PROVISIONER: Final = "fairlead.io/folder"
+CONTROLLER: Final = "persistentvolume-controller"
+BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+PROVISIONERS: Final = ("volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner")
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+
+DEFAULT_CLASS: Final = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+    "provisioner": PROVISIONER,
+    "reclaimPolicy": "Delete",
+    "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER,
+}
+
+Remove = Callable[[PurePath], Awaitable[None]]
+"""Takes a volume's folder away, with everything in it."""
+
+
+# --- claims -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SeenClaim:
+    claim: Claim
+    storage_class: StorageClass | None  # the one it names
+    volumes: tuple[Volume, ...]  # all there are
+    folder: PurePath | None = None  # where new volumes of our own class go
+
+
+def plan_binding(seen: SeenClaim, now: datetime) -> list[Intent]:
+    claim = seen.claim
+    if claim.is_terminating:
+        return []
+    if BIND_COMPLETED_ANNOTATION in claim.metadata.annotations:
+        return _plan_bound(claim, _named(seen))
+    if claim.spec.volume_name:
+        volume = _named(seen)
+        if volume is None:
+            return []
+        if volume.spec.claim_ref is not None and not volume.is_for(claim):
+            note = f'volume "{volume.metadata.name}" already bound to a different claim.'
+            return [_told(claim, "FailedBinding", note, warning=True)]
+        return _plan_binding(claim, volume)
+    volume = next((volume for volume in seen.volumes if volume.is_for(claim)), None)
+    if volume is not None:
+        return _plan_binding(claim, volume)
+    waits = seen.storage_class is not None and seen.storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+    selected = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)
+    if waits and not selected:
+        note = "waiting for first consumer to be created before binding"
+        return [_told(claim, "WaitForFirstConsumer", note)]
+    # For a claim that waited, a scheduler has looked at the volumes there are, and wants a new one.
+    volume = None if waits else smallest_fit(claim, seen.volumes)
+    return _plan_binding(claim, volume) if volume is not None else _plan_new(seen)
+
+
+def _named(seen: SeenClaim) -> Volume | None:
+    return next((volume for volume in seen.volumes if volume.metadata.name == seen.claim.spec.volume_name), None)
+
+
+def _plan_bound(claim: Claim, volume: Volume | None) -> list[Intent]:
+    if volume is None or not volume.is_for(claim):
+        lost = plan_status(CLAIMS, claim, {"phase": "Lost", "capacity": None, "accessModes": None})
+        note = (
+            "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+            if volume is None
+            else "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!"
+        )
+        return [*lost, _told(claim, "ClaimLost", note, warning=True)] if lost else []
+    wanted = {
+        "phase": "Bound",
+        "accessModes": list(volume.spec.access_modes or ()),
+        "capacity": dict(volume.spec.capacity or {}),
+    }
+    return [*plan_status(VOLUMES, volume, {"phase": "Bound"}), *plan_status(CLAIMS, claim, wanted)]
+
+
+def _plan_binding(claim: Claim, volume: Volume) -> list[Intent]:
+    metadata, is_ours = claim.metadata, {BOUND_BY_CONTROLLER: "yes"}
+    reference = volume.spec.claim_ref
+    if reference is None or reference.uid != metadata.uid:
+        wanted = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": metadata.namespace,
+            "name": metadata.name,
+            "uid": metadata.uid,
+            "resourceVersion": metadata.resource_version,
+        }
+        patch: Json = {"spec": {"claimRef": wanted}}
+        if reference is None:
+            patch["metadata"] = {"annotations": is_ours}
+        version = volume.metadata.resource_version
+        return [Patch(kind=VOLUMES, name=volume.metadata.name, patch=patch, resource_version=version)]
+    marks = {BIND_COMPLETED_ANNOTATION: "yes", **({} if claim.spec.volume_name else is_ours)}
+    patch = {"metadata": {"annotations": marks}, "spec": {"volumeName": volume.metadata.name}}
+    return [Patch(kind=CLAIMS, namespace=metadata.namespace, name=metadata.name, patch=patch)]
+
+
+def smallest_fit(claim: Claim, volumes: Iterable[Volume]) -> Volume | None:
+    """The smallest volume nobody has that is what the claim asks for."""
+    wanted = nanos((claim.spec.resources.requests or {}).get("storage", 0))
+    try:
+        selector = parse_label_selector(claim.spec.selector) if claim.spec.selector is not None else None
+    except SelectorError:
+        return None
+    fits = [
+        volume
+        for volume in volumes
+        if volume.spec.claim_ref is None
+        and not volume.is_terminating
+        and volume.storage_class == claim.storage_class
+        and volume.size >= wanted
+        and set(claim.spec.access_modes or ()) <= set(volume.spec.access_modes or ())
+        and (volume.spec.volume_mode or "Filesystem") == (claim.spec.volume_mode or "Filesystem")
+        and (selector is None or selector.matches(volume.metadata.labels))
+    ]
+    return min(fits, key=lambda volume: (volume.size, volume.metadata.name), default=None)
+
+
+def _plan_new(seen: SeenClaim) -> list[Intent]:
+    """A volume made for the claim, or who is to make it."""
+    claim, found = seen.claim, seen.storage_class
+    if not claim.storage_class:
+        note = "no persistent volumes available for this claim and no storage class is set"
+        return [_told(claim, "FailedBinding", note)]
+    if found is None:
+        note = f'storageclass.storage.k8s.io "{claim.storage_class}" not found'
+        return [_told(claim, "ProvisioningFailed", note, warning=True)]
+    if found.provisioner == NO_PROVISIONER:
+        return []
+    if found.provisioner == PROVISIONER and seen.folder is not None:
+        if (claim.spec.volume_mode or "Filesystem") != "Filesystem":
+            note = f"class {found.metadata.name} makes folders: volumeMode has to be Filesystem"
+            return [_told(claim, "ProvisioningFailed", note, warning=True)]
+        body = new_volume(claim, found, seen.folder)
+        made = f"Successfully provisioned volume {body['metadata']['name']}"
+        return [Create(kind=VOLUMES, body=body), _told(claim, "ProvisioningSucceeded", made)]
+    asked: list[Intent] = []
+    if any(claim.metadata.annotations.get(name) != found.provisioner for name in PROVISIONERS):
+        marks = dict.fromkeys(PROVISIONERS, found.provisioner)
+        metadata, patch = claim.metadata, {"metadata": {"annotations": marks}}
+        asked.append(Patch(kind=CLAIMS, namespace=metadata.namespace, name=metadata.name, patch=patch))
+    note = (
+        f"Waiting for a volume to be created either by the external provisioner '{found.provisioner}' or manually by "
+        "the system administrator. If volume creation is delayed, please verify that the provisioner is running and "
+        "correctly registered."
+    )
+    return [*asked, _told(claim, "ExternalProvisioning", note)]
+
+
+def new_volume(claim: Claim, storage_class: StorageClass, folder: PurePath) -> Json:
+    metadata, name = claim.metadata, f"pvc-{claim.metadata.uid}"
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "annotations": {PROVISIONED_BY: PROVISIONER}},
+        "spec": {
+            "capacity": {"storage": (claim.spec.resources.requests or {}).get("storage", "0")},
+            "accessModes": list(claim.spec.access_modes or ()),
+            "persistentVolumeReclaimPolicy": storage_class.reclaim_policy,
+            "storageClassName": storage_class.metadata.name,
+            "volumeMode": "Filesystem",
+            "hostPath": {"path": str(folder / name), "type": "DirectoryOrCreate"},
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": metadata.namespace,
+                "name": metadata.name,
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+            },
+        },
+    }
+
+
+def _told(claim: Claim, reason: str, note: str, *, warning: bool = False) -> RecordEvent:
+    return event(CLAIMS, claim.metadata, reason, note, warning=warning, reporter=CONTROLLER)
+
+
+# --- volumes ----------------------------------------------------------------------------------------------
+
+
+def plan_volume_phase(volume: Volume, claim: Claim | None, now: datetime) -> list[Intent]:
+    """What a volume is to whoever looks; one that is promised is told by the look at its claim."""
+    reference = volume.spec.claim_ref
+    if volume.is_terminating and reference is None:
+        return []
+    if reference is None or not reference.uid:
+        return plan_status(VOLUMES, volume, {"phase": "Available"})
+    if claim is not None and claim.metadata.uid == reference.uid:
+        return []
+    released = plan_status(VOLUMES, volume, {"phase": "Released"})
+    if released or not is_to_go(volume):
+        return released
+    return [Delete(kind=VOLUMES, name=volume.metadata.name, uid=volume.metadata.uid)]
+
+
+def is_to_go(volume: Volume) -> bool:
+    """Made by us, and to be taken away once nobody claims it."""
+    is_ours = volume.metadata.annotations.get(PROVISIONED_BY) == PROVISIONER
+    return is_ours and volume.spec.persistent_volume_reclaim_policy == "Delete" and not volume.is_terminating
+
+
+def own_folder(volume: Volume, folder: PurePath) -> PurePath | None:
+    """The folder that we would have made for it; anything else is not ours to touch, whatever the volume says."""
+    path = folder / volume.metadata.name
+    is_there = volume.spec.host_path is not None and PurePath(volume.spec.host_path.path) == path
+    return path if is_there and path.parent == folder and volume.metadata.name.startswith("pvc-") else None
+
+
+# --- controllers ------------------------------------------------------------------------------------------
+
+
+def binding_controller(workshop: Workshop, folder: PurePath | None) -> Controller:
+    mirrors = workshop.mirrors
+    claims, volumes, classes = mirrors.of(CLAIMS), mirrors.of(VOLUMES), mirrors.of(STORAGE_CLASSES)
+
+    def see(key: str) -> SeenClaim | None:
+        claim = claims.get(key)
+        if claim is None:
+            return None
+        return SeenClaim(claim, classes.get(claim.storage_class), tuple(volumes), folder)
+
+    def of_volume(delta: Delta[Volume]) -> Iterable[str]:
+        """Whoever it is promised to; of one that is free, everybody who may want it."""
+        found = set()
+        for volume in filter(None, (delta.old, delta.new)):
+            if (reference := volume.spec.claim_ref) is not None:
+                found.add(f"{reference.namespace}/{reference.name}")
+            else:
+                found |= {claim.metadata.key for claim in claims if _may_want(claim, volume)}
+        return sorted(found)
+
+    def of_class(delta: Delta[StorageClass]) -> Iterable[str]:
+        return sorted(claim.metadata.key for claim in claims if claim.storage_class == delta.key and not claim.is_bound)
+
+    made = workshop.controller(CLAIMS, see, plan_binding, name="binding")
+    made.watches(claims)
+    made.watches(volumes, of_volume)
+    made.watches(classes, of_class)
+    return made
+
+
+def _may_want(claim: Claim, volume: Volume) -> bool:
+    is_named = claim.spec.volume_name == volume.metadata.name
+    return is_named or (not claim.is_bound and claim.storage_class == volume.storage_class)
+
+
+def volume_phase_controller(workshop: Workshop, folder: PurePath | None, remove: Remove | None) -> Controller:
+    claims, volumes = workshop.mirrors.of(CLAIMS), workshop.mirrors.of(VOLUMES)
+    shell = workshop.shell("volumephases", VOLUMES)
+
+    async def reconcile(key: str) -> WakeAfter | None:
+        if not await shell.ledger.is_settled(key):
+            return WakeAfter(seconds=SETTLE_S)
+        volume = volumes.get(key)
+        if volume is None:
+            return None
+        claim, reference = None, volume.spec.claim_ref
+        if reference is not None:
+            claim = claims.get(f"{reference.namespace}/{reference.name}")
+            if claim is None or claim.metadata.uid != reference.uid:
+                # Data is at stake: only the server itself may say that the claim is gone.
+                claim = await workshop.reader.find(CLAIMS, reference.name, reference.namespace)
+        intents = plan_volume_phase(volume, claim, workshop.clock.now())
+        if any(isinstance(intent, Delete) for intent in intents):
+            path = own_folder(volume, folder) if folder is not None else None
+            if path is None or remove is None:
+                return None
+            await remove(path)
+        return await shell.hand_over(key, intents)
+
+    def of_claim(delta: Delta[Claim]) -> Iterable[str]:
+        names: Mapping[str, None] = dict.fromkeys(
+            claim.spec.volume_name for claim in (delta.old, delta.new) if claim is not None and claim.spec.volume_name
+        )
+        return tuple(names) if delta.new is None else ()
+
+    made = workshop.plain_controller("volumephases", reconcile)
+    made.watches(volumes)
+    made.watches(claims, of_claim)
+    return made
