@@ -17,6 +17,10 @@ _OPEN = ("any", "raw", "intstr", "quantity", "time", "microtime", "duration")
 
 
 def check(resource: Resource, applied: Any) -> None:
+    check_as(resource.schema, resource.api_version, resource.kind, applied)
+
+
+def check_as(schema: Schema, api_version: str, wanted: str, applied: Any) -> None:
     """A Failure where it is not an object of this kind, or has what the kind does not have."""
     if not isinstance(applied, dict):
         kind = {list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(applied), "number")
@@ -25,16 +29,16 @@ def check(resource: Resource, applied: Any) -> None:
             f"{kind} into Go value of type map[string]interface {{}}"
         )
     version, kind = applied.get("apiVersion") or "", applied.get("kind") or ""
-    if (version, kind) != (resource.api_version, resource.kind):
+    if (version, kind) != (api_version, wanted):
         group, _, short = str(version).rpartition("/")
         raise bad_request(f"invalid object type: {group}/{short}, Kind={kind}")
-    found = list(_complaints(resource.schema, applied, ""))
+    found = list(_complaints(schema, applied, ""))
     if found:
         metadata = applied.get("metadata")
         name, namespace = "", ""
         if isinstance(metadata, dict):
             name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
-        group, _, short = resource.api_version.rpartition("/")
+        group, _, short = api_version.rpartition("/")
         told = found[0] if len(found) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in found)
         about = f"({namespace}/{name}; {group}/{short}, Kind={kind})"
         raise Failure(500, "", f"failed to create typed patch object {about}: {told}")

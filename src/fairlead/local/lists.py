@@ -43,6 +43,8 @@ def selected(resource: Resource, namespace: str, query: Mapping[str, str]) -> Ma
     if not is_true(query, "watch"):
         check_list_options(query)
     check_fields(fields, known, resource.kind)
+    if not is_true(query, "watch"):
+        check_list_version(query)
     return matcher(labels, fields)
 
 
@@ -66,10 +68,15 @@ def page(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str
     revision, start = store.revision, ""
     if token:
         revision, start = _read_token(token, store.revision)
-    elif how == "Exact":
+    elif how == "Exact" or (limit and not how and wanted not in ("", "0")):
+        # Pages are of one version: where one is named, of that.
         revision = int(wanted)
+        if revision > store.revision:
+            raise _too_large(revision, store.revision)
     elif wanted not in ("", "0") and int(wanted) > store.revision:
         raise _too_large(int(wanted), store.revision)
+    if wanted == "0" and not token:
+        limit = 0  # whatever is at hand, all of it
     entries: list[Entry] = []
     last = ""
     remaining = 0
@@ -129,6 +136,10 @@ def check_list_options(query: Mapping[str, str]) -> None:
         causes.append(("FieldValueForbidden", why, "sendInitialEvents"))
     if causes:
         raise options_invalid("ListOptions", causes)
+
+
+def check_list_version(query: Mapping[str, str]) -> None:
+    wanted = query.get("resourceVersion", "")
     if wanted and not wanted.isdecimal():
         raise bad_request(f"invalid resource version: {not_a_version(wanted)}")
     if query.get("continue") and wanted not in ("", "0"):

@@ -41,6 +41,8 @@ class DeleteOptions:
     grace_s: int | None = None
     propagation: str = ""
     dry_run: bool = False
+    cascades_the_old_way: bool = False
+    """By `orphanDependents: false`, whose askers are told when it takes a while."""
 
 
 def manager_causes(manager: str) -> list[tuple[str, str, str]]:
@@ -90,6 +92,7 @@ def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:
         grace_s=grace if grace is None or grace >= 0 else 1,
         propagation=propagation,
         dry_run="All" in (read.get("dryRun") or ()),
+        cascades_the_old_way=orphan is False,
     )
 
 

@@ -35,6 +35,7 @@ from fairlead.local.objects.scanning import quoted
 from fairlead.local.objects.schema import (
     DecodeError,
     Notes,
+    Schema,
     decode,
     forget_empty,
     kind_label,
@@ -142,8 +143,6 @@ class Rest:
             name = metadata["name"] = self._generated(resource, namespace, metadata["generateName"])
         key = self.key(resource, namespace, name)
         is_service = resource.stored_as == "/services"
-        if is_service and self.store.get(resource.stored_as, key) is not None:
-            raise self._exists(resource, key, thing)
         try:
             self._begin_life(resource, thing, self.clock.now())
             self._check(resource, thing, None)
@@ -297,33 +296,22 @@ class Rest:
         self, resource: Resource, namespace: str, name: str, applied: Thing, options: Options, subresource: str = ""
     ) -> tuple[bytes, bool]:
         """Server-side apply; True when that made the object."""
-        now = self.clock.now()
         current = self.store.get(resource.stored_as, self.key(resource, namespace, name))
         if current is None and subresource:
             raise not_found(resource.group, resource.plural, name)
         applying.check(resource, applied)
         metadata = applied.setdefault("metadata", {})
-        if metadata.get("name") and metadata["name"] != name:
-            self._check_name(metadata, name)
         if metadata.get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
-        self._metadata(resource, namespace, {"metadata": dict(metadata)})
         live = None if current is None else self.thing(resource, current)
         if current is None:
             metadata.pop("resourceVersion", None)
         else:
             self._check_version(resource, metadata, name, current)
             self._check_uid(resource, metadata, name, current)
-        try:
-            merged = managed.apply(
-                resource.schema, live, applied,
-                manager=options.manager, api_version=resource.api_version, time=rfc3339(now),
-                subresource=subresource, force=options.force,
-            )  # fmt: skip
-        except managed.ApplyConflict as problem:
-            raise _apply_conflict(problem) from None
-        except managed.ApplyError as problem:
-            raise Failure(500, "", str(problem)) from None
+        merged = self.merged(
+            resource.schema, live, applied, options, api_version=resource.api_version, subresource=subresource
+        )
         try:
             merged = self._decoded(resource, merged, options)
         except Failure as failure:
@@ -338,6 +326,41 @@ class Rest:
         fields = merged["metadata"].pop("managedFields", [])
         made = await self._create_applied(resource, namespace, name, merged, fields, options)
         return made, True
+
+    def merged(
+        self,
+        schema: Schema,
+        live: Thing | None,
+        applied: Thing,
+        options: Options,
+        *,
+        api_version: str,
+        subresource: str = "",
+    ) -> Thing:
+        """What is there with what is applied in it, as the owners of its fields allow."""
+        try:
+            return managed.apply(
+                schema, live, applied,
+                manager=options.manager, api_version=api_version, time=rfc3339(self.clock.now()),
+                subresource=subresource, force=options.force,
+            )  # fmt: skip
+        except managed.ApplyConflict as problem:
+            raise _apply_conflict(problem) from None
+        except managed.ApplyError as problem:
+            raise Failure(500, "", str(problem)) from None
+
+    async def replaced(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        current: Entry,
+        thing: Thing,
+        options: Options,
+        subresource: str,
+    ) -> bytes:
+        """Write what says already who owns its fields."""
+        return await self._replace(resource, namespace, name, current, thing, options, subresource, recorded=True)
 
     async def _create_applied(
         self, resource: Resource, namespace: str, name: str, thing: Thing, fields: list[Thing], options: Options

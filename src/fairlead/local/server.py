@@ -367,20 +367,25 @@ class Server:
     async def _delete(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
         wanted = await self._delete_options(request, options)
         options.dry_run = wanted.dry_run
+        self._warn_of_orphans(resource, wanted, options)
+        thing, is_gone = await self.rest.delete(resource, asking.namespace, asking.name, wanted, options)
+        if is_gone and not resource.strategy.answers_deleted:
+            return _json(success(resource.group, resource.plural, asking.name, thing["metadata"]["uid"]))
+        return _json(thing, 202 if not is_gone and wanted.cascades_the_old_way else 200)
+
+    @staticmethod
+    def _warn_of_orphans(resource: Resource, wanted: DeleteOptions, options: Options) -> None:
         if resource.stored_as == "batch/jobs" and not wanted.propagation:
             options.warnings.append(
                 "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
                 "them or set propagationPolicy=Orphan to suppress this warning"
             )
-        thing, is_gone = await self.rest.delete(resource, asking.namespace, asking.name, wanted, options)
-        if is_gone and not resource.strategy.answers_deleted:
-            return _json(success(resource.group, resource.plural, asking.name, thing["metadata"]["uid"]))
-        return _json(thing)
 
     async def _delete_collection(
         self, request: web.Request, resource: Resource, asking: Asking, options: Options
     ) -> web.Response:
         wanted = await self._delete_options(request, options)
+        self._warn_of_orphans(resource, wanted, options)
         found = lists.page(self.rest, resource, asking.namespace, request.query)
         for entry in found.entries:
             metadata = msgspec.json.decode(entry.body)["metadata"]
@@ -399,16 +404,7 @@ class Server:
         sent = await self._sent_patch(request, options)
         rest, namespace, name = self.rest, asking.namespace, asking.name
         if kind == "application/apply-patch+yaml":
-            if not request.query.get("fieldManager"):
-                cause = {
-                    "reason": "FieldValueRequired",
-                    "message": "Required value: is required for apply patch",
-                    "field": "fieldManager",
-                }
-                text = (
-                    'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
-                )
-                raise Failure(422, "Invalid", text, {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]})
+            self._check_apply(request)
             return await rest.apply(resource, namespace, name, sent, options, subresource)
         if options.force:
             cause = {
@@ -421,6 +417,12 @@ class Server:
         strategic = sent if kind == PATCH_TYPES[2] else None
         change = _patcher(kind, resource, sent)
         return await rest.change(resource, namespace, name, change, options, subresource, strategic), False
+
+    @staticmethod
+    def _check_apply(request: web.Request) -> None:
+        if not request.query.get("fieldManager"):
+            why = "Required value: is required for apply patch"
+            raise options_invalid("PatchOptions", [("FieldValueRequired", why, "fieldManager")])
 
     # -- subresources -----------------------------------------------------------------------------------------
 
@@ -488,6 +490,10 @@ class Server:
 
             def changed(thing: Thing) -> Thing:
                 return subresources.with_scale(resource, thing, scale, options, patched=False)
+        elif request.content_type == "application/apply-patch+yaml":
+            self._check_apply(request)
+            applied = await self._sent_patch(request, options)
+            return _json(await subresources.apply_scale(rest, resource, namespace, name, applied, options))
         else:
             patch = _patcher(request.content_type, resource, await self._sent_patch(request, options))
 

@@ -181,6 +181,22 @@ class Claims(Strategy):
 
     def prepare_create(self, thing: Thing) -> None:
         thing["status"] = {"phase": "Pending"}
+        same_source(thing["spec"])
+
+    def prepare_update(self, new: Thing, old: Thing) -> None:
+        if (old.get("spec") or {}).get("dataSourceRef") is None:
+            same_source(new["spec"])
+
+
+def same_source(spec: Thing) -> None:
+    """What a claim is filled from is written in two places; from another namespace it cannot be."""
+    if (spec.get("dataSourceRef") or {}).get("namespace"):
+        del spec["dataSourceRef"]
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if reference is None and source is not None:
+        spec["dataSourceRef"] = dict(source)
+    elif source is None and reference is not None:
+        spec["dataSource"] = {key: value for key, value in reference.items() if key != "namespace"}
 
 
 class Volumes(Strategy):

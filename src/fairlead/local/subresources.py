@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlead.cluster.clock import rfc3339
+from fairlead.local import applying
 from fairlead.local.admission import label_with_place
 from fairlead.local.asking import User
 from fairlead.local.failures import Failure, bad_request, conflict, invalid, not_found, too_many_requests
@@ -76,6 +77,64 @@ def with_scale(resource: Resource, thing: Thing, sent: Any, options: Options, *,
     if version:
         changed["metadata"]["resourceVersion"] = version
     return changed
+
+
+async def apply_scale(
+    rest: Rest, resource: Resource, namespace: str, name: str, applied: Any, options: Options
+) -> Thing:
+    """Server-side apply of a Scale: who owns the replicas of the object owns them of its scale."""
+    current = rest.entry(resource, namespace, name)
+    applying.check_as(for_type("autoscaling.v1.Scale"), "autoscaling/v1", "Scale", applied)
+    thing = rest.thing(resource, current)
+    path = _replicas_path(resource)
+    entries = thing["metadata"].get("managedFields") or []
+    owned = [
+        {**each, "apiVersion": "autoscaling/v1", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+        for each in entries
+        if managed.owns(each, path)
+    ]
+    live = scale_of(resource, thing)
+    live["metadata"]["managedFields"] = owned
+    merged = rest.merged(
+        for_type("autoscaling.v1.Scale"), live, applied, options, api_version="autoscaling/v1", subresource="scale"
+    )
+    changed = with_scale(resource, thing, merged, options, patched=True)
+    kept = {
+        (each.get("manager"), each["operation"], each.get("subresource"))
+        for each in merged["metadata"].get("managedFields") or ()
+    }
+    fields = []
+    for each in entries:
+        known = (each.get("manager"), each["operation"], each.get("subresource"))
+        if managed.owns(each, path) and known not in kept:
+            each = managed.without(each, path)
+        if each["fieldsV1"]:
+            fields.append(each)
+        kept.discard(known)
+    if (options.manager, "Apply", "scale") in kept:
+        fields.append(
+            {
+                "manager": options.manager,
+                "operation": "Apply",
+                "apiVersion": resource.api_version,
+                "fieldsType": "FieldsV1",
+                "fieldsV1": managed.tree_of(path),
+                "subresource": "scale",
+            }
+        )
+    fields.sort(key=lambda each: (each["operation"], each.get("time") or "", each.get("manager", "")))
+    changed["metadata"]["managedFields"] = fields
+    body = await rest.replaced(resource, namespace, name, current, changed, options, "scale")
+    return scale_of(resource, msgspec.json.decode(body))
+
+
+def _replicas_path(resource: Resource) -> tuple[str, ...]:
+    told = ".spec.replicas"
+    if resource.custom is not None:
+        paths = resource.custom.scale(resource.version)
+        assert paths is not None
+        told = paths[0] or told
+    return tuple(f"f:{part}" for part in told.lstrip(".").split("."))
 
 
 def selector_text(selector: Mapping[str, Any] | None, *, is_map: bool = False) -> str:

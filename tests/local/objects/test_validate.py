@@ -9,7 +9,7 @@ import pytest
 from fairlead.local.objects import facts, schema
 from fairlead.local.objects.defaults import apply_defaults
 from fairlead.local.objects.plain import copied
-from fairlead.local.objects.rules.workloads import cron_problem
+from fairlead.local.objects.rules.jobs import cron_problem
 from fairlead.local.objects.validate import FieldError, validate_create, validate_update
 from tests.local.objects import manifests, mistakes
 

@@ -285,8 +285,7 @@ def _stateful_set(obj: Json) -> None:
     spec.setdefault("replicas", 1)
     spec.setdefault("revisionHistoryLimit", 10)
     for claim in _each(spec.get("volumeClaimTemplates")):
-        claim.setdefault("kind", "PersistentVolumeClaim")
-        claim.setdefault("apiVersion", "v1")
+        claim |= {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}  # whatever they say
         _claim(claim)
 
 

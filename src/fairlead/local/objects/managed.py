@@ -664,6 +664,19 @@ def _decoded(entries: Any, otherwise: Any) -> _Managers:
     return managers
 
 
+def owns(entry: Json, path: Path) -> bool:
+    """Whether an entry of managedFields speaks of this very path."""
+    return path in _paths_of(entry.get("fieldsV1") or {})
+
+
+def without(entry: Json, path: Path) -> Json:
+    return {**entry, "fieldsV1": _difference(entry.get("fieldsV1") or {}, tree_of(path))}
+
+
+def tree_of(path: Path) -> Tree:
+    return _fields_of({path})
+
+
 def _paths_of(fields: Json) -> Paths:
     paths: Paths = set()
     _walk_fields(fields, (), paths)
@@ -687,7 +700,7 @@ def _encoded(managers: _Managers) -> list[Json]:
 
     return [
         {
-            "manager": manager.name,
+            **({"manager": manager.name} if manager.name else {}),
             "operation": manager.operation,
             "apiVersion": entry.version,
             **({"time": entry.time} if entry.time is not None else {}),

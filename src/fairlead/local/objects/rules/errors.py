@@ -50,6 +50,10 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", path, f"Invalid value: {shown(value)}: {detail}")
 
 
+def without_detail(path: str, value: Any) -> FieldError:
+    return FieldError("FieldValueInvalid", path, f"Invalid value: {shown(value)}")
+
+
 def not_supported(path: str, value: Any, allowed: Iterable[str]) -> FieldError:
     supported = ", ".join(f'"{name}"' for name in allowed)
     return FieldError(

@@ -4,6 +4,8 @@ import ipaddress
 import re
 from functools import lru_cache
 
+from fairlead.local.objects.rules.errors import Errors, invalid, required
+
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -168,6 +170,20 @@ def percent(text: str) -> list[str]:
         "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used "
         "for validation is '[0-9]+%')"
     ]
+
+
+def domain_prefixed(text: str, path: str) -> Errors:
+    """`example.com/some-path`"""
+    if not text:
+        return [required(path)]
+    domain, slash, rest = text.partition("/")
+    if not slash or not domain or not rest:
+        return [invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')]
+    found: Errors = [invalid(path, domain, problem) for problem in subdomain(domain)]
+    if not re.fullmatch(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", rest):
+        told = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')"
+        found.append(invalid(path, rest, told))
+    return found
 
 
 def ip(text: str) -> list[str]:

@@ -50,7 +50,7 @@ _MUTABLE = (
 def on_create(pod: Json) -> Errors:
     found = metadata.on_create(pod["metadata"], True, names.subdomain)
     spec = pod["spec"]
-    found += _annotations(pod["metadata"].get("annotations") or {}, spec, "metadata.annotations")
+    found += annotations(pod["metadata"].get("annotations") or {}, spec, "metadata.annotations")
     found += pod_spec(spec, "spec", pod["metadata"].get("name", ""))
     found += _only_for_pods(spec)
     if spec.get("ephemeralContainers"):
@@ -80,14 +80,14 @@ def template(given: Json, path: str) -> Errors:
     found = metadata.labels(meta.get("labels") or {}, f"{path}.labels")
     noted = meta.get("annotations") or {}
     found += metadata.annotations(noted, f"{path}.annotations")
-    found += _annotations(noted, spec, f"{path}.annotations")
+    found += annotations(noted, spec, f"{path}.annotations")
     found += pod_spec(spec, f"{path}.spec")
     if spec.get("ephemeralContainers"):
         found.append(forbidden(f"{path}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
     return found
 
 
-def _annotations(given: Json, spec: Json, path: str) -> Errors:
+def annotations(given: Json, spec: Json, path: str) -> Errors:
     """Annotations that mean something to the server."""
     if not given:
         return []
@@ -375,11 +375,11 @@ def on_update(new: Json, old: Json) -> Errors:
     noted, were = new["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
     if spec == before and noted == were:
         return found
-    found += _annotations(noted, spec, "metadata.annotations")
+    found += annotations(noted, spec, "metadata.annotations")
     found += pod_spec(spec, "spec", new["metadata"].get("name", ""))
     found += _only_for_pods(spec)
     found += _changed_annotations(noted, were)
-    found += _annotations(noted, spec, "metadata.annotations")
+    found += annotations(noted, spec, "metadata.annotations")
     if spec == before:
         return found
     for kind in ("containers", "initContainers"):

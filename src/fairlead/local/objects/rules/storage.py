@@ -1,5 +1,6 @@
-"""What is asked of volumes, claims and what belongs to them."""
+"""What is asked of claims of storage and of its classes."""
 
+from fairlead.local.objects.internal import diff
 from fairlead.local.objects.rules import metadata, names
 from fairlead.local.objects.rules.errors import (
     Errors,
@@ -13,11 +14,7 @@ from fairlead.local.objects.rules.errors import (
 from fairlead.model.quantity import nanos
 
 _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-_VOLUME_MODES = ("Block", "Filesystem")
-_SPEC_FIELDS = frozenset(
-    {"accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
-     "storageClassName", "volumeAttributesClassName", "volumeMode"}
-)  # fmt: skip
+VOLUME_MODES = ("Block", "Filesystem")
 
 
 def claim(obj: Json) -> Errors:
@@ -30,7 +27,7 @@ def claim_spec(spec: Json, path: str) -> Errors:
     if not modes:
         found.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
     found += metadata.selector(spec.get("selector"), f"{path}.selector")
-    found += _modes(modes, f"{path}.accessModes")
+    found += access_modes(modes, f"{path}.accessModes")
     storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if storage is None:
         found.append(required(f"{path}.resources[storage]"))
@@ -39,12 +36,38 @@ def claim_spec(spec: Json, path: str) -> Errors:
     name = spec.get("storageClassName")
     if name:
         found += [invalid(f"{path}.storageClassName", name, text) for text in names.subdomain(name)]
-    if spec.get("volumeMode", "Filesystem") not in _VOLUME_MODES:
-        found.append(not_supported(f"{path}.volumeMode", spec["volumeMode"], _VOLUME_MODES))
+    if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
+        found.append(not_supported(f"{path}.volumeMode", spec["volumeMode"], VOLUME_MODES))
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    for key, given in (("dataSource", source), ("dataSourceRef", reference)):
+        if given is not None:
+            found += _data_source(given, f"{path}.{key}")
+    if source is not None and reference is not None:
+        if reference.get("namespace"):
+            found.append(invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified"))
+        elif any(source.get(key) != reference.get(key) for key in ("apiGroup", "kind", "name")):
+            found.append(invalid(path, {}, "must match dataSourceRef"))
+    name = spec.get("volumeAttributesClassName")
+    if name:
+        found += [invalid(f"{path}.volumeAttributesClassName", name, text) for text in names.subdomain(name)]
     return found
 
 
-def _modes(modes: list[str] | tuple[str, ...], path: str) -> Errors:
+def _data_source(given: Json, path: str) -> Errors:
+    found: Errors = [required(f"{path}.{key}") for key in ("name", "kind") if not given.get(key)]
+    group, kind = given.get("apiGroup") or "", given.get("kind", "")
+    if not group and kind != "PersistentVolumeClaim":
+        told = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        found.append(invalid(path, kind, told))
+    if group:
+        found += [invalid(f"{path}.apiGroup", group, text) for text in names.subdomain(group)]
+    space = given.get("namespace")
+    if space:
+        found += [invalid(f"{path}.namespace", space, text) for text in names.label(space)]
+    return found
+
+
+def access_modes(modes: list[str] | tuple[str, ...], path: str) -> Errors:
     found: Errors = [not_supported(path, mode, _MODES) for mode in modes if mode not in _MODES]
     if "ReadWriteOncePod" in modes and any(mode in _MODES[:3] for mode in modes):
         found.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))
@@ -54,78 +77,45 @@ def _modes(modes: list[str] | tuple[str, ...], path: str) -> Errors:
 def claim_update(new: Json, old: Json) -> Errors:
     found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
     found += claim_spec(new["spec"], "spec")
-    spec, before = new["spec"], old["spec"]
-    bound = (new.get("status") or {}).get("phase") == "Bound"
-    free = {"volumeName"} if not before.get("volumeName") else set()
-    if bound:
-        free |= {"resources", "volumeAttributesClassName"}
-    if "storageClassName" not in before and spec.get("storageClassName"):
-        free.add("storageClassName")
-    if {key: value for key, value in spec.items() if key not in free} != {
-        key: value for key, value in before.items() if key not in free
-    }:
-        found.append(
-            forbidden(
-                "spec",
-                "spec is immutable after creation except resources.requests and volumeAttributesClassName "
-                "for bound claims",
-            )
+    spec, before = dict(new["spec"]), dict(old["spec"])
+    if not before.get("volumeName"):
+        put(before, "volumeName", spec)
+    if "storageClassName" not in before and "storageClassName" in spec:
+        put(spec, "storageClassName", before)
+    if (new.get("status") or {}).get("phase") == "Bound":
+        put(spec, "volumeAttributesClassName", before)
+        spec["resources"] = _resized(spec.get("resources") or {}, before.get("resources") or {})
+    if spec != before:
+        told = (
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
         )
-    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    was = ((before.get("resources") or {}).get("requests") or {}).get("storage")
+        found.append(forbidden("spec", f"{told}\n{diff('PersistentVolumeClaimSpec', before, spec)}"))
+    size, was = (_storage(each["spec"]) for each in (new, old))
     capacity = ((old.get("status") or {}).get("capacity") or {}).get("storage", "0")
-    if size and was and nanos(size) < nanos(was) and nanos(size) <= nanos(capacity):
+    if nanos(size) < nanos(was) and nanos(size) <= nanos(capacity):
         found.append(forbidden("spec.resources.requests.storage", "field can not be less than status.capacity"))
-    return [*found, *immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))]
+    return [*found, *immutable("volumeMode", new["spec"].get("volumeMode"), old["spec"].get("volumeMode"))]
 
 
-def volume(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], False, names.subdomain), *_volume_spec(obj["spec"], "spec")]
-
-
-def _volume_spec(spec: Json, path: str) -> Errors:
-    found: Errors = []
-    modes = spec.get("accessModes") or ()
-    if not modes:
-        found.append(required(f"{path}.accessModes"))
-    found += _modes(modes, f"{path}.accessModes")
-    capacity = spec.get("capacity") or {}
-    if not capacity:
-        found.append(required(f"{path}.capacity"))
-    if "storage" not in capacity or len(capacity) > 1:
-        found.append(not_supported(f"{path}.capacity", capacity or None, ("storage",)))
-    for name, quantity in capacity.items():
-        if nanos(quantity) <= 0:
-            found.append(invalid(f"{path}.capacity[{name}]", quantity, "must be greater than zero"))
-    policy = spec.get("persistentVolumeReclaimPolicy")
-    if policy not in ("Delete", "Recycle", "Retain"):
-        found.append(not_supported(f"{path}.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain")))
-    sources = [key for key in spec if key not in _SPEC_FIELDS]
-    if not sources:
-        found.append(required(path, "must specify a volume type"))
-    for extra in sources[1:]:
-        found.append(forbidden(f"{path}.{extra}", "may not specify more than 1 volume type"))
-    for kind, keys in (("hostPath", ("path",)), ("csi", ("driver", "volumeHandle")), ("nfs", ("server", "path"))):
-        for key in keys:
-            if kind in spec and not spec[kind].get(key):
-                found.append(required(f"{path}.{kind}.{key}"))
-    name = spec.get("storageClassName")
-    if name:
-        found += [invalid(f"{path}.storageClassName", name, text) for text in names.subdomain(name)]
-    if spec.get("volumeMode", "Filesystem") not in _VOLUME_MODES:
-        found.append(not_supported(f"{path}.volumeMode", spec["volumeMode"], _VOLUME_MODES))
+def _storage(spec: Json) -> str:
+    found: str = ((spec.get("resources") or {}).get("requests") or {}).get("storage", "0")
     return found
 
 
-def volume_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
-    found += _volume_spec(new["spec"], "spec")
-    sources = [{k: v for k, v in each["spec"].items() if k not in _SPEC_FIELDS} for each in (new, old)]
-    if sources[0] != sources[1]:
-        found.append(
-            forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation")
-        )
-    return [*found, *immutable("volumeMode", new["spec"].get("volumeMode"), old["spec"].get("volumeMode"))]
+def _resized(resources: Json, before: Json) -> Json:
+    """With the size the claim had."""
+    had = before.get("requests") or {}
+    if "requests" not in resources or "storage" not in had:
+        return resources
+    return {**resources, "requests": {**resources["requests"], "storage": had["storage"]}}
+
+
+def put(target: Json, key: str, source: Json) -> None:
+    """Make both agree on a field, there or not."""
+    if key in source:
+        target[key] = source[key]
+    else:
+        target.pop(key, None)
 
 
 def storage_class(obj: Json) -> Errors:
