@@ -103,19 +103,19 @@ def test_a_deployment_of_real_servers_is_reached_healed_scaled_away_and_leaves_n
     address = cluster.kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
     slices = ("get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o")
     endpoints = (*slices, "jsonpath={.items[*].endpoints[*].addresses[0]}")
-    assert until(lambda: len(cluster.kubectl(*endpoints).split()) == 3, 15)
-    assert until(lambda: all(page(f"{address}:8088") == 200 for _ in range(6)), 15)
+    assert until(lambda: len(cluster.kubectl(*endpoints).split()) == 3, 120)
+    assert until(lambda: all(page(f"{address}:8088") == 200 for _ in range(6)), 120)
     assert "Serving HTTP" in cluster.kubectl("logs", "deployment/web")
 
     os.kill(next(iter(cluster.servers())), signal.SIGKILL)
     restarts = "{.items[*].status.containerStatuses[0].restartCount}"
-    assert until(lambda: sorted(cluster.pods(restarts)) == ["0", "0", "1"], 30)
+    assert until(lambda: sorted(cluster.pods(restarts)) == ["0", "0", "1"], 120)
     cluster.kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=120s")
     assert page(f"{address}:8088") == 200
 
     cluster.kubectl("scale", "deployment", "web", "--replicas=0")
     assert until(lambda: cluster.pods() == [] and cluster.servers() == set(), 45)
-    assert until(lambda: is_refused(f"{address}:8088"), 15)
+    assert until(lambda: is_refused(f"{address}:8088"), 120)
     assert cluster.end(signal.SIGTERM) == 0
 
 
@@ -126,14 +126,16 @@ def test_the_same_folder_brings_everything_back(new_cluster: Callable[..., Clust
     cluster.kubectl("rollout", "status", "deployment/web", "--timeout=120s")
     names, uids = cluster.pods(), cluster.pods("{.items[*].metadata.uid}")
     cluster.end(how)
-    assert until(lambda: cluster.servers() == set(), 10), "a process outlived us"
+    assert until(lambda: cluster.servers() == set(), 120), "a process outlived us"
     cluster.start()
     assert (cluster.pods(), cluster.pods("{.items[*].metadata.uid}")) == (names, uids)
-    assert until(lambda: cluster.pods("{.items[*].status.containerStatuses[0].restartCount}") == ["1"], 30)
+    here = cluster.kubectl("config", "view", "-o=jsonpath={.clusters[0].cluster.server}").rpartition(":")[2]
+    assert cluster.kubectl("get", "endpointslice", "kubernetes", "-o=jsonpath={.ports[0].port}") == here
+    assert until(lambda: cluster.pods("{.items[*].status.containerStatuses[0].restartCount}") == ["1"], 120)
     cluster.kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=120s")
     assert len(cluster.servers()) == 1
     assert cluster.end(signal.SIGTERM) == 0
-    assert until(lambda: cluster.servers() == set(), 10)
+    assert until(lambda: cluster.servers() == set(), 120)
 
 
 STATEFUL_SET = """

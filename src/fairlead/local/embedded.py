@@ -4,6 +4,7 @@ import base64
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ log = structlog.get_logger("fairlead.local")
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 # Service addresses are loopback ones, so that the proxy can really listen on them; pods take theirs elsewhere.
 SERVICE_NETWORK = "127.96.0.0/16"
+API_ADDRESS = "127.96.0.1"
 NODE_PORTS = (30_000, 32_767)
 OURSELVES = User("system:fairlead", groups=("system:masters",))
 
@@ -99,7 +101,7 @@ async def embedded(
             "kubernetes.default.svc",
             "kubernetes.default.svc.cluster.local",
         )
-        tls = certificates.server_context(clock.now(), names, ("127.0.0.1", "127.96.0.1"))
+        tls = certificates.server_context(clock.now(), names, ("127.0.0.1", API_ADDRESS))
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0, handle_signals=False)
         await runner.setup()
         try:
@@ -113,7 +115,7 @@ async def embedded(
                 server.address = f"{bound[0]}:{bound[1]}"
                 url = f"https://{server.address}"
                 with usable(folder):
-                    await furnish(rest, certificates)
+                    await furnish(rest, bound[0], bound[1])
                     kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificates.authority, tokens.admin)
                 server.ready = True
                 log.info(
@@ -139,8 +141,11 @@ def _learn_addresses(rest: Rest, resource: Resource, thing: Thing, exists: bool)
         rest.addresses.learn(key, thing if exists else {})
 
 
-async def furnish(rest: Rest, certificates: Certificates) -> None:
-    """What every cluster has from its first moment; what is there already stays as it is."""
+async def furnish(rest: Rest, host: str, port: int) -> None:
+    """What every cluster has from its first moment; what is there already stays as it is.
+
+    `host` and `port` are where this server listens, which the Service `kubernetes` leads to.
+    """
     options = Options(OURSELVES, manager="fairlead")
     namespaces = rest.resources.find("", "v1", "namespaces")
     assert namespaces is not None
@@ -162,6 +167,37 @@ async def furnish(rest: Rest, certificates: Certificates) -> None:
         classes = rest.resources.find("scheduling.k8s.io", "v1", "priorityclasses")
         assert classes is not None
         await _ensure(rest, classes, "", {"metadata": {"name": name}, "value": value}, options)
+
+    await _lead_here(rest, host, port, options)
+
+
+async def _lead_here(rest: Rest, host: str, port: int, options: Options) -> None:
+    """The Service by which pods know the API server; the port may be another one at every start."""
+    named = {"name": "https", "protocol": "TCP"}
+    service = {
+        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {"clusterIP": API_ADDRESS, "ports": [{**named, "port": 443, "targetPort": port}]},
+    }
+    part = {
+        "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
+        "ports": [{**named, "port": port}],
+    }
+    for group, plural, wanted in (("", "services", service), ("discovery.k8s.io", "endpointslices", part)):
+        resource = rest.resources.find(group, "v1", plural)
+        assert resource is not None
+        if rest.find(resource.stored_as, "default/kubernetes") is None:
+            await _ensure(rest, resource, "default", wanted, options)
+        else:
+            await rest.change(resource, "default", "kubernetes", partial(_pointed, wanted), options)
+
+
+def _pointed(wanted: Thing, found: Thing) -> Thing:
+    """The object as it is, its ports and endpoints as they are wanted."""
+    if "spec" in wanted:
+        return {**found, "spec": {**found["spec"], "ports": wanted["spec"]["ports"]}}
+    return {**found, "endpoints": wanted["endpoints"], "ports": wanted["ports"]}
 
 
 async def _ensure(rest: Rest, resource: Resource, namespace: str, thing: Thing, options: Options) -> None:

@@ -90,6 +90,14 @@ def test_names_of_services_and_of_pods_behind_headless_ones() -> None:
     assert outside["web.ns"] == ("127.96.0.5",)
 
 
+def test_an_external_name_is_another_name_for_one_of_ours() -> None:
+    alias = service("also", ip="", type="ExternalName", externalName="web.ns.svc.cluster.local")
+    far = service("far", ip="", type="ExternalName", externalName="example.com")
+    inside = plan_names([alias, far, service()], ()).within("ns")
+    assert inside["also"] == inside["also.ns.svc"] == ("127.96.0.5",)
+    assert "far" not in inside
+
+
 def test_variables_tell_addresses_as_kubernetes_does() -> None:
     kubernetes = service("kubernetes", ip="127.96.0.1", namespace="default", ports=[{"name": "https", "port": 443}])
     env = service_env([service("my-web"), service("other", namespace="x"), kubernetes], "ns", ("127.0.0.1", 6443))

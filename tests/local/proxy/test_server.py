@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -18,8 +19,8 @@ from fairlead.local.proxy.spec import ENDPOINT_SLICES, SERVICES, EndpointSlice, 
 from fairlead.model.intents import RecordEvent
 from tests.local.proxy.test_plan import endpoints, service
 
-# An address of the range that no other test uses.
-IP = "127.111.200.7"
+# An address of the range that no other test uses, nor another process that runs these.
+IP = f"127.111.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 
 
 class Still:
@@ -57,10 +58,10 @@ class Bench:
         if self._also is not None:
             await self._also(names)
 
-    def set(self, backends: list[tuple[str, int]], port: int = 18080) -> None:
+    def set(self, backends: list[tuple[str, int]], port: int = 18080, **spec: Any) -> None:
         """One Service on the port; each backend in a slice of its own, so that ports may differ."""
         self._version += 1
-        made = _at(service(ip=IP, ports=[{"port": port}]), self._version, "web")
+        made = _at(service(ip=IP, **{"ports": [{"port": port}], **spec}), self._version, "web")
         slices = {
             f"ns/web-{n}": _at(endpoints(host, port=number), self._version, f"web-{n}")
             for n, (host, number) in enumerate(backends)
@@ -115,7 +116,7 @@ async def is_answered(port: int = 18080) -> bool:
 
 
 async def until(true: Callable[[], Any]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             if await true():
                 return
@@ -128,6 +129,32 @@ async def test_connections_take_turns_over_the_endpoints(bench: Bench) -> None:
         await until(is_answered)
         assert sorted([await said() for _ in range(4)]) == [b"a", b"a", b"b", b"b"]
         assert await said(text=b"x" * 300_000) in (b"a" + b"x" * 300_000, b"b" + b"x" * 300_000)
+
+
+async def test_a_client_comes_back_to_the_same_pod_where_the_service_wants_that(bench: Bench) -> None:
+    async with backend(b"a") as one, backend(b"b") as other:
+        bench.set([one, other], sessionAffinity="ClientIP")
+        await until(is_answered)
+        (first,) = {await said() for _ in range(4)}
+        rest = {b"a": other, b"b": one}[first]
+        bench.set([rest], sessionAffinity="ClientIP")
+
+        async def is_led_to_the_other() -> bool:
+            return await said() != first
+
+        await until(is_led_to_the_other)
+
+
+async def test_ports_that_are_not_tcp_are_told_once(bench: Bench) -> None:
+    ports = [{"port": 18080}, {"port": 53, "protocol": "UDP"}]
+    async with backend(b"a") as one:
+        bench.set([one], ports=ports)
+        await until(is_answered)
+        bench.set([one, one], ports=ports)
+        await until(is_answered)
+    (event,) = bench.heard.events
+    assert (event.reason, event.regarding.uid) == ("NotServed", "web")
+    assert event.note.startswith("53/UDP: only TCP")
 
 
 async def test_without_a_ready_endpoint_connections_are_refused(bench: Bench) -> None:

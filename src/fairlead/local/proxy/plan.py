@@ -20,6 +20,8 @@ class Route:
 
     service: str
     backends: tuple[Address, ...] = ()
+    sticks_s: int = 0
+    """For how long a client comes back to the same backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,23 @@ def plan_routes(
         for port in service.spec.ports or ():
             if port.protocol != "TCP":
                 continue
-            route = Route(service.metadata.key, _backends(service, port, by_service))
+            route = Route(service.metadata.key, _backends(service, port, by_service), service.spec.sticks_s)
             if is_here:
                 routes[service.spec.cluster_ip, port.port] = route
             if port.node_port:
                 routes[node_address, port.node_port] = route
     return routes
+
+
+def plan_unserved(services: Iterable[Service]) -> dict[str, str]:
+    """Services with ports that nobody will ever listen on, and why."""
+    unserved = {}
+    for service in services:
+        others = [f"{port.port}/{port.protocol}" for port in service.spec.ports or () if port.protocol != "TCP"]
+        if others and service.spec.has_address:
+            why = "only TCP is led to pods here; pods can be reached at their own addresses"
+            unserved[service.metadata.key] = f"{', '.join(others)}: {why}"
+    return unserved
 
 
 def _backends(
@@ -71,8 +84,12 @@ def _backends(
 
 
 def plan_names(services: Iterable[Service], slices: Iterable[EndpointSlice]) -> Names:
-    """`svc.ns`, `svc.ns.svc` and the whole form for every Service; pods of headless ones by name before that."""
+    """`svc.ns`, `svc.ns.svc` and the whole form for every Service; pods of headless ones by name before that.
+
+    An ExternalName is one more name for what it names, if that is a name of ours.
+    """
     by_service = _by_service(slices)
+    aliases: list[Service] = []
     common: dict[str, tuple[str, ...]] = {}
     short: dict[str, dict[str, tuple[str, ...]]] = {}
     for service in services:
@@ -87,12 +104,24 @@ def plan_names(services: Iterable[Service], slices: Iterable[EndpointSlice]) -> 
                     common[whole] = (address,)
                 short.setdefault(namespace, {})[f"{pod}.{name}"] = (address,)
         else:
+            aliases.append(service)
             continue
-        if addresses:
-            for whole in _forms(name, namespace):
-                common[whole] = addresses
-            short.setdefault(namespace, {})[name] = addresses
+        _enter(service, addresses, common, short)
+    for service in aliases:
+        _enter(service, common.get(service.spec.external_name.rstrip("."), ()), common, short)
     return Names(common, short)
+
+
+def _enter(
+    service: Service,
+    addresses: tuple[str, ...],
+    common: dict[str, tuple[str, ...]],
+    short: dict[str, dict[str, tuple[str, ...]]],
+) -> None:
+    if addresses:
+        name, namespace = service.metadata.name, service.metadata.namespace
+        common.update(dict.fromkeys(_forms(name, namespace), addresses))
+        short.setdefault(namespace, {})[name] = addresses
 
 
 def _forms(name: str, namespace: str) -> tuple[str, ...]:

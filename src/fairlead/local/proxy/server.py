@@ -1,12 +1,14 @@
 """The Service proxy: listens on cluster addresses and node ports and leads each connection to a ready pod.
 
-Follows Services and endpoint slices; round-robin; a pod that does not answer is passed over. An address without a
-ready endpoint has no listener, so a connection to it is refused as on Kubernetes. Loopback only.
+Follows Services and endpoint slices; in turns, or by who asks where the Service wants that; a pod that does not answer
+is passed over. An address without a ready endpoint has no listener, so a connection to it is refused as on Kubernetes.
+Loopback only.
 """
 
 import asyncio
 import contextlib
 import errno
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import IPv4Network
 from typing import Any, Self
@@ -20,7 +22,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.watch import Watch
-from fairlead.local.proxy.plan import Address, Names, Route, plan_names, plan_routes, service_env
+from fairlead.local.proxy.plan import Address, Names, Route, plan_names, plan_routes, plan_unserved, service_env
 from fairlead.local.proxy.spec import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service
 from fairlead.model.intents import RecordEvent, Regarding
 from fairlead.model.kinds import split_key
@@ -35,6 +37,9 @@ RETRY_S = 5.0
 CONNECT_S = 3.0
 BLOCK_BYTES = 1 << 16
 MOST_CONNECTIONS = 4096
+MOST_CLIENTS = 4096  # of one address, remembered for where they were led
+
+API_SERVICE = "default/kubernetes"
 
 OnNames = Callable[[Names], Awaitable[None]]
 
@@ -42,11 +47,13 @@ OnNames = Callable[[Names], Awaitable[None]]
 class Listener:
     """One address that is served, and whose turn it is."""
 
-    def __init__(self, address: Address, slots: asyncio.Semaphore) -> None:
+    def __init__(self, address: Address, slots: asyncio.Semaphore, clock: Clock) -> None:
         self.address = address
         self.route = Route("")
         self._slots = slots
+        self._clock = clock
         self._turn = 0
+        self._clients: OrderedDict[str, tuple[Address, float]] = OrderedDict()
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -65,7 +72,7 @@ class Listener:
         self._open.add(writer)
         try:
             async with self._slots:
-                there = await self._connected()
+                there = await self._connected(_client(writer))
                 if there is None:
                     writer.transport.abort()
                     return
@@ -79,16 +86,39 @@ class Listener:
             self._open.discard(writer)
             writer.close()
 
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    async def _connected(self, client: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """A connection to the pod whose turn it is, or to the next one that answers."""
-        backends = self.route.backends
-        for _ in range(len(backends)):
-            host, port = backends[self._turn % len(backends)]
-            self._turn += 1
+        backends, sticks_s = self.route.backends, self.route.sticks_s
+        known = self._known(client) if sticks_s else None
+        if known is not None:
+            backends = (known, *(each for each in backends if each != known))
+        for number in range(len(backends)):
+            if known is None:
+                number, self._turn = self._turn % len(backends), self._turn + 1
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(CONNECT_S):
-                    return await asyncio.open_connection(host, port)
+                    made = await asyncio.open_connection(*backends[number])
+                if sticks_s:
+                    self._remember(client, backends[number], sticks_s)
+                return made
         return None
+
+    def _known(self, client: str) -> Address | None:
+        """The pod that this client was led to, as long as it is still one."""
+        backend, until_s = self._clients.get(client, (None, 0.0))
+        is_good = backend in self.route.backends and until_s > self._clock.elapsed_s()
+        return backend if is_good else None
+
+    def _remember(self, client: str, backend: Address, sticks_s: int) -> None:
+        self._clients[client] = backend, self._clock.elapsed_s() + sticks_s
+        self._clients.move_to_end(client)
+        if len(self._clients) > MOST_CLIENTS:
+            self._clients.popitem(last=False)
+
+
+def _client(writer: asyncio.StreamWriter) -> str:
+    peer = writer.get_extra_info("peername")
+    return str(peer[0]) if peer else ""
 
 
 async def _joined(
@@ -144,6 +174,7 @@ class ServiceProxy:
         self._slots = asyncio.Semaphore(MOST_CONNECTIONS)
         self._names: Names | None = None
         self._failed: dict[Address, str] = {}
+        self._unserved: dict[str, str] = {}
 
     @classmethod
     def on(cls, client: Client, recorder: Recorder, *, clock: Clock, rng: Rng, metrics: Metrics, **rest: Any) -> Self:
@@ -201,6 +232,11 @@ class ServiceProxy:
         for address, route in routes.items():
             if route.backends:
                 await self._serve(address, route)
+        unserved = plan_unserved(self._services)
+        for key, why in unserved.items():
+            if self._unserved.get(key) != why:
+                self._tell(key, why)
+        self._unserved = unserved
         names = plan_names(self._services, self._slices)
         if names != self._names:
             self._names = names
@@ -210,7 +246,7 @@ class ServiceProxy:
     async def _serve(self, address: Address, route: Route) -> None:
         listener = self._listeners.get(address)
         if listener is None:
-            listener = Listener(address, self._slots)
+            listener = Listener(address, self._slots, self._clock)
             try:
                 await listener.listen()
             except OSError as problem:
@@ -232,9 +268,17 @@ class ServiceProxy:
         if self._failed.get(address) == why:
             return
         self._failed[address] = why
-        log.warning("service not served", service=route.service, address=f"{host}:{port}", why=why)
-        namespace, name = split_key(route.service)
-        regarding = Regarding(kind="Service", name=name, namespace=namespace)
+        self._tell(route.service, why)
+
+    def _tell(self, key: str, why: str) -> None:
+        service = self._services.get(key)
+        if service is None or key == API_SERVICE:
+            # Pods find the API server by its variables as well.
+            log.info("service not served", service=key, why=why)
+            return
+        log.warning("service not served", service=key, why=why)
+        namespace, name = split_key(key)
+        regarding = Regarding(kind="Service", name=name, namespace=namespace, uid=service.metadata.uid)
         self._recorder.record(
             RecordEvent(regarding=regarding, reason="NotServed", action="Listening", note=why, warning=True)
         )

@@ -15,12 +15,28 @@ class ServicePort(Noun):
     node_port: int = 0
 
 
+class ClientIp(Noun):
+    timeout_seconds: int = 10_800
+
+
+class AffinityConfig(Noun):
+    client_ip: ClientIp = msgspec.field(default=ClientIp(), name="clientIP")
+
+
 class ServiceSpec(Noun):
     type: str = "ClusterIP"
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
     ports: tuple[ServicePort, ...] | None = None
     external_name: str = ""
     publish_not_ready_addresses: bool = False
+    session_affinity: str = "None"
+    session_affinity_config: AffinityConfig = AffinityConfig()
+
+    @property
+    def sticks_s(self) -> int:
+        """For how long a client comes back to the same pod; 0 where it takes turns."""
+        is_sticky = self.session_affinity == "ClientIP"
+        return self.session_affinity_config.client_ip.timeout_seconds if is_sticky else 0
 
     @property
     def has_address(self) -> bool:
