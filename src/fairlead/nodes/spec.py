@@ -121,6 +121,7 @@ class Resources(Noun):
 class Port(Noun):
     container_port: int = 0
     host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
     name: str = ""
     protocol: str = "TCP"
 

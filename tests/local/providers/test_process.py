@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -31,6 +32,20 @@ def pod(name: str, *command: str, image: str = "busybox", **container: Any) -> P
     main = {"name": "main", "image": image, "command": list(command) or None, **container}
     metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}"}
     return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "n", "containers": [main]}}, Pod)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+def is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 class Machine:
@@ -196,6 +211,36 @@ async def test_a_pod_knows_itself(machine: Machine) -> None:
     assert ip.startswith("127.")
 
 
+async def test_a_pod_has_a_host_name_of_its_own(machine: Machine) -> None:
+    assert await machine.run(pod("p", "sh", "-c", "echo $HOSTNAME $(uname -n)")) == "p p\n"
+    assert await machine.run(pod("q" * 80, "uname", "-n")) == "q" * 63 + "\n"
+
+
+async def test_a_host_port_leads_to_the_pod_while_it_is_there(machine: Machine) -> None:
+    wanted = free_port()
+    ports = [{"containerPort": 18432, "hostPort": wanted}]
+    serving = pod("p", "python3", "-m", "http.server", "18432", image="python:3.12", ports=ports)
+    await machine.start(serving)
+
+    async def is_answered() -> bool:
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{wanted}/") as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
+
+    await until(is_answered)
+    late = pod("late", "sleep", "1000", ports=ports)
+    await machine.start(late)
+    report = machine.report(late)
+    assert (report.phase, report.reason) == (RunPhase.WAITING, "HostPortNotAvailable")
+    await machine.provider.delete(serving.uid)
+    assert not await is_answered()
+    ends = pod("ends", "true", ports=ports)
+    await machine.run(ends)
+    await until(lambda: is_free(wanted))
+
+
 async def test_python_pods_that_listen_everywhere_listen_on_their_own_address(machine: Machine) -> None:
     pods = [pod(name, "python3", "-m", "http.server", "18431", image="python:3.12") for name in ("a", "b")]
     for one in pods:
@@ -251,7 +296,7 @@ async def test_a_log_is_followed_to_its_end(machine: Machine) -> None:
         pytest.param(["sh", "-c", "test -f $TMPDIR/ready"], True, "", id="sees what the container made"),
         pytest.param(["sh", "-c", "echo no; exit 1"], False, "no", id="fails with its output"),
         pytest.param(["sleep", "20"], False, "timed out", id="takes too long"),
-        pytest.param(["no-such-command"], False, "No such file", id="is not there"),
+        pytest.param(["no-such-command"], False, "no such program", id="is not there"),
     ],
 )
 async def test_exec_probes_run_beside_the_container(
@@ -260,18 +305,24 @@ async def test_exec_probes_run_beside_the_container(
     started = pod("p", "sh", "-c", "touch $TMPDIR/ready; echo up; sleep 60")
     await machine.start(started)
     await until(partial(has_said, machine, started, "up\n"))
-    probe = msgspec.convert({"exec": {"command": command}, "timeoutSeconds": 1}, Probe)
+    # Only what is to take too long is given little time.
+    timeout_s = 1 if command[0] == "sleep" else 60
+    probe = msgspec.convert({"exec": {"command": command}, "timeoutSeconds": timeout_s}, Probe)
     result = await machine.provider.probe(started.uid, "main", probe)
     assert result.ok is ok
     assert output in result.output
 
 
-async def test_a_command_that_is_not_there_is_a_start_error(machine: Machine) -> None:
-    started = pod("p", "/no/such/program")
+@pytest.mark.parametrize(
+    ("program", "why"), [("/no/such/program", "No such file or directory"), ("nonesuch", "no such program on the PATH")]
+)
+async def test_a_command_that_is_not_there_is_a_start_error(machine: Machine, program: str, why: str) -> None:
+    started = pod("p", program)
     await machine.start(started)
     report = machine.report(started)
     assert (report.phase, report.exit_code, report.reason) == (RunPhase.EXITED, 128, "StartError")
-    assert "/no/such/program" in report.message
+    assert program in report.message
+    assert report.message.endswith(why)
 
 
 @pytest.mark.parametrize("mounts", [True, False])

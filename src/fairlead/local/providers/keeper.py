@@ -5,13 +5,16 @@ thread, so a child may be prepared between fork and exec, and the kernel's paren
 not a thread of it. When the socket closes, for whatever reason (SIGKILL of Fairlead included), it kills every
 descendant and ends. Standard library only: it starts before anything is installed, in some ten milliseconds.
 
-    → {"op": "start", "id", "argv", "env", "cwd", "log", "mounts", "root"}   ← {"event": "started" | "failed", …}
-    → {"op": "signal", "id", "signal"}                                       ← {"event": "exited", "id", "code", …}
-    → {"op": "exec", "id", "argv", "env", "cwd", "mounts", "root"}           ← {"event": "output", "id", "code", …}
+    → {"op": "start", "id", "argv", "env", "cwd", "log", "mounts", "root", "hostname"}   ← {"event": "started", …}
+    → {"op": "signal", "id", "signal"}                                                   ← {"event": "exited", …}
+    → {"op": "exec", "id", "argv", "env", "cwd", "mounts", "root", "hostname"}           ← {"event": "output", …}
+
+What could not be started is answered with {"event": "failed", …}.
 """
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import select
@@ -24,6 +27,7 @@ from typing import Any, NoReturn
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
 CLONE_NEWUSER = 0x10000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 
@@ -54,10 +58,10 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0) -> None:
 
 
 def enter_namespaces() -> None:
-    """A mount namespace of our own; where we are not allowed that, inside a user namespace that maps us to us."""
+    """Mounts and a host name of our own; where we are not allowed that, inside a user namespace that maps us to us."""
     uid, gid = os.getuid(), os.getgid()
-    if libc.unshare(CLONE_NEWNS) != 0:
-        checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNS), "unshare")
+    if libc.unshare(CLONE_NEWNS | CLONE_NEWUTS) != 0:
+        checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWUTS), "unshare")
         with contextlib.suppress(OSError), open("/proc/self/setgroups", "w") as file:
             file.write("deny")
         with open("/proc/self/uid_map", "w") as file:
@@ -146,6 +150,9 @@ def become(order: dict[str, Any], output: int, failure: int) -> NoReturn:
         if order.get("root"):
             stage = "mount"
             enter_namespaces()
+            if order.get("hostname"):
+                name = order["hostname"].encode()
+                checked(libc.sethostname(name, len(name)), "sethostname")
             root = Root(order["root"])
             for source, path, read_only in order["mounts"]:
                 root.bind(source, path, read_only)
@@ -173,7 +180,9 @@ def become(order: dict[str, Any], output: int, failure: int) -> NoReturn:
         stage = f"run {order['argv'][0]!r}"
         os.execvpe(order["argv"][0], order["argv"], order["env"])
     except OSError as problem:
-        said = {"stage": stage, "errno": problem.errno, "problem": str(problem)}
+        is_program = stage.startswith("run ") and problem.errno == errno.ENOENT and "/" not in order["argv"][0]
+        why = "there is no such program on the PATH" if is_program else problem.strerror or str(problem)
+        said = {"stage": stage, "errno": problem.errno, "problem": why}
     except BaseException as bug:
         said = {"stage": stage, "errno": 0, "problem": repr(bug)}
     os.write(failure, json.dumps(said).encode()[:4000])

@@ -27,6 +27,7 @@ import structlog
 from fairlead.cluster.clock import Clock
 from fairlead.local.providers import usage
 from fairlead.local.providers.addresses import DEFAULT_RANGE, Addresses
+from fairlead.local.providers.hostports import HostPorts
 from fairlead.local.providers.images import NoSuchImage, command_line
 from fairlead.local.providers.keeper import MARK, marked
 from fairlead.nodes.env import expand
@@ -62,6 +63,8 @@ MOST_EVENT_BYTES = 1 << 20
 MOST_LAST_WORDS = 4096
 MOST_LAST_LOG = 2048
 MOST_LAST_LINES = 80
+# As long as Linux takes; a kubelet cuts the pod's name as well.
+MOST_HOSTNAME = 63
 
 NamesWithin = Callable[[str], Mapping[str, tuple[str, ...]]]
 """Namespace → the names that mean something there, each with its addresses."""
@@ -86,6 +89,10 @@ class Box:
     folder: Path
     volumes: Mapping[str, Folder] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
+
+    @property
+    def hostname(self) -> str:
+        return (self.pod.spec.hostname or self.pod.metadata.name)[:MOST_HOSTNAME].rstrip("-.")
 
     @property
     def hosts(self) -> Path:
@@ -121,6 +128,7 @@ class ProcessProvider:
         self._folder = folder.absolute()
         self._clock = clock
         self._addresses = Addresses(pod_range)
+        self._host_ports = HostPorts(clock)
         self._wants_mounts = mounts
         self._low_ports = may_listen_low() if low_ports is None else low_ports
         self._boxes: dict[str, Box] = {}
@@ -182,6 +190,7 @@ class ProcessProvider:
 
     async def _end(self) -> None:
         self._addresses.release_all()
+        await self._host_ports.release_all()
         keeper = self._keeper
         if keeper is None:
             return
@@ -252,6 +261,7 @@ class ProcessProvider:
                 self._keeper.heard.clear()
             self._boxes.pop(uid, None)
             self._addresses.release(uid)
+            await self._host_ports.release(uid)
         self._found -= {uid}
         if re.fullmatch(r"[\w-]+", uid):
             await asyncio.to_thread(shutil.rmtree, self._folder / "pods" / uid, ignore_errors=True)
@@ -325,12 +335,16 @@ class ProcessProvider:
 
     def _write_hosts(self, box: Box) -> None:
         names = self._names(box.pod.metadata.namespace)
-        own = box.pod.spec.hostname or box.pod.metadata.name
         by_address: dict[str, list[str]] = {}
         for name, addresses in names.items():
             for address in addresses:
                 by_address.setdefault(address, []).append(name)
-        lines = ["# Written by Fairlead for this pod.", "127.0.0.1 localhost", "::1 localhost", f"{box.ip} {own}"]
+        lines = [
+            "# Written by Fairlead for this pod.",
+            "127.0.0.1 localhost",
+            "::1 localhost",
+            f"{box.ip} {box.hostname}",
+        ]
         lines += [f"{address} {' '.join(sorted(found))}" for address, found in sorted(by_address.items())]
         text = ("\n".join(lines) + "\n").encode()
         # The same file all its life: the pod has it mounted, and another file under its name it would never see.
@@ -373,6 +387,9 @@ class ProcessProvider:
                 "containerPort, or run Fairlead with CAP_NET_BIND_SERVICE",
             )
             return
+        if closed_why := await self._host_ports.hold(box.pod, box.ip):
+            job.report = replace(job.report, reason="HostPortNotAvailable", message=closed_why)
+            return
         try:
             argv = command_line(run.container, run.command, run.args)
         except NoSuchImage as problem:
@@ -399,6 +416,7 @@ class ProcessProvider:
             order["mounts"] = sorted(mounts, key=lambda mount: mount[1].count("/"))
             order["mounts"].append((str(box.hosts), "/etc/hosts", False))
             order["root"] = str(box.folder / "root")
+            order["hostname"] = "" if box.pod.spec.host_network else box.hostname
         else:
             argv = [translated(word, mounts) for word in argv]
             env = {name: translated(value, mounts) for name, value in env.items()}
@@ -414,7 +432,7 @@ class ProcessProvider:
             "HOME": str(box.folder / "tmp"),
             "TMPDIR": str(box.folder / "tmp"),
             "LANG": "C.UTF-8",
-            "HOSTNAME": box.pod.spec.hostname or meta.name,
+            "HOSTNAME": box.hostname,
             "POD_NAME": meta.name,
             "POD_NAMESPACE": meta.namespace,
             "POD_UID": meta.uid,
@@ -546,6 +564,9 @@ class ProcessProvider:
             signal=number,
             message=job.report.message or _said_last(box, job, code),
         )
+        if self._tasks is not None and all(job.report.phase is RunPhase.EXITED for job in box.jobs.values()):
+            # A pod that has ended may be there for long; its ports are others' to have.
+            self._tasks.create_task(self._host_ports.release(box.pod.uid), name=f"host ports {box.pod.uid}")
         self._notify(box.pod.uid)
 
     async def _exec(self, box: Box, job: Job, command: tuple[str, ...], timeout_s: float) -> ProbeResult:

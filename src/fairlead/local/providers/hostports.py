@@ -1,0 +1,51 @@
+"""Host ports: connections to a port of this machine are led to the pod that asked for it, while it is there."""
+
+import asyncio
+
+from fairlead.cluster.clock import Clock
+from fairlead.local.proxy.plan import Address, Route
+from fairlead.local.proxy.server import MOST_CONNECTIONS, Listener
+from fairlead.nodes.spec import Pod
+
+HOST = "127.0.0.1"
+
+
+class HostPorts:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._slots = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._held: dict[str, dict[Address, Listener]] = {}
+
+    async def hold(self, pod: Pod, ip: str) -> str:
+        """Lead every host port of the pod to it; a sentence about the first that cannot be had."""
+        held = self._held.setdefault(pod.uid, {})
+        for address, port in host_ports(pod):
+            if address in held:
+                continue
+            listener = Listener(address, self._slots, self._clock)
+            listener.route = Route(pod.key, ((ip, port),))
+            try:
+                await listener.listen()
+            except OSError as problem:
+                return f"host port {address[1]} cannot be listened on ({problem.strerror}): use another, or free it"
+            held[address] = listener
+        return ""
+
+    async def release(self, uid: str) -> None:
+        await asyncio.gather(*(listener.close() for listener in self._held.pop(uid, {}).values()))
+
+    async def release_all(self) -> None:
+        for uid in list(self._held):
+            await self.release(uid)
+
+
+def host_ports(pod: Pod) -> list[tuple[Address, int]]:
+    """Where the pod wants to be reached on this machine, and the port behind it; a pod of the host is there itself."""
+    if pod.spec.host_network:
+        return []
+    return [
+        ((port.host_ip if port.host_ip not in ("", "0.0.0.0") else HOST, port.host_port), port.container_port)
+        for container in pod.all_containers
+        for port in container.ports or ()
+        if port.host_port and port.protocol == "TCP"
+    ]
