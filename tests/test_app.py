@@ -380,6 +380,11 @@ async def test_the_first_signal_asks_and_the_second_insists() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_every_scheduler_name_has_a_profile_of_that_name() -> None:
+    served, _ = app.profiles(load(environment={}, flags={"schedulers": ["mine", "yours"]}))
+    assert {name: profile.name for name, profile in served.items()} == {"mine": "mine", "yours": "yours"}
+
+
 @pytest.mark.parametrize(("told_by", "reads_conditions"), [("both", True), ("taints", False), ("conditions", True)])
 @pytest.mark.parametrize("scores", ["kube", "seed"])
 def test_how_a_node_that_is_not_ready_is_told_can_be_set(told_by: str, reads_conditions: bool, scores: str) -> None:

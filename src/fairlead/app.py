@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 import structlog
 
 from fairlead import settings as configuration
@@ -269,7 +270,8 @@ def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
     told_by = Conditions(settings.node_conditions)
     if not settings.scheduler_config:
         profile = kube_profile(conditions=told_by) if settings.scores == "kube" else seed_profile(conditions=told_by)
-        return dict.fromkeys(settings.schedulers, profile), BackoffTimes()
+        # Each under its own name, so that explanations name the one that was asked for.
+        return {name: msgspec.structs.replace(profile, name=name) for name in settings.schedulers}, BackoffTimes()
     document = configuration.read_yaml(Path(settings.scheduler_config))
     try:
         return parse_configuration(document, conditions=told_by), BackoffTimes(*parse_backoff(document))

@@ -102,7 +102,7 @@ async def test_pods_of_others_gated_ones_and_forgotten_decisions_are_told_as_suc
     assert (await explained(api, "gated")).state == "Gated"
     old = await explained(api, "old")
     assert (old.state, old.of, old.node) == ("Placed", "now", "n2")
-    assert "no longer kept" in old.notes[0]
+    assert "no decision about it is kept here" in old.notes[0]
     assert (await api.ask("GET", "/explain/pods/default/nobody")).status == 404
 
 

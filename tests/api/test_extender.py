@@ -76,6 +76,35 @@ async def test_what_is_wrong_is_an_error_in_the_verbs_own_way(ask: Ask) -> None:
     assert value("fairlead_extender_requests_total", {"verb": "preempt", "result": "error"}) == 1
 
 
+LOTS = {**POD, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]}}
+BIG = {"metadata": {"name": "big"}, "status": {"allocatable": {"cpu": "x"}}}
+
+
+@pytest.mark.parametrize(
+    ("verb", "asked", "told"),
+    [
+        ("filter", {"Pod": LOTS, "NodeNames": ["n1"]}, "'lots' is not a quantity"),
+        ("filter", {"Pod": POD, "Nodes": {"items": [BIG]}}, "'x' is not a quantity"),
+        ("filter", {"Pod": POD, "Nodes": {"items": [{"metadata": {}}]}}, "each with its metadata.name"),
+        ("filter", {"Pod": POD, "Nodes": {"items": 3}}, "each with its metadata.name"),
+        ("prioritize", {"Pod": LOTS, "NodeNames": ["n1"]}, "'lots' is not a quantity"),
+        ("preempt", {"Pod": POD, "NodeNameToMetaVictims": {"n1": {"Pods": 3}}}, "wanted Pods as a list"),
+        ("preempt", {"Pod": POD, "NodeNameToMetaVictims": {"n1": {"NumPDBViolations": "x"}}}, "wanted Pods as a list"),
+        ("preempt", {"Pod": POD, "NodeNameToVictims": {"n1": {"Pods": [{"metadata": "x"}]}}}, "wanted its UID"),
+        ("preempt", {"Pod": POD, "NodeNameToVictims": {"n1": None}}, "victims on n1: wanted an object"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_strange_questions_are_no_bugs_of_ours(ask: Ask, verb: str, asked: Any, told: str) -> None:
+    status, answer = await ask(verb, asked)
+    assert status == (200 if verb == "filter" else 400)
+    assert told in (answer["Error"] if verb == "filter" else answer["message"])
+
+
+async def test_a_body_without_a_bottom_is_no_json(ask: Ask) -> None:
+    assert "wanted JSON" in (await ask("filter", None, b"[" * 100_000))[1]["Error"]
+
+
 async def test_prioritize_and_preempt_answer(ask: Ask) -> None:
     status, told = await ask("prioritize", {"Pod": POD, "NodeNames": ["n1", "n2"]})
     assert (status, told) == (200, [{"Host": "n1", "Score": 0}, {"Host": "n2", "Score": 0}])

@@ -65,7 +65,7 @@ def test_nodes_that_were_sent_are_read_with_their_names() -> None:
         pytest.param(asked(Pod=POD), "one of them", id="no nodes"),
         pytest.param(asked(Pod=POD, NodeNames=[], Nodes={"items": []}), "one of them", id="both"),
         pytest.param(asked(Pod=POD, NodeNames=[1]), "list of names", id="numbers"),
-        pytest.param(asked(Pod=POD, Nodes={"items": [{}]}), "with their names", id="a node without a name"),
+        pytest.param(asked(Pod=POD, Nodes={"items": [{}]}), "each with its metadata.name", id="a node without a name"),
         pytest.param(asked(Pod={"spec": 1}, NodeNames=[]), "Pod: ", id="no pod at all"),
     ],
 )

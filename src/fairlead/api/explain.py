@@ -150,7 +150,10 @@ class Explain:
             notes.append(f"{scheduler} places this pod, not Fairlead; this is what the profile of {name} would say")
             state = state if node else "Elsewhere"
         if node:
-            notes.append("the decision is no longer kept here; this is where it would go now if it had no node")
+            notes.append(
+                "no decision about it is kept here: too long ago, or not made by this process; "
+                "this is where it would go now if it had no node"
+            )
         elif pod.spec.scheduling_gates:
             state = "Gated"
             gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)

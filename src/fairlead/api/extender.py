@@ -23,6 +23,7 @@ from fairlead.api.problems import Problem
 from fairlead.api.tls import ServingCertificate
 from fairlead.cluster.clock import Clock
 from fairlead.engine.cycle import Cycle
+from fairlead.model.quantity import QuantityError
 from fairlead.placement.desk import Desk
 from fairlead.placement.extender import (
     BadQuestion,
@@ -177,6 +178,10 @@ class Extender:
             result = "error"
             body, status = told(problem)
             log.warning("no answer for kube-scheduler", verb=verb, problem=str(problem))
+        except QuantityError as problem:
+            # Read late, by the rules: our own objects come from a server that has checked them.
+            result = "error"
+            body, status = told(BadQuestion(f"the pod or a node that was sent: {problem}"))
         except Exception:
             # Our bug: the trace is for our log, the caller hears that there is one.
             log.exception("bug in an extender's answer", verb=verb)

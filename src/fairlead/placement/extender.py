@@ -71,8 +71,10 @@ def read_question(body: bytes) -> Question:
     items = _lower(nodes, "Nodes").get("items") or []
     try:
         return Question(pod, tuple(each["metadata"]["name"] for each in items), _by_name(items))
-    except (TypeError, KeyError, msgspec.ValidationError) as problem:
-        raise BadQuestion(f"Nodes.items: wanted nodes with their names: {problem}") from None
+    except (TypeError, KeyError):
+        raise BadQuestion("Nodes.items: wanted nodes, each with its metadata.name") from None
+    except msgspec.ValidationError as problem:
+        raise BadQuestion(f"Nodes.items: {problem}") from None
 
 
 def read_clearance(body: bytes) -> Clearance:
@@ -85,15 +87,18 @@ def read_clearance(body: bytes) -> Clearance:
     violations: dict[str, int] = {}
     for name, of_node in by_node.items():
         fields = _lower(of_node, f"victims on {name}")
-        victims[name] = tuple(_uid(each) for each in fields.get("pods") or ())
-        violations[name] = int(fields.get("numpdbviolations") or 0)
+        pods, broken = fields.get("pods") or [], fields.get("numpdbviolations") or 0
+        if not isinstance(pods, list) or not isinstance(broken, int):
+            raise BadQuestion(f"victims on {name}: wanted Pods as a list and NumPDBViolations as a number")
+        victims[name] = tuple(_uid(each) for each in pods)
+        violations[name] = broken
     return Clearance(pod, victims, violations)
 
 
 def _lowered(body: bytes) -> dict[str, Any]:
     try:
         return _lower(msgspec.json.decode(body), "the body")
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadQuestion(f"wanted JSON: {problem}") from None
 
 
@@ -124,7 +129,8 @@ def _uid(victim: Any) -> str:
     if isinstance(fields.get("uid"), str):
         return str(fields["uid"])
     # A whole pod, as sent without the cache.
-    uid = (fields.get("metadata") or {}).get("uid")
+    metadata = fields.get("metadata")
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
     if not isinstance(uid, str):
         raise BadQuestion("a victim: wanted its UID")
     return uid
