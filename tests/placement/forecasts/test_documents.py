@@ -73,6 +73,10 @@ def test_fields_may_have_other_names_also_inside_objects() -> None:
         ({"resource": "disk"}, "resource of node a: wanted cpu or memory, got 'disk'"),
         ({"issued_at": "noon"}, "issued_at of node a: wanted a time such as 2026-01-31T12:00:00Z, got 'noon'"),
         ({"target_at": None}, "target_at of node a: wanted a time, or horizon_s in seconds, got neither"),
+        (
+            {"target_at": None, "horizon_s": 5, "issued_at": "9999-12-31T23:59:59Z"},
+            "horizon_s of node a: leads beyond the year 9999, got 5.0",
+        ),
         ({"value": "much"}, "value of node a: wanted cores or bytes, zero or more, got 'much'"),
         ({"value": float("nan")}, "value of node a: wanted cores or bytes, zero or more, got nan"),
         ({"value": True}, "value of node a: wanted cores or bytes, zero or more, got True"),

@@ -223,6 +223,29 @@ async def test_a_file_that_cannot_be_used_is_said(tmp_path: Path, content: bytes
     assert said in str(reader.problem())
 
 
+LAUGHS = b"a: &a [1,1,1,1,1,1,1,1]\n" + b"".join(
+    b"%c: &%c [%b]\n" % (next_, next_, b",".join([b"*%c" % at] * 8))
+    for at, next_ in zip(b"abcdefgh", b"bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[" * 100_000, b"- " * 100_000, b"{a: " * 100_000, LAUGHS + b"documents: *i"],
+    ids=["JSON", "YAML", "YAML in one line", "aliases"],
+)
+async def test_a_file_that_has_no_end_ends_neither_us_nor_the_reading(tmp_path: Path, content: bytes) -> None:
+    """libyaml would end the whole process, and text made of everything would take all memory there is."""
+    file = tmp_path / "forecasts"
+    file.write_bytes(content)
+    try:
+        read = await FileSource(file).read(NOW)
+    except SourceProblem as problem:
+        assert "forecasts" in str(problem)
+    else:
+        assert (read.documents, read.left_out) == ((), 8)
+
+
 async def test_an_empty_file_holds_no_forecast(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     reader = a_reader(FileSource(tmp_path / "f"))

@@ -5,6 +5,7 @@ A document says of one node, or of one service, how much of one resource it will
 """
 
 import math
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -91,7 +92,10 @@ def read_document(raw: Any, fields: ForecastFields = PLAIN) -> Document | str:
         horizon_s = number(_at(raw, fields.horizon_s))
         if horizon_s is None or not 0 <= horizon_s <= 10 * 366 * 86400:
             return f"{fields.target_at} {whose}: wanted a time, or {fields.horizon_s} in seconds, got neither"
-        target_at = issued_at + timedelta(seconds=horizon_s)
+        try:
+            target_at = issued_at + timedelta(seconds=horizon_s)
+        except OverflowError:
+            return f"{fields.horizon_s} {whose}: leads beyond the year 9999, got {_shown(horizon_s)}"
     amounts = []
     for name in (fields.value, fields.baseline):
         amount = number(_at(raw, name))
@@ -260,5 +264,6 @@ def _text(at: datetime) -> str:
 
 
 def _shown(told: Any) -> str:
-    text = repr(told)
+    # Never all of it: aliases make a few lines of YAML endless.
+    text = reprlib.repr(told)
     return text if len(text) <= 80 else f"{text[:77]}…"

@@ -20,6 +20,8 @@ from fairlead.settings import ForecastFields
 
 # A ConfigMap cannot hold more than 1 MiB; a file of 100,000 documents is some 20.
 LARGEST_FILE: Final = 64 << 20
+# Documents lie three deep, their fields a few more where names have dots.
+DEEPEST: Final = 32
 
 
 class SourceProblem(Exception):
@@ -116,14 +118,28 @@ def parse(content: bytes, where: str) -> Iterator[Any]:
         except msgspec.DecodeError:
             found = _lines(content)
         if found is None:
-            found = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            found = _yaml(content)
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise SourceProblem(f"{where} is neither JSON nor YAML: {str(problem).splitlines()[0]}") from None
+    except RecursionError:
+        raise SourceProblem(f"{where}: wanted a list of documents, got parts within parts beyond counting") from None
     if isinstance(found, dict) and "documents" in found:
         found = found["documents"]
     if not isinstance(found, list):
         raise SourceProblem(f"{where}: wanted a list of documents, got {type(found).__name__}")
     return iter(found)
+
+
+def _yaml(content: bytes) -> Any:
+    """What the text says. What lies too deep is refused before it is built: libyaml builds by recursion in C, where
+    too deep is the end of the process."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    depth = 0
+    for event in yaml.parse(content, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise RecursionError
+    return yaml.load(content, Loader=loader)
 
 
 def _lines(content: bytes) -> list[Any] | None:
