@@ -9,6 +9,7 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -474,17 +475,19 @@ class Server:
 
     async def _status(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
         if asking.verb == "get":
-            return _bytes(self.rest.body(resource, self.rest.entry(resource, asking.namespace, asking.name)))
-        if asking.verb == "update":
+            body = self.rest.body(resource, self.rest.entry(resource, asking.namespace, asking.name))
+        elif asking.verb == "update":
             sent = await self._sent(request, options, resource.kind)
-            return _bytes(await self.rest.update(resource, asking.namespace, asking.name, sent, options, "status"))
-        body, _ = await self._patch(request, resource, asking, options, "status")
-        return _bytes(body)
+            body = await self.rest.update(resource, asking.namespace, asking.name, sent, options, "status")
+        else:
+            body, _ = await self._patch(request, resource, asking, options, "status")
+        return self._object(request, resource, body, None)
 
     async def _scale(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
         rest, namespace, name = self.rest, asking.namespace, asking.name
         if asking.verb == "get":
-            return _json(subresources.scale_of(resource, rest.thing(resource, rest.entry(resource, namespace, name))))
+            scale_now = subresources.scale_of(resource, rest.thing(resource, rest.entry(resource, namespace, name)))
+            return self._scaled(request, resource, scale_now)
         if asking.verb == "update":
             scale = await self._sent(request, options, "Scale")
 
@@ -493,7 +496,8 @@ class Server:
         elif request.content_type == "application/apply-patch+yaml":
             self._check_apply(request)
             applied = await self._sent_patch(request, options)
-            return _json(await subresources.apply_scale(rest, resource, namespace, name, applied, options))
+            made = await subresources.apply_scale(rest, resource, namespace, name, applied, options)
+            return self._scaled(request, resource, made)
         else:
             patch = _patcher(request.content_type, resource, await self._sent_patch(request, options))
 
@@ -502,7 +506,12 @@ class Server:
                 return subresources.with_scale(resource, thing, patched, options, patched=True)
 
         body = await rest.change(resource, namespace, name, changed, options, "scale")
-        return _json(subresources.scale_of(resource, msgspec.json.decode(body)))
+        return self._scaled(request, resource, subresources.scale_of(resource, msgspec.json.decode(body)))
+
+    def _scaled(self, request: web.Request, resource: Resource, scale: Thing) -> web.Response:
+        printed = replace(resource, group="autoscaling", kind="Scale", stored_as="autoscaling/scales", custom=None)
+        form = self._form(request, printed)
+        return _json(scale if form is None else form.one(scale, request.query, True))
 
     async def _log(self, request: web.Request, resource: Resource, asking: Asking) -> web.StreamResponse:
         pod = self.rest.thing(resource, self.rest.entry(resource, asking.namespace, asking.name))

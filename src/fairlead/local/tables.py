@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from fairlead.local import cells
 from fairlead.local.failures import Failure, bad_request
 from fairlead.local.resources import Resource
 
@@ -100,6 +101,8 @@ class TableForm:
         package = self._resource.group.partition(".")[0] or "core"
         about = "is not a list" if wanted else "is a list"
         kind = f"*{package}.{self._resource.kind}{'' if wanted else 'List'}"
+        if self._resource.custom is not None:
+            kind = f"*unstructured.Unstructured{'' if wanted else 'List'}"
         text = f"you requested {self._form}, but the requested object {about} ({kind})"
         return Failure(406, "NotAcceptable", text)
 
@@ -126,7 +129,7 @@ class TableForm:
                 {
                     "name": name,
                     "type": kind,
-                    "format": "name" if name in ("Name", "Attacher") else "",
+                    "format": "name" if name in ("Name", "Attacher") and self._resource.kind != "Scale" else "",
                     "description": "",
                     "priority": priority,
                 }
@@ -242,16 +245,20 @@ def _pod(thing: Thing, now: datetime) -> list[Any]:
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition.get("reason") == "SchedulingGated":
             reason = "SchedulingGated"
-    ready = restarts = 0
+    ready = restarts = sidecar_restarts = 0
     total = len(containers)
-    restarted_at = ""
+    restarted_at = sidecar_restarted_at = ""
     sidecars = {each["name"] for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"}
     initializing = False
     for number, each in enumerate(status.get("initContainerStatuses") or ()):
         restarts += each.get("restartCount", 0)
+        ended_at = ((each.get("lastState") or {}).get("terminated") or {}).get("finishedAt") or ""
+        restarted_at = max(restarted_at, ended_at)
         state = each.get("state") or {}
         if each["name"] in sidecars:
             total += 1
+            sidecar_restarts += each.get("restartCount", 0)
+            sidecar_restarted_at = max(sidecar_restarted_at, ended_at)
             if each.get("started"):
                 ready += bool(each.get("ready"))
                 continue
@@ -265,7 +272,12 @@ def _pod(thing: Thing, now: datetime) -> list[Any]:
             reason = f"Init:{number}/{len(spec.get('initContainers') or ())}"
         initializing = True
         break
-    if not initializing:
+    is_initialized = any(
+        each["type"] == "Initialized" and each["status"] == "True" for each in status.get("conditions") or ()
+    )
+    if not initializing or is_initialized:
+        # What it took to begin no longer counts.
+        restarts, restarted_at = sidecar_restarts, sidecar_restarted_at
         running = False
         for each in reversed(status.get("containerStatuses") or ()):
             restarts += each.get("restartCount", 0)
@@ -432,9 +444,7 @@ def _node(thing: Thing, now: datetime) -> list[Any]:
 
 
 def _kernel(info: Thing) -> str:
-    kernel, architecture = info.get("kernelVersion"), info.get("architecture")
-    if not kernel:
-        return UNKNOWN
+    kernel, architecture = info.get("kernelVersion") or UNKNOWN, info.get("architecture")
     return f"{kernel} ({architecture})" if architecture else str(kernel)
 
 
@@ -674,7 +684,7 @@ PRINTERS: dict[str, tuple[list[Column], Cells]] = {
     "/secrets": _printer("Name Type Data Age", _simple(lambda thing: thing.get("type", ""), _size("data"))),
     "/serviceaccounts": _printer("Name Age", _simple()),
     "events.k8s.io/events": _printer(
-        "Last_Seen Type Reason Object Subobject! Source! Message First_Seen! Count:integer! Name!", _event
+        "Last_Seen Type Reason Object Subobject! Source! Message First_Seen! Count! Name!", _event
     ),
     "apps/deployments": _printer("Name Ready Up-to-date Available Age Containers! Images! Selector!", _deployment),
     "apps/replicasets": _printer(_REPLICAS, _replica_set),
@@ -723,6 +733,24 @@ PRINTERS: dict[str, tuple[list[Column], Cells]] = {
     ),
     "rbac.authorization.k8s.io/rolebindings": _printer(_BOUND, _binding),
     "rbac.authorization.k8s.io/clusterrolebindings": _printer(_BOUND, _binding),
+    "autoscaling/scales": _printer("Name Desired:integer Available:integer Age", _several(cells.scale)),
+    "autoscaling/horizontalpodautoscalers": _printer(
+        "Name Reference Targets MinPods MaxPods Replicas Age", _several(cells.autoscaler)
+    ),
+    "networking.k8s.io/ingresses": _printer("Name Class Hosts Address Ports Age", _several(cells.ingress)),
+    "networking.k8s.io/ingressclasses": _printer("Name Controller Parameters Age", _several(cells.ingress_class)),
+    # A real server names two columns and fills three.
+    "networking.k8s.io/ipaddresses": _printer("Name ParentRef", _several(cells.parent)),
+    "networking.k8s.io/networkpolicies": _printer(
+        "Name Pod-Selector Age", _simple(lambda thing: labels((thing.get("spec") or {}).get("podSelector")))
+    ),
+    "networking.k8s.io/servicecidrs": _printer(
+        "Name CIDRs Age", _simple(lambda thing: ",".join((thing.get("spec") or {}).get("cidrs") or ()))
+    ),
+    "node.k8s.io/runtimeclasses": _printer("Name Handler Age", _simple(lambda thing: thing.get("handler", ""))),
+    "storage.k8s.io/volumeattributesclasses": _printer(
+        "Name DriverName Age", _simple(lambda thing: thing.get("driverName", ""))
+    ),
     "rbac.authorization.k8s.io/roles": _printer("Name Created_At:date", _created),
     "rbac.authorization.k8s.io/clusterroles": _printer("Name Created_At:date", _created),
     "apiextensions.k8s.io/customresourcedefinitions": _printer("Name Created_At:date", _created),

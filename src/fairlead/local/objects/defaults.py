@@ -415,8 +415,8 @@ def _network_policy(obj: Json) -> None:
 
 def _ingress_class(obj: Json) -> None:
     parameters = _spec(obj).get("parameters")
-    if parameters is not None:
-        parameters.setdefault("scope", "Cluster")
+    if parameters is not None and parameters.get("scope") is None:  # told as null where it is not set
+        parameters["scope"] = "Cluster"
 
 
 # --- storage ----------------------------------------------------------------------------------------------------

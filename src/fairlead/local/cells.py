@@ -1,0 +1,112 @@
+"""What tables show of kinds that the embedded cluster keeps and does nothing about: autoscalers, ingresses and more.
+
+The cells between an object's name and its age, in the words of a real server.
+"""
+
+from typing import Any
+
+import msgspec
+
+Thing = dict[str, Any]
+NONE = "<none>"
+UNKNOWN = "<unknown>"
+_KEPT_METRICS = "autoscaling.alpha.kubernetes.io/metrics"
+_MOST_METRICS = 2
+_MOST_HOSTS = 3
+
+
+def autoscaler(thing: Thing) -> list[Any]:
+    spec, status = thing["spec"], thing.get("status") or {}
+    target = spec["scaleTargetRef"]
+    least = spec.get("minReplicas")
+    return [
+        f"{target['kind']}/{target['name']}",
+        _targets(_metrics(thing), status.get("currentMetrics") or []),
+        "<unset>" if least is None else str(least),
+        spec["maxReplicas"],
+        status.get("currentReplicas", 0),
+    ]
+
+
+def _metrics(thing: Thing) -> list[Thing]:
+    """As autoscaling/v2 has them; v1 tells one in a field and keeps the others in an annotation."""
+    spec = thing["spec"]
+    if "metrics" in spec:
+        return list(spec["metrics"] or ())
+    found: list[Thing] = []
+    if (percent := spec.get("targetCPUUtilizationPercentage")) is not None:
+        target = {"type": "Utilization", "averageUtilization": percent}
+        found.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+    kept = (thing["metadata"].get("annotations") or {}).get(_KEPT_METRICS)
+    try:
+        return found + [_from_v1(metric) for metric in msgspec.json.decode(kept, type=list[Thing])] if kept else found
+    except (msgspec.MsgspecError, KeyError):
+        return found
+
+
+def _from_v1(metric: Thing) -> Thing:
+    key = metric["type"][0].lower() + metric["type"][1:]
+    source = metric[key]
+    target = {
+        "averageUtilization": source.get("targetAverageUtilization"),
+        "averageValue": source.get("targetAverageValue"),
+        "value": source.get("targetValue"),
+    }
+    return {"type": metric["type"], key: {**source, "target": {k: v for k, v in target.items() if v is not None}}}
+
+
+def _targets(metrics: list[Thing], seen: list[Thing]) -> str:
+    if not metrics:
+        return NONE
+    shown = [_target(metric, seen[number] if number < len(seen) else {}) for number, metric in enumerate(metrics)]
+    text = ", ".join(shown[:_MOST_METRICS])
+    return text if len(shown) <= _MOST_METRICS else f"{text} + {len(shown) - _MOST_METRICS} more..."
+
+
+def _target(metric: Thing, seen: Thing) -> str:
+    key = metric["type"][0].lower() + metric["type"][1:]
+    source, now = metric[key], (seen.get(key) or {}).get("current") or {}
+    target = source.get("target") or {}
+    is_resource = key in ("resource", "containerResource")
+    name = f"{source['name']}: " if is_resource else ""
+    if "averageValue" in target:
+        average = "" if is_resource or key == "pods" else " (avg)"
+        return f"{name}{now.get('averageValue', UNKNOWN)}/{target['averageValue']}{average}"
+    if is_resource:
+        percent = now.get("averageUtilization")
+        wanted = target.get("averageUtilization")
+        seen_text = UNKNOWN if percent is None else f"{percent}%"
+        return f"{name}{seen_text}/{'<auto>' if wanted is None else f'{wanted}%'}"
+    return f"{now.get('value', UNKNOWN)}/{target.get('value', '')}"
+
+
+def scale(thing: Thing) -> list[Any]:
+    return [(thing.get("spec") or {}).get("replicas", 0), (thing.get("status") or {}).get("replicas", 0)]
+
+
+def ingress(thing: Thing) -> list[Any]:
+    spec = thing["spec"]
+    hosts = [rule["host"] for rule in spec.get("rules") or () if rule.get("host")]
+    shown = ",".join(hosts[:_MOST_HOSTS]) or "*"
+    if len(hosts) > _MOST_HOSTS:
+        shown = f"{shown} + {len(hosts) - _MOST_HOSTS} more..."
+    balanced = ((thing.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    addresses = ",".join(place.get("ip") or place.get("hostname") or "" for place in balanced)
+    return [spec.get("ingressClassName") or NONE, shown, addresses, "80, 443" if spec.get("tls") else "80"]
+
+
+def ingress_class(thing: Thing) -> list[Any]:
+    spec = thing.get("spec") or {}
+    found = spec.get("parameters")
+    if not found:
+        return [spec.get("controller", ""), NONE]
+    group = f".{found['apiGroup']}" if found.get("apiGroup") else ""
+    return [spec.get("controller", ""), f"{found['kind']}{group}/{found['name']}"]
+
+
+def parent(thing: Thing) -> list[Any]:
+    """What an IPAddress belongs to."""
+    found = (thing.get("spec") or {}).get("parentRef") or {}
+    group = f".{found['group']}" if found.get("group") else ""
+    places = [f"{found.get('resource', '')}{group}", found.get("namespace"), found.get("name")]
+    return ["/".join(place for place in places if place)]
