@@ -31,11 +31,12 @@ from fairlead.local.controllers.spec import STORAGE_CLASSES
 from fairlead.local.controllers.storage import DEFAULT_CLASS
 from fairlead.local.embedded import Embedded, embedded
 from fairlead.local.failures import Failure
-from fairlead.local.providers.fleet import Fleet, FleetPlan
+from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names
 from fairlead.local.tokens import write_secret
-from fairlead.model.intents import Apply, Create
+from fairlead.model.intents import Apply, Create, Delete
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import Thing
+from fairlead.nodes.node import NODES, PROVIDER_LABEL
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
 from fairlead.placement.requests.spec import definition
 from fairlead.settings import Settings, identity
@@ -66,6 +67,14 @@ class UpOptions:
     without: tuple[str, ...] = ()
     demo: bool = False
 
+    @property
+    def has_nodes(self) -> bool:
+        return "nodes" not in self.without and bool(self.nodes or self.simulate)
+
+    @property
+    def fleet(self) -> FleetPlan:
+        return FleetPlan(processes=self.nodes, simulated=self.simulate)
+
 
 async def up(
     settings: Settings, options: UpOptions, *, clock: Clock, rng: Rng, stop: asyncio.Event, say: Callable[[str], object]
@@ -92,7 +101,7 @@ async def up(
         url = await stack.enter_async_context(app.listening(settings, probes, runtime.routes, clock, metrics))
         write_secret(options.data / "api.url", url.encode())
         write_secret(options.data / "api.token", cluster.admin_token.encode())
-        parts = [part for part in PARTS if part not in options.without]
+        parts = [part for part in PARTS if part not in options.without and (part != "nodes" or options.has_nodes)]
         say(f"starting {', '.join(parts)}" if parts else "starting nothing else")
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         working = [tasks.create_task(recorder.run(), name="recorder")]
@@ -105,7 +114,9 @@ async def up(
             working.append(tasks.create_task(placement.follow(), name="placement"))
             working.append(tasks.create_task(placement.lead(), name="placement: lead"))
         mode = ""
-        if "nodes" not in options.without and (options.nodes or options.simulate):
+        if "nodes" not in options.without:
+            await _retire(runtime, options.fleet)
+        if options.has_nodes:
             fleet = _fleet(runtime, cluster, liveness, options)
             cluster.server.logs = _logs(fleet, clock)
             await stack.enter_async_context(fleet.serving())
@@ -135,6 +146,15 @@ async def _controllers(runtime: app.Runtime, cluster: Embedded, options: UpOptio
     )
 
 
+async def _retire(runtime: app.Runtime, plan: FleetPlan) -> None:
+    """Nodes of an earlier start that this one does not have are gone for good: nobody should wait for them."""
+    kept = node_names(plan)
+    query = {"labelSelector": f"{PROVIDER_LABEL} in (process,simulated)"}
+    for node in await runtime.reader.list(NODES, query=query):
+        if node.metadata.name not in kept:
+            await runtime.writer.carry_out(Delete(kind=NODES, name=node.metadata.name, uid=node.metadata.uid))
+
+
 def _fleet(runtime: app.Runtime, cluster: Embedded, liveness: Client, options: UpOptions) -> Fleet:
     host, _, port = cluster.server.address.rpartition(":")
     tls = cluster.certificates.server_context(runtime.clock.now(), ("localhost",), ("127.0.0.1",))
@@ -144,7 +164,7 @@ def _fleet(runtime: app.Runtime, cluster: Embedded, liveness: Client, options: U
         runtime.writer,
         runtime.recorder,
         options.data / "pods",
-        FleetPlan(processes=options.nodes, simulated=options.simulate),
+        options.fleet,
         clock=runtime.clock,
         rng=runtime.rng,
         metrics=runtime.metrics,
@@ -191,6 +211,7 @@ async def _demonstrate(writer: Writer) -> None:
 def _greet(cluster: Embedded, url: str, options: UpOptions, mode: str, say: Callable[[str], object]) -> None:
     nodes = [f"{options.nodes} running pods as processes"] if options.nodes else []
     nodes += [f"{options.simulate} simulated"] if options.simulate else []
+    nodes = nodes if options.has_nodes else []
     say(f"Fairlead is up: {cluster.url}, nodes: {', '.join(nodes) or 'none'}, data in {options.data}")
     if mode:
         say(f"On this machine: {mode}")

@@ -138,6 +138,22 @@ def test_the_same_folder_brings_everything_back(new_cluster: Callable[..., Clust
     assert until(lambda: cluster.servers() == set(), 120)
 
 
+def test_nodes_of_an_earlier_start_that_are_no_more_are_not_waited_for(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster("--nodes=2", "--simulate=3")
+    cluster.kubectl("cordon", "node-1")
+    cluster.kubectl("create", "deployment", "web", "--image=pause")
+    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=120s")
+    cluster.kubectl("uncordon", "node-1")
+    cluster.end(signal.SIGTERM)
+    cluster.start("--simulate=1")
+    assert until(lambda: cluster.kubectl("get", "nodes", "-o=name").split() == ["node/node-1", "node/sim-1"], 120)
+    assert until(lambda: cluster.pods("{.items[*].spec.nodeName}") == ["node-1"], 180), "the pod was not given up"
+    cluster.end(signal.SIGTERM)
+    cluster.start("--without=nodes")
+    assert "nodes: none" in cluster.log()
+    assert len(cluster.kubectl("get", "nodes", "-o=name").split()) == 2, "they may be somebody else's now"
+
+
 STATEFUL_SET = """
 apiVersion: apps/v1
 kind: StatefulSet

@@ -43,6 +43,7 @@ class Profile:
     kubelet_port: int = 0
     operating_system: str = "linux"
     architecture: str = "amd64"
+    kernel_version: str = ""
     conditions: tuple[Mapping[str, str], ...] = ()
     """More to say than the usual five: type, status, reason, message."""
 
@@ -128,7 +129,7 @@ def node_status(profile: Profile, now: datetime) -> dict[str, Any]:
             "architecture": profile.architecture,
             "containerRuntimeVersion": f"{profile.provider}://{__version__}",
             "osImage": f"Fairlead virtual node ({profile.provider})",
-            "kernelVersion": "",
+            "kernelVersion": profile.kernel_version,
             "machineID": "",
             "systemUUID": "",
             "bootID": "",

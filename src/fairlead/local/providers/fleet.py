@@ -144,6 +144,10 @@ class Fleet:
         await self.processes.set_names(names.within)
 
 
+def node_names(plan: FleetPlan) -> set[str]:
+    return {profile.name for profile in (*process_profiles(plan), *simulated_profiles(plan))}
+
+
 def process_profiles(plan: FleetPlan, kubelet_port: int = 0) -> list[Profile]:
     given = {**machine_capacity(max(1, plan.processes)), **plan.capacity}
     return [
@@ -153,6 +157,7 @@ def process_profiles(plan: FleetPlan, kubelet_port: int = 0) -> list[Profile]:
             capacity=given,
             kubelet_port=kubelet_port,
             architecture=architecture(),
+            kernel_version=os.uname().release,
             labels={"topology.kubernetes.io/zone": "local"},
             conditions=(NOT_ENFORCED,),
         )
