@@ -66,6 +66,14 @@ PATCH_TYPES = (
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 )
+# What is not served, and how to get there otherwise: pods are processes of this machine.
+_REACH = "a pod's own address, and a Service's, can be reached from this machine (kubectl get pods,services -o wide)"
+INSTEAD = {
+    "exec": "a pod is a process of this machine; what it writes is in kubectl logs",
+    "attach": "what a pod writes is in kubectl logs",
+    "portforward": _REACH,
+    "proxy": _REACH,
+}
 Logs = Callable[[Thing, Mapping[str, str]], AsyncIterator[bytes]]
 """A pod and the query of a log request → its lines, from whoever runs the pod."""
 
@@ -433,9 +441,10 @@ class Server:
         sub = resource.subresources.get(asking.subresource)
         if sub is None:
             raise no_such_path()
-        if asking.subresource in ("exec", "attach", "portforward", "proxy"):
+        if asking.subresource in INSTEAD:
             self.rest.entry(resource, asking.namespace, asking.name)
-            raise not_implemented(f"{asking.subresource} is not served by Fairlead's embedded cluster")
+            why = f"{asking.subresource} is not served by Fairlead's embedded cluster: {INSTEAD[asking.subresource]}"
+            raise not_implemented(why)
         if asking.verb not in sub.verbs:
             raise method_not_allowed()
         rest, namespace, name = self.rest, asking.namespace, asking.name
