@@ -22,8 +22,9 @@ import msgspec
 import pytest
 
 from fairlead.cluster.clock import RealClock
+from fairlead.local.providers.boxes import translated
 from fairlead.local.providers.keeper import MARK, marked
-from fairlead.local.providers.process import ProcessProvider, translated
+from fairlead.local.providers.process import ProcessProvider
 from fairlead.nodes.provider import File, Folder, LogOptions, Run, RunPhase, RunReport, Sandbox, Unsupported
 from fairlead.nodes.spec import Pod, Probe
 

@@ -1,0 +1,245 @@
+"""A pod's place on this machine: its folder, what it finds there, and what a container of it is started with."""
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fairlead.local.providers.keeper import MARK
+from fairlead.nodes.env import expand
+from fairlead.nodes.provider import Folder, Run, RunReport
+from fairlead.nodes.spec import Container, Pod
+
+SHIM = Path(__file__).with_name("shim")
+# As much of a container's last words, and of its log in their place, as a kubelet takes.
+MOST_LAST_WORDS = 4096
+MOST_LAST_LOG = 2048
+MOST_LAST_LINES = 80
+# As long as Linux takes; a kubelet cuts the pod's name as well.
+MOST_HOSTNAME = 63
+
+
+@dataclass(slots=True)
+class Job:
+    """One run and what became of it."""
+
+    run: Run
+    report: RunReport
+    id: str
+    kill_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class Box:
+    """One pod here: its address, its folder, its runs."""
+
+    pod: Pod
+    ip: str
+    folder: Path
+    volumes: Mapping[str, Folder] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+
+    @property
+    def hostname(self) -> str:
+        return (self.pod.spec.hostname or self.pod.metadata.name)[:MOST_HOSTNAME].rstrip("-.")
+
+    @property
+    def hosts(self) -> Path:
+        return self.folder / "hosts"
+
+    def log(self, container: str, attempt: int) -> Path:
+        return self.folder / "logs" / container / f"{attempt}.log"
+
+    def last_words(self, container: str) -> Path:
+        """What the container finds at its terminationMessagePath."""
+        return self.folder / "logs" / container / "last-words"
+
+    def volume(self, name: str) -> str:
+        """Where the volume is on this machine."""
+        found = self.volumes.get(name)
+        return found.host_path if found is not None and found.host_path else str(self.folder / "volumes" / name)
+
+
+# --- on disk ----------------------------------------------------------------------------------------------
+
+
+def write_folders(box: Box) -> None:
+    """Everything the pod finds on disk, but for its hosts file."""
+    for part in ("volumes", "logs", "tmp", "root"):
+        (box.folder / part).mkdir(parents=True, exist_ok=True)
+    for name, volume in box.volumes.items():
+        if volume.host_path:
+            if not volume.is_host_file:
+                Path(volume.host_path).mkdir(parents=True, exist_ok=True)
+            continue
+        folder = box.folder / "volumes" / name
+        folder.mkdir(exist_ok=True)
+        if volume.files is not None:
+            _write_files(folder, {path: (file.content, file.mode) for path, file in volume.files.items()})
+
+
+def write_hosts(box: Box, names: Mapping[str, tuple[str, ...]]) -> None:
+    """What names mean inside the pod, as its hosts file."""
+    by_address: dict[str, list[str]] = {}
+    for name, addresses in names.items():
+        for address in addresses:
+            by_address.setdefault(address, []).append(name)
+    lines = [
+        "# Written by Fairlead for this pod.",
+        "127.0.0.1 localhost",
+        "::1 localhost",
+        f"{box.ip} {box.hostname}",
+    ]
+    lines += [f"{address} {' '.join(sorted(found))}" for address, found in sorted(by_address.items())]
+    text = ("\n".join(lines) + "\n").encode()
+    # The same file all its life: the pod has it mounted, and another file under its name it would never see.
+    with contextlib.suppress(FileNotFoundError):
+        handle = os.open(box.hosts, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            os.pwrite(handle, text, 0)
+            os.ftruncate(handle, len(text))
+        finally:
+            os.close(handle)
+
+
+def _write_files(folder: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
+    """The folder holds exactly these files; one that is unchanged is not touched, one that changes does so at once."""
+    for path, (content, mode) in files.items():
+        target = folder / path
+        if target.is_file() and target.read_bytes() == content:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f".{target.name}.new")
+        fresh.write_bytes(content)
+        fresh.chmod(mode)
+        fresh.replace(target)
+    for target in sorted(folder.rglob("*"), reverse=True):
+        name = target.relative_to(folder).as_posix()
+        if target.is_dir():
+            with contextlib.suppress(OSError):
+                target.rmdir()
+        elif name not in files:
+            target.unlink()
+
+
+# --- starting ---------------------------------------------------------------------------------------------
+
+
+def order_of(box: Box, run: Run, argv: list[str], mark: str, *, has_mounts: bool) -> dict[str, Any]:
+    """What the keeper needs to become this container."""
+    env = {**_env(box), **run.env}
+    # Ours goes first, so that a program's own path does not cost it its address.
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SHIM), run.env.get("PYTHONPATH"))))
+    cwd = run.container.working_dir or str(box.folder / "tmp")
+    mounts = _mounts(box, run.container, run.env)
+    order: dict[str, Any] = {"mounts": [], "root": ""}
+    if has_mounts:
+        order["mounts"] = sorted(mounts, key=lambda mount: mount[1].count("/"))
+        order["mounts"].append((str(box.hosts), "/etc/hosts", False))
+        order["root"] = str(box.folder / "root")
+        order["hostname"] = "" if box.pod.spec.host_network else box.hostname
+    else:
+        argv = [translated(word, mounts) for word in argv]
+        env = {name: translated(value, mounts) for name, value in env.items()}
+        cwd = translated(cwd, mounts)
+    is_free = not run.container.working_dir
+    return {**order, "argv": argv, "env": {**env, MARK: mark}, "cwd": cwd, "any_cwd": is_free}
+
+
+def _env(box: Box) -> dict[str, str]:
+    """What every container finds besides its own variables, which go before these."""
+    meta = box.pod.metadata
+    env = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(box.folder / "tmp"),
+        "TMPDIR": str(box.folder / "tmp"),
+        "LANG": "C.UTF-8",
+        "HOSTNAME": box.hostname,
+        "POD_NAME": meta.name,
+        "POD_NAMESPACE": meta.namespace,
+        "POD_UID": meta.uid,
+        "POD_IP": box.ip,
+        "HOST_IP": "127.0.0.1",
+        "NODE_NAME": box.pod.spec.node_name,
+        "PYTHONUNBUFFERED": "1",
+    }
+    for name in box.volumes:
+        env[f"FAIRLEAD_VOLUME_{re.sub(r'[^A-Z0-9]', '_', name.upper())}"] = box.volume(name)
+    return env
+
+
+def _mounts(box: Box, container: Container, env: Mapping[str, str]) -> list[tuple[str, str, bool]]:
+    found = []
+    for mount in container.volume_mounts or ():
+        if mount.name not in box.volumes:
+            continue
+        source = box.volume(mount.name)
+        inside = mount.sub_path or expand(mount.sub_path_expr, env)
+        if inside and ".." not in inside.split("/"):
+            source = os.path.join(source, inside.lstrip("/"))
+            if not os.path.exists(source):
+                os.makedirs(source, exist_ok=True)
+        is_read_only = mount.read_only or box.volumes[mount.name].is_read_only
+        found.append((source, "/" + mount.mount_path.strip("/"), is_read_only))
+    words = box.last_words(container.name)
+    if words.exists():
+        found.append((str(words), "/" + container.termination_message_path.strip("/"), False))
+    return found
+
+
+def translated(text: str, mounts: list[tuple[str, str, bool]]) -> str:
+    """The text with mount paths in it written as the folders they stand for, longest first."""
+    for source, path, _ in sorted(mounts, key=lambda mount: -len(mount[1])):
+        if path in text:
+            text = re.sub(rf"(?<![\w./-]){re.escape(path)}(?=/|$|[^\w.-])", lambda _: source, text)  # noqa: B023
+    return text
+
+
+# --- logs and last words ----------------------------------------------------------------------------------
+
+
+def make_log_room(path: Path, attempt: int) -> None:
+    """Logs of the last two attempts are kept."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for old in range(max(0, attempt - 20), attempt - 1):
+        for name in (f"{old}.log", f"{old}.log.1"):
+            path.with_name(name).unlink(missing_ok=True)
+
+
+def logged_attempt(pods: Path, uid: str, container: str, previous: bool) -> int | None:
+    """The last attempt of a container that has a log, or the one before."""
+    if not re.fullmatch(r"[\w-]+", uid) or not re.fullmatch(r"[\w.-]+", container):
+        return None
+    try:
+        names = os.listdir(pods / uid / "logs" / container)
+    except OSError:
+        return None
+    attempts = sorted(int(name.removesuffix(".log")) for name in names if re.fullmatch(r"\d+\.log", name))
+    if previous:
+        return attempts[-2] if len(attempts) > 1 else None
+    return attempts[-1] if attempts else None
+
+
+def said_last(box: Box, job: Job, code: int) -> str:
+    """What a container left behind as its last words; the end of its log, where it asked for that and failed."""
+    container = job.run.container
+    words = _end_of(box.last_words(container.name), MOST_LAST_WORDS)
+    if not words and code and container.termination_message_policy == "FallbackToLogsOnError":
+        logged = _end_of(box.log(container.name, job.run.attempt), 4 * MOST_LAST_LOG).split("\n")
+        # Each line is logged with its time, its stream and whether it is whole.
+        lines = [parts[3] for line in logged if len(parts := line.split(" ", 3)) == 4]
+        words = "".join(f"{line}\n" for line in lines[-MOST_LAST_LINES:])[-MOST_LAST_LOG:]
+    return words
+
+
+def _end_of(path: Path, most: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+            return file.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,136 @@
+"""Our end of the line to the keeper process: it is started, told what to start and signal, and listened to."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from fairlead.nodes.provider import ProviderError
+
+log = structlog.get_logger("fairlead.process")
+
+KEEPER = Path(__file__).with_name("keeper.py")
+READY_S = 10.0
+MOST_EVENT_BYTES = 1 << 20
+
+
+class Keeper:
+    """Our end of the line to the keeper process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._asked: dict[str, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
+        self._listening: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self.pid = process.pid
+        self.is_gone = False
+        self.has_mounts = False
+        self.why = ""
+        self.heard = asyncio.Event()
+        """Set whenever something ended, or the keeper did."""
+
+    @classmethod
+    async def started(cls, folder: Path, heard: Any, lost: Any) -> "Keeper":
+        process, ours = _spawned(folder)
+        writer: asyncio.StreamWriter | None = None
+        try:
+            reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_EVENT_BYTES)
+            ready = await _first_word(reader)
+        except BaseException:
+            # It keeps nothing yet, so it may be ended without ceremony.
+            ours.close() if writer is None else writer.close()
+            process.kill()
+            process.wait()
+            raise
+        keeper = cls(process, reader, writer)
+        keeper.has_mounts, keeper.why = ready["mounts"], ready["why"]
+        keeper._listening = asyncio.create_task(keeper._listen(heard, lost), name="keeper")
+        return keeper
+
+    async def ask(self, order: dict[str, Any], until: str = "started") -> dict[str, Any]:
+        """The answer to an order; an empty one if the keeper is gone."""
+        answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._asked[order["id"]] = (until, answered)
+        try:
+            self._send(order)
+            return await answered
+        finally:
+            self._asked.pop(order["id"], None)
+
+    def signal(self, identity: str, number: int) -> None:
+        self._send({"op": "signal", "id": identity, "signal": int(number)})
+
+    async def close(self) -> None:
+        """Hang up, which ends everything it keeps, and wait for its end."""
+        self._is_closing = True
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+        if self._listening is not None:
+            self._listening.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._listening
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self._process.wait, 15.0)
+
+    def _send(self, order: dict[str, Any]) -> None:
+        if self.is_gone:
+            if (asked := self._asked.get(order["id"])) is not None and not asked[1].done():
+                asked[1].set_result({})
+            return
+        self._writer.write(json.dumps(order).encode() + b"\n")
+
+    async def _listen(self, heard: Any, lost: Any) -> None:
+        try:
+            while line := await self._reader.readline():
+                event = json.loads(line)
+                until, answered = self._asked.get(event["id"], ("", None))
+                heard(event)
+                self.heard.set()
+                if event["event"] in (until, "failed") and answered is not None and not answered.done():
+                    answered.set_result(event)
+        except (OSError, ValueError) as problem:
+            log.error("the keeper is not understood", problem=str(problem))
+        self.is_gone = True
+        if not self._is_closing:
+            log.warning("the keeper is gone", pid=self.pid)
+        for _, answered in self._asked.values():
+            if answered is not None and not answered.done():
+                answered.set_result({})
+        lost()
+        self.heard.set()
+        self._writer.close()
+        await asyncio.to_thread(self._process.wait)
+
+
+def _spawned(folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """The keeper process and our end of the line; a matter of a millisecond, and never left half done."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-I", "-S", str(KEEPER), str(theirs.fileno()), str(folder)]
+    with theirs:
+        try:
+            # Not to be interrupted by Ctrl-C, nor killed with our group: it must outlive us by a moment.
+            process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as problem:
+            ours.close()
+            raise ProviderError(f"the keeper of processes cannot be started: {problem}") from problem
+    return process, ours
+
+
+async def _first_word(reader: asyncio.StreamReader) -> dict[str, Any]:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(READY_S):
+            said = json.loads(await reader.readline() or b"{}")
+            if isinstance(said, dict) and said.get("event") == "ready":
+                return said
+    raise ProviderError("the keeper of processes did not start; its reason is on standard error")
