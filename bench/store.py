@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -73,6 +74,15 @@ class Wire:
     async def open(self) -> "Wire":
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=1 << 26)
         return self
+
+    async def __aenter__(self) -> "Wire":
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        await asyncio.sleep(0)  # the socket is closed in the loop's next turn
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         self.send(method, path, body)

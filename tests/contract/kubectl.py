@@ -82,7 +82,7 @@ class Session:
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
         try:
-            out, err = process.communicate(stdin, timeout=command.seconds or 60)
+            out, err = process.communicate(stdin, timeout=command.seconds or 180)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()

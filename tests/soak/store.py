@@ -59,19 +59,17 @@ class Follower:
     expired: int = 0
 
     async def follow(self, server: Served) -> None:
-        wire = await Wire(server).open()
-        wire.send("GET", f"{MAPS}?watch=true&allowWatchBookmarks=true&resourceVersion={self.version}")
-        status, _ = await wire.head()
-        assert status == 200, status
-        try:
-            while line := await wire.line():
-                self.take(json.loads(line))
-        except BROKEN:
-            return
-        except json.JSONDecodeError:
-            return  # cut inside an event, which therefore has not been told
-        finally:
-            wire.close()
+        async with Wire(server) as wire:
+            wire.send("GET", f"{MAPS}?watch=true&allowWatchBookmarks=true&resourceVersion={self.version}")
+            try:
+                status, _ = await wire.head()
+                assert status == 200, status
+                while line := await wire.line():
+                    self.take(json.loads(line))
+            except BROKEN:
+                return
+            except json.JSONDecodeError:
+                return  # cut inside an event, which therefore has not been told
 
     def take(self, event: dict[str, dict[str, dict[str, str]]]) -> None:
         thing = event["object"]
@@ -88,35 +86,35 @@ class Follower:
 
 
 async def write(server: Served, ledger: Ledger, writer: int, rng: random.Random, left: list[int]) -> None:
-    wire = await Wire(server).open()
-    try:
-        while left[0] > 0:
-            left[0] -= 1
-            key = f"w{writer}-{rng.randrange(20)}"
-            now = ledger.held.get(key)
-            body = json.dumps({"metadata": {"name": key}, "data": {"n": str((now or 0) + 1)}}).encode()
-            if now is not None and rng.random() < 0.2:
-                ledger.under_way[key] = None
-                status, _ = await wire.ask("DELETE", f"{MAPS}/{key}")
-            elif now is None:
-                ledger.under_way[key] = 1
-                status, _ = await wire.ask("POST", MAPS, body)
-            else:
-                ledger.under_way[key] = now + 1
-                status, _ = await wire.ask("PUT", f"{MAPS}/{key}", body)
-            assert status in (200, 201), status
-            ledger.held[key] = ledger.under_way.pop(key)
-            ledger.acknowledged += 1
-    except BROKEN:
-        return
-    finally:
-        wire.close()
+    async with Wire(server) as wire:
+        try:
+            while left[0] > 0:
+                left[0] -= 1
+                await _change(wire, ledger, f"w{writer}-{rng.randrange(20)}", rng)
+        except BROKEN:
+            return
+
+
+async def _change(wire: Wire, ledger: Ledger, key: str, rng: random.Random) -> None:
+    now = ledger.held.get(key)
+    body = json.dumps({"metadata": {"name": key}, "data": {"n": str((now or 0) + 1)}}).encode()
+    if now is not None and rng.random() < 0.2:
+        ledger.under_way[key] = None
+        status, _ = await wire.ask("DELETE", f"{MAPS}/{key}")
+    elif now is None:
+        ledger.under_way[key] = 1
+        status, _ = await wire.ask("POST", MAPS, body)
+    else:
+        ledger.under_way[key] = now + 1
+        status, _ = await wire.ask("PUT", f"{MAPS}/{key}", body)
+    assert status in (200, 201), status
+    ledger.held[key] = ledger.under_way.pop(key)
+    ledger.acknowledged += 1
 
 
 async def content(server: Served) -> tuple[dict[str, int], str]:
-    wire = await Wire(server).open()
-    status, body = await wire.ask("GET", MAPS)
-    wire.close()
+    async with Wire(server) as wire:
+        status, body = await wire.ask("GET", MAPS)
     assert status == 200
     listed = json.loads(body)
     found = {each["metadata"]["name"]: int(each["data"]["n"]) for each in listed["items"] if "n" in each["data"]}
@@ -160,7 +158,7 @@ async def _resumed(server: Served, follower: Follower, found: dict[str, int], ve
     expired = follower.expired
     task = asyncio.create_task(follower.follow(server))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while follower.held != found and follower.expired == expired and not task.done():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     except TimeoutError:

@@ -30,7 +30,8 @@ def service(obj: Json) -> Errors:
 
 def service_update(new: Json, old: Json) -> Errors:
     found = metadata.on_update(new["metadata"], old["metadata"])
-    spec, before = new["spec"], old["spec"]
+    before = old["spec"]
+    spec = _one_address(new["spec"], before)
     if "ExternalName" not in (spec.get("type"), before.get("type")):
         found += _same_addresses(spec, before)
         found += _same_families(spec, before)
@@ -38,7 +39,15 @@ def service_update(new: Json, old: Json) -> Errors:
     both = _needs_check(spec) and _needs_check(before)
     if both and spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
         found.append(forbidden("spec.healthCheckNodePort", "field is immutable"))
-    return [*found, *_spec(new)]
+    return [*found, *_spec({**new, "spec": spec})]
+
+
+def _one_address(spec: Json, before: Json) -> Json:
+    """The spec with its list of addresses as the single one means it, where only that was changed."""
+    one, many = spec.get("clusterIP"), spec.get("clusterIPs")
+    if one == before.get("clusterIP") or many != before.get("clusterIPs"):
+        return spec
+    return {**spec, "clusterIPs": [one] if one else []}
 
 
 def _headless(spec: Json) -> bool:
