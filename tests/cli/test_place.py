@@ -141,3 +141,43 @@ def test_a_snapshot_without_nodes_says_how_to_make_one(desk: Desk) -> None:
     told = desk.placed([], [pod("a", "1")])
     assert told.exit_code == 2
     assert "holds no nodes; make one with: kubectl get nodes,pods -A -o json" in told.output
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "said"),
+    [
+        (b"[" * 100_000, "parts within parts"),
+        (
+            b'{"kind": "List", "items": [{"kind": "Node", "status": {"allocatable": {"cpu": "x"}}}]}',
+            "item 1: 'x' is not",
+        ),
+        (b'{"kind": 5}', "holds no nodes"),
+        (b'{"kind": "List", "items": [{"kind": ["Node"]}]}', "holds no nodes"),
+    ],
+    ids=["deep", "no quantity", "kind 5", "kinds"],
+)
+def test_a_snapshot_that_makes_no_sense_is_told(desk: Desk, snapshot: bytes, said: str) -> None:
+    (desk.folder / "s.json").write_bytes(snapshot)
+    (desk.folder / "p.yaml").write_text(yaml.safe_dump(pod("p", "1")))
+    told = CliRunner().invoke(place, ["-f", str(desk.folder / "p.yaml"), "--snapshot", str(desk.folder / "s.json")])
+    assert (told.exit_code, said in told.output) == (2, True), told.output
+
+
+@pytest.mark.parametrize("deep", [b"- " * 50_000, b"[" * 50_000], ids=["block", "flow"])
+def test_files_without_a_bottom_are_told(desk: Desk, deep: bytes) -> None:
+    (desk.folder / "deep.yaml").write_bytes(deep)
+    config = ["--scheduler-config", str(desk.folder / "deep.yaml")]
+    told = desk.placed([node("n1", "4")], [pod("a", "1")], *config)
+    assert (told.exit_code, "parts within parts" in told.output) == (2, True), told.output
+    snapshot = str(desk.folder / "cluster.json")
+    told = CliRunner().invoke(place, ["-f", str(desk.folder / "deep.yaml"), "--snapshot", snapshot])
+    assert (told.exit_code, "parts within parts" in told.output) == (2, True), told.output
+
+
+def test_a_manifest_that_asks_for_a_slip_of_the_pen_is_told(desk: Desk) -> None:
+    labels = {"matchLabels": {"a": "b"}}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod("p", "1")["spec"]}
+    spec = {"replicas": 10**9, "selector": labels, "template": template}
+    many = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+    told = desk.placed([node("n1", "4")], [many])
+    assert (told.exit_code, "wants 1000000000 pods; up to 100000" in told.output) == (2, True)

@@ -92,8 +92,10 @@ def _profiles(path: Path | None, scores: str) -> dict[str, Profile]:
         return parse_configuration(yaml.safe_load(path.read_text()) or {})
     except ProfileError as problem:
         raise BadInput(f"{path}: {problem}") from None
-    except (OSError, yaml.YAMLError) as problem:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
         raise BadInput(f"{path}: {problem}") from None
+    except RecursionError:
+        raise BadInput(f"{path}: has parts within parts beyond counting") from None
 
 
 def _print(decisions: list[dict[str, Any]]) -> None:

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import yaml
@@ -18,8 +18,11 @@ from fairlead.local.objects.schema import DecodeError, Schema, decode, for_kind,
 from fairlead.local.objects.validate import validate_create
 from fairlead.model.node import Node
 from fairlead.model.pod import Pod
+from fairlead.model.quantity import QuantityError
 from fairlead.placement.spec import SURROUNDINGS
 
+# A manifest that asks for more is more likely a slip.
+MOST_PODS: Final = 100_000
 _TEMPLATED = {"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController"}
 
 
@@ -43,13 +46,15 @@ def documents(path: Path) -> Iterator[Document]:
         parts = [msgspec.json.decode(text)] if path.suffix == ".json" else list(yaml.safe_load_all(text))
     except (msgspec.DecodeError, yaml.YAMLError) as problem:
         raise BadInput(f"{path}: neither YAML nor JSON: {problem}") from None
+    except RecursionError:
+        raise BadInput(f"{path}: has parts within parts beyond counting") from None
     for number, part in enumerate(parts, 1):
         where = f"{path}, document {number}" if len(parts) > 1 else str(path)
         if part is None:
             continue
         if not isinstance(part, dict):
             raise BadInput(f"{where}: wanted an object with apiVersion and kind, found {type(part).__name__}")
-        if part.get("kind", "").endswith("List") and isinstance(part.get("items"), list):
+        if str(part.get("kind")).endswith("List") and isinstance(part.get("items"), list):
             for at, item in enumerate(part["items"]):
                 if not isinstance(item, dict):
                     raise BadInput(f"{where}, item {at + 1}: wanted an object, found {type(item).__name__}")
@@ -137,6 +142,8 @@ def pods_wanted(path: Path) -> list[Pod]:
 def _from_template(document: Document, thing: dict[str, Any]) -> Iterator[Pod]:
     spec, name, kind = thing["spec"], thing["metadata"]["name"], thing["kind"]
     count = spec.get("parallelism", 1) if kind == "Job" else spec.get("replicas", 1)
+    if count > MOST_PODS:
+        raise BadInput(f"{document.where}: wants {count} pods; up to {MOST_PODS} are placed at once")
     owner = {"apiVersion": thing["apiVersion"], "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
     for number in range(count):
         template = copy.deepcopy(spec["template"])
@@ -162,22 +169,25 @@ def table_from(path: Path) -> NodeTable:
     table = NodeTable()
     structs: dict[str, type[Any]] = {kind.kind: kind.struct for kind in SURROUNDINGS}
     structs |= {"Node": Node, "Pod": Pod}
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[tuple[str, Any]]] = {}
     for document in documents(path):
-        struct = structs.get(document.thing.get("kind", ""))
+        struct = structs.get(str(document.thing.get("kind")))
         if struct is None:
             continue  # a dump may hold more than placement asks about
         try:
-            found.setdefault(document.thing["kind"], []).append(msgspec.convert(document.thing, struct))
+            read = msgspec.convert(document.thing, struct)
         except msgspec.ValidationError as problem:
             raise BadInput(f"{document.where}: {problem}") from None
+        found.setdefault(document.thing["kind"], []).append((document.where, read))
     if not found.get("Node"):
         raise BadInput(f"{path}: holds no nodes; make one with: kubectl get nodes,pods -A -o json > {path.name}")
     nodes, pods = found.pop("Node"), found.pop("Pod", [])
     for things in found.values():
-        table.catalog.set_all(things)
-    for node in nodes:
-        table.add_node(node)
-    for pod in pods:
-        table.add_pod(pod)
+        table.catalog.set_all(thing for _, thing in things)
+    for add, things in ((table.add_node, nodes), (table.add_pod, pods)):
+        for where, thing in things:
+            try:
+                add(thing)
+            except QuantityError as problem:
+                raise BadInput(f"{where}: {problem}") from None
     return table
