@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.nodes.plan import Memory, Order, Plan, Said, plan_pod, recall
+from fairlead.nodes.lives import Said
+from fairlead.nodes.plan import Memory, Order, Plan, plan_pod, recall
 from fairlead.nodes.provider import PodReport, RunPhase, RunReport
 from fairlead.nodes.spec import ContainerStatus, Pod
 

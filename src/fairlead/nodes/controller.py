@@ -23,8 +23,9 @@ from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.model.intents import Delete, PatchStatus, RecordEvent, Regarding, WakeAfter
 from fairlead.nodes.contents import Contents
 from fairlead.nodes.env import Missing, Sources, container_env, expand
+from fairlead.nodes.lives import Said
 from fairlead.nodes.node import Profile
-from fairlead.nodes.plan import DueProbe, Memory, Order, Plan, Said, after_probe, plan_pod, recall, with_problems
+from fairlead.nodes.plan import DueProbe, Memory, Order, Plan, after_probe, plan_pod, recall, with_problems
 from fairlead.nodes.pods import PodMirror
 from fairlead.nodes.provider import ProbeResult, Provider, ProviderError, Run, Sandbox
 from fairlead.nodes.spec import PODS, Container, Pod, PodStatus, Waiting

@@ -1,11 +1,8 @@
 """The life of a pod on a node as a pure plan: what is seen, what the provider reports, what we remember, and now.
 
 Called by `nodes.controller` for one pod at a time. The answer says which runs the provider shall have, what the
-status is, which probes are due and when to look again. Knows no network, no clock and no provider.
-
-    wanted ──order──▶ ordered ──report: running──▶ running ──report: exited──▶ ended
-      ▲                                                                           │
-      └────────────── restart policy, after back-off: attempt + 1 ◀───────────────┘
+status is, which probes are due and when to look again. Knows no network, no clock and no provider. The life of a
+single container is in `nodes.lives`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,54 +12,22 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace as changed
 
 from fairlead.nodes import health
-from fairlead.nodes.health import Check, Tally
-from fairlead.nodes.provider import PodReport, RunPhase, RunReport, Traits
+from fairlead.nodes.container_status import CREATING, INITIALIZING, init_status, main_status, new_waits
+from fairlead.nodes.health import Check
+from fairlead.nodes.lives import Life, Said, init_policy, is_done, is_running, moved_on, policy_of, witnessed
+from fairlead.nodes.provider import PodReport, Traits
 from fairlead.nodes.spec import (
     Container,
-    ContainerState,
-    ContainerStatus,
     Pod,
     PodStatus,
     Probe,
-    Running,
-    Terminated,
     Waiting,
 )
 from fairlead.nodes.status import Standing, pod_status
-from fairlead.nodes.times import moment, stamp
+from fairlead.nodes.times import moment
 
-# A container that ends is started again at once; from the second time on it waits, longer each time.
-BACKOFF_FIRST_S = 10.0
-BACKOFF_MOST_S = 300.0
-# After this long without a restart the waiting starts from the beginning.
-BACKOFF_FORGOTTEN_S = 600.0
 # How long a container whose configuration is incomplete waits before it is tried again.
 PROBLEM_RETRY_S = 5.0
-
-CREATING = Waiting(reason="ContainerCreating")
-INITIALIZING = Waiting(reason="PodInitializing")
-KILLED = 137
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """What we remember of one container; a new attempt keeps its name, its back-off and how it last ended."""
-
-    attempt: int = 0
-    is_ordered: bool = False
-    image: str = ""
-    started_at: datetime | None = None
-    ended: Terminated | None = None
-    ended_at: datetime | None = None
-    last: Terminated | None = None
-    backoff_s: float = 0.0
-    backed_off_at: datetime | None = None
-    tallies: Mapping[Check, Tally] = field(default_factory=dict)
-    kill_at: datetime | None = None
-    is_to_restart: bool = False
-    """It was us who ended it: it comes back whatever the policy says of its exit code."""
-    problem: Waiting | None = None
-    retry_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +55,6 @@ class DueProbe:
     attempt: int
     check: Check
     probe: Probe
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """An event about the pod."""
-
-    reason: str
-    note: str
-    warning: bool = False
-    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +142,7 @@ def plan_pod(
     wakes: list[datetime] = []
     runs = report.runs if report is not None else {}
     lives = {
-        container.name: _witnessed(
+        container.name: witnessed(
             memory.lives.get(container.name, Life()), runs.get(container.name), container, pod, traits, now, said
         )
         for container in pod.all_containers
@@ -200,15 +155,15 @@ def plan_pod(
     # 2. Init containers, one after the other; sidecars among them stay. Once the containers proper have begun, a
     # sidecar that is down for a while does not make the pod uninitialized again.
     has_begun = any(lives[container.name].is_ordered for container in pod.spec.containers)
-    is_done = has_begun and all(_is_done(lives[main.name], _policy(pod, main)) for main in pod.spec.containers)
+    are_done = has_begun and all(is_done(lives[main.name], policy_of(pod, main)) for main in pod.spec.containers)
     is_initialized, has_failed = has_begun or not pod.inits, False
     for container in pod.inits:
-        if is_stopping or is_done:
+        if is_stopping or are_done:
             break
-        policy = _init_policy(pod, container)
-        life = lives[container.name] = _moved_on(container, lives[container.name], policy, now, wakes)
+        policy = init_policy(pod, container)
+        life = lives[container.name] = moved_on(container, lives[container.name], policy, now, wakes)
         if container.is_sidecar:
-            passed = _is_running(life, runs.get(container.name)) and health.has_started(container, dict(life.tallies))
+            passed = is_running(life, runs.get(container.name)) and health.has_started(container, dict(life.tallies))
         else:
             passed = life.ended is not None and life.ended.exit_code == 0
             has_failed = has_failed or (policy == "Never" and life.ended is not None and not passed)
@@ -220,9 +175,9 @@ def plan_pod(
     # 3. The containers proper, all at once.
     if is_initialized and not is_stopping:
         for container in pod.spec.containers:
-            policy = _policy(pod, container)
-            lives[container.name] = _moved_on(container, lives[container.name], policy, now, wakes)
-    mains_done = is_stopping or has_failed or is_done
+            policy = policy_of(pod, container)
+            lives[container.name] = moved_on(container, lives[container.name], policy, now, wakes)
+    mains_done = is_stopping or has_failed or are_done
 
     # 4. What has to end now: everything of a pod that ends, sidecars last and in reverse.
     if mains_done:
@@ -233,7 +188,7 @@ def plan_pod(
             said += [
                 Said("Killing", f"Stopping container {name}", container=name)
                 for name in begun
-                if _is_running(lives[name], runs.get(name))
+                if is_running(lives[name], runs.get(name))
             ]
     orders = tuple(
         Order(name, life.attempt, life.kill_at) for name, life in lives.items() if life.is_ordered and not life.ended
@@ -245,7 +200,7 @@ def plan_pod(
     due: list[DueProbe] = []
     for container in (*(init for init in pod.inits if init.is_sidecar), *pod.spec.containers):
         life = lives[container.name]
-        if _is_running(life, runs.get(container.name)):
+        if is_running(life, runs.get(container.name)):
             lives[container.name], found = _probed(container, life, is_stopping or life.kill_at is not None, now)
             due += [probe for probe, at in found if at <= now]
             wakes += [at for _, at in found if at > now]
@@ -253,12 +208,12 @@ def plan_pod(
     # 6. What the status says.
     memory = replace(memory, lives=lives)
     inits = [
-        _init_status(container, lives[container.name], runs.get(container.name), pod, mains_done)
+        init_status(container, lives[container.name], runs.get(container.name), pod, mains_done)
         for container in pod.inits
     ]
     waiting = CREATING if is_initialized or not pod.inits else INITIALIZING
     mains = [
-        _main_status(container, lives[container.name], runs.get(container.name), pod, mains_done, waiting)
+        main_status(container, lives[container.name], runs.get(container.name), pod, mains_done, waiting)
         for container in pod.spec.containers
     ]
     standing = Standing(
@@ -274,7 +229,7 @@ def plan_pod(
         status = pod.status  # what was said of a finished pod, by us or by who evicted it, stands
     else:
         status = pod_status(pod, inits, mains, standing, now)
-    said += _new_waits(pod, (*inits, *mains))
+    said += new_waits(pod, (*inits, *mains))
     return Plan(
         memory=memory,
         orders=orders,
@@ -284,51 +239,6 @@ def plan_pod(
         said=tuple(said),
         wake_at=min(wakes, default=None),
     )
-
-
-def _witnessed(
-    life: Life, run: RunReport | None, container: Container, pod: Pod, traits: Traits, now: datetime, said: list[Said]
-) -> Life:
-    """The life after a look at what the provider reports."""
-    if not life.is_ordered or life.ended is not None:
-        return life
-    if run is None or run.attempt != life.attempt:
-        # Told to run it and knows nothing of it: what ran was lost, with our last process or with the provider's.
-        ended = Terminated(
-            exit_code=KILLED,
-            reason="ContainerStatusUnknown",
-            message="The container could not be located when its node came back",
-            started_at=stamp(life.started_at) if life.started_at else None,
-            finished_at=stamp(now),
-        )
-        return replace(life, ended=ended, ended_at=now)
-    if run.phase is RunPhase.WAITING:
-        if life.image and container.image != life.image and life.kill_at is None:
-            # It waits for something the old image lacked, perhaps: another attempt, with the new one.
-            return replace(life, attempt=life.attempt + 1, image=container.image)
-        return life
-    if life.started_at is None and run.started_at is None and run.reason == "StartError":
-        said.append(Said("Failed", f"Error: {run.message}", True, container.name))
-    elif traits.tells_starts and life.started_at is None and run.started_at is not None:
-        said.append(Said("Started", "Container started", container=container.name))
-    life = replace(life, started_at=run.started_at or life.started_at or now)
-    if run.phase is RunPhase.RUNNING:
-        if life.image and container.image != life.image and life.kill_at is None:
-            note = f"Container {container.name} definition changed, will be restarted"
-            said.append(Said("Killing", note, container=container.name))
-            return replace(life, kill_at=now + timedelta(seconds=pod.grace_s), is_to_restart=True)
-        return life
-    ended_at = run.finished_at or now
-    ended = Terminated(
-        exit_code=run.exit_code,
-        signal=run.signal,
-        reason=run.reason or ("Completed" if run.exit_code == 0 else "Error"),
-        message=run.message,
-        started_at=stamp(run.started_at) if run.started_at else None,
-        finished_at=stamp(ended_at),
-        container_id=run.id,
-    )
-    return replace(life, ended=ended, ended_at=ended_at)
 
 
 def _with_end(pod: Pod, memory: Memory, now: datetime, wakes: list[datetime]) -> Memory:
@@ -348,69 +258,6 @@ def _with_end(pod: Pod, memory: Memory, now: datetime, wakes: list[datetime]) ->
             return replace(memory, kill_at=now + timedelta(seconds=pod.grace_s), failure=failure)
         wakes.append(at)
     return memory
-
-
-def _init_policy(pod: Pod, container: Container) -> str:
-    if container.is_sidecar:
-        return "Always"
-    return "Never" if pod.spec.restart_policy == "Never" else "OnFailure"
-
-
-def _policy(pod: Pod, container: Container) -> str:
-    return container.restart_policy or pod.spec.restart_policy
-
-
-def _is_done(life: Life, policy: str) -> bool:
-    return life.ended is not None and not _restarts(life, policy)
-
-
-def _restarts(life: Life, policy: str) -> bool:
-    if life.ended is None or life.is_to_restart:
-        return life.ended is not None
-    return policy == "Always" or (policy == "OnFailure" and life.ended.exit_code != 0)
-
-
-def _moved_on(container: Container, life: Life, policy: str, now: datetime, wakes: list[datetime]) -> Life:
-    """The life of a container that is wanted: begun, begun again, or waiting for that."""
-    if life.problem is not None and life.retry_at is not None and life.retry_at > now:
-        wakes.append(life.retry_at)
-        return life
-    if life.ended is not None:
-        if not _restarts(life, policy):
-            return life
-        due_at = _restart_at(life)
-        if due_at > now:
-            wakes.append(due_at)
-            return life
-        return _again(life, container, now)
-    if life.is_ordered:
-        return life
-    return replace(life, is_ordered=True, image=container.image, problem=None, retry_at=None)
-
-
-def _restart_at(life: Life) -> datetime:
-    assert life.ended_at is not None
-    if life.is_to_restart or _is_forgotten(life):
-        return life.ended_at
-    return life.ended_at + timedelta(seconds=life.backoff_s)
-
-
-def _is_forgotten(life: Life) -> bool:
-    if life.backed_off_at is None or life.ended_at is None:
-        return True
-    return (life.ended_at - life.backed_off_at).total_seconds() > BACKOFF_FORGOTTEN_S
-
-
-def _again(life: Life, container: Container, now: datetime) -> Life:
-    backoff_s = BACKOFF_FIRST_S if _is_forgotten(life) else min(BACKOFF_MOST_S, life.backoff_s * 2)
-    return Life(
-        attempt=life.attempt + 1,
-        is_ordered=True,
-        image=container.image,
-        last=life.ended,
-        backoff_s=backoff_s,
-        backed_off_at=now,
-    )
 
 
 def _stopped(pod: Pod, lives: Mapping[str, Life], kill_at: datetime | None, now: datetime) -> dict[str, Life]:
@@ -451,85 +298,6 @@ def _probed(
     return (replace(life, tallies=tallies) if tallies != life.tallies else life), found
 
 
-def _is_running(life: Life, run: RunReport | None) -> bool:
-    is_ours = run is not None and run.attempt == life.attempt and run.phase is RunPhase.RUNNING
-    return is_ours and life.is_ordered and life.ended is None
-
-
-# --- container statuses -----------------------------------------------------------------------------------
-
-
-def _state(
-    container: Container, life: Life, run: RunReport | None, pod: Pod, policy: str, is_stopping: bool, waiting: Waiting
-) -> tuple[ContainerState, ContainerState]:
-    """The present state and the one before."""
-    before = ContainerState(terminated=life.last) if life.last else ContainerState()
-    if life.problem is not None and not life.is_ordered:
-        return ContainerState(waiting=life.problem), before
-    if life.ended is not None:
-        if is_stopping or not _restarts(life, policy):
-            return ContainerState(terminated=life.ended), before
-        wait_s = 0 if life.is_to_restart or _is_forgotten(life) else round(life.backoff_s)
-        note = (
-            f"back-off {wait_s}s restarting failed container={container.name} "
-            f"pod={pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
-        )
-        crashed = Waiting(reason="CrashLoopBackOff", message=note)
-        return ContainerState(waiting=crashed), ContainerState(terminated=life.ended)
-    if not life.is_ordered:
-        return ContainerState(waiting=waiting), before
-    if run is not None and run.attempt == life.attempt:
-        if run.phase is RunPhase.RUNNING:
-            started = Running(started_at=stamp(life.started_at) if life.started_at else None)
-            return ContainerState(running=started), before
-        if run.reason:
-            return ContainerState(waiting=Waiting(reason=run.reason, message=run.message)), before
-    return ContainerState(waiting=CREATING if waiting is INITIALIZING else waiting), before
-
-
-def _status(
-    container: Container, life: Life, run: RunReport | None, state: ContainerState, before: ContainerState, ready: bool
-) -> ContainerStatus:
-    run_id = run.id if run is not None and run.attempt == life.attempt else ""
-    if not run_id and state.terminated is not None:
-        run_id = state.terminated.container_id
-    image = container.image
-    return ContainerStatus(
-        name=container.name,
-        state=state,
-        last_state=before,
-        ready=ready,
-        started=state.running is not None and health.has_started(container, dict(life.tallies)),
-        restart_count=life.attempt,
-        image=image,
-        image_id=image if run_id else "",
-        container_id=run_id,
-    )
-
-
-def _main_status(
-    container: Container,
-    life: Life,
-    run: RunReport | None,
-    pod: Pod,
-    is_stopping: bool,
-    waiting: Waiting,
-) -> ContainerStatus:
-    state, before = _state(container, life, run, pod, _policy(pod, container), is_stopping, waiting)
-    ready = state.running is not None and health.is_ready(container, dict(life.tallies))
-    return _status(container, life, run, state, before, ready)
-
-
-def _init_status(
-    container: Container, life: Life, run: RunReport | None, pod: Pod, is_stopping: bool
-) -> ContainerStatus:
-    if container.is_sidecar:
-        return _main_status(container, life, run, pod, is_stopping, INITIALIZING)
-    state, before = _state(container, life, run, pod, _init_policy(pod, container), is_stopping, INITIALIZING)
-    is_done = state.terminated is not None and state.terminated.exit_code == 0
-    return _status(container, life, run, state, before, is_done)
-
-
 def _without_probes(pod: Pod) -> Pod:
     if not any(c.startup_probe or c.liveness_probe or c.readiness_probe for c in pod.all_containers):
         return pod
@@ -540,30 +308,3 @@ def _without_probes(pod: Pod) -> Pod:
     inits = tuple(map(bare, pod.inits)) or None
     spec = changed(pod.spec, containers=tuple(map(bare, pod.spec.containers)), init_containers=inits)
     return changed(pod, spec=spec)
-
-
-ORDINARY_WAITS = frozenset({"ContainerCreating", "PodInitializing", ""})
-
-
-def _new_waits(pod: Pod, statuses: Iterable[ContainerStatus]) -> list[Said]:
-    """A warning for every container that has begun to wait for something the user should know of."""
-    told = {
-        (status.name, status.state.waiting.reason)
-        for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
-        if status.state.waiting
-    }
-    said = []
-    for status in statuses:
-        wait = status.state.waiting
-        if wait is None or wait.reason in ORDINARY_WAITS or (status.name, wait.reason) in told:
-            continue
-        if wait.reason == "CrashLoopBackOff":
-            whose = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
-            note = f"Back-off restarting failed container {status.name} in pod {whose}"
-            said.append(Said("BackOff", note, True, status.name))
-        elif wait.reason == "ErrImagePull":
-            said.append(Said("Failed", f'Failed to pull image "{status.image}": {wait.message}', True, status.name))
-            said.append(Said("Failed", f"Error: {wait.reason}", True, status.name))
-        else:
-            said.append(Said("Failed", f"Error: {wait.message}", True, status.name))
-    return said
