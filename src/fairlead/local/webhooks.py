@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import msgspec
@@ -163,9 +164,9 @@ class Webhooks:
                     if answer.status != 200:
                         raise CallFailed(f"failed to call webhook: the server could not handle it: {answer.status}")
         except TimeoutError:
-            raise CallFailed(f'failed to call webhook: Post "{url}": context deadline exceeded') from None
+            raise CallFailed(f'failed to call webhook: Post "{_told(url, name)}": context deadline exceeded') from None
         except (aiohttp.ClientError, OSError) as problem:
-            raise CallFailed(f'failed to call webhook: Post "{url}": {problem}') from None
+            raise CallFailed(f'failed to call webhook: Post "{_told(url, name)}": {_why(problem)}') from None
         try:
             response = msgspec.json.decode(body)["response"]
             if response["uid"] != unique:
@@ -286,3 +287,21 @@ def _rule_matches(rule: Thing, attempt: Attempt) -> bool:
         if wanted == "*/*" or re.fullmatch(pattern, called):
             return True
     return False
+
+
+def _told(url: str, name: str | None) -> str:
+    """The address as its owner wrote it: a Service by its name."""
+    found = urlsplit(url)
+    return url if name is None else urlunsplit(found._replace(netloc=f"{name}:{found.port}"))
+
+
+def _why(problem: Exception) -> str:
+    """Why a webhook was not reached, in the words clients know."""
+    if isinstance(problem, aiohttp.ClientConnectorCertificateError):
+        return f"tls: failed to verify certificate: {problem.certificate_error}"
+    if isinstance(problem, aiohttp.ClientConnectorError):
+        why = (problem.os_error.strerror or str(problem.os_error)).partition("(")[0].strip().lower()
+        if isinstance(problem.os_error, ConnectionRefusedError):
+            why = "connection refused"
+        return f"dial tcp {problem.host}:{problem.port}: connect: {why}"
+    return str(problem)
