@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from fairlead.local.objects.facts import Resource, load
-from tests.contract import growing
+from tests.contract import growing, shapes
 from tests.contract.stories import ACCEPTED, PATCHES
 from tests.local.objects import manifests
 
@@ -73,15 +73,21 @@ class Chapter:
 
     def __init__(self, seed: str, resource: Resource, namespace: str) -> None:
         self._seed, self._resource, self._namespace = seed, resource, namespace
-        name = load().type_name(resource.group, resource.version, resource.kind)
-        assert name is not None
-        self._type = name
+        self._type = load().type_name(resource.group, resource.version, resource.kind) or ""
         prefix = "a" if resource.namespaced else namespace
         self._names = [f"{prefix}-{number}" for number in (1, 2, 3)]
         self._held: dict[str, Json] = {}
         self._continue = ""
         self._version = ""
         self._step = 0
+
+    @property
+    def kind(self) -> str:
+        return self._resource.kind
+
+    def opening(self) -> Sent | None:
+        """What must be there before the first request: a request, whose answer is compared like the others."""
+        return None
 
     @property
     def collection(self) -> str:
@@ -222,15 +228,18 @@ class Chapter:
         if way == "get":
             return self._write(luck, "GET", self._path(name, "status"), None, name)
         if way == "put":
-            changed: Json = json.loads(json.dumps(thing, sort_keys=True))
-            changed.setdefault("status", {})
-            growing.grow(luck, changed, self._type, times=luck.choice((1, 2, 3)), only="status")
-            if luck.random() < 0.2:
-                growing.bend(luck, changed)
-            return self._write(luck, "PUT", self._path(name, "status"), changed, name)
+            return self._write(luck, "PUT", self._path(name, "status"), self._reported(luck, thing), name)
         return {"merge": self._merge, "strategic": self._strategic, "apply": self._apply, "json": self._json}[way](
             luck, "status"
         )
+
+    def _reported(self, luck: random.Random, thing: Json) -> Json:
+        changed: Json = json.loads(json.dumps(thing, sort_keys=True))
+        changed.setdefault("status", {})
+        growing.grow(luck, changed, self._type, times=luck.choice((1, 2, 3)), only="status")
+        if luck.random() < 0.2:
+            growing.bend(luck, changed)
+        return changed
 
     def _scale(self, luck: random.Random) -> Sent:
         if self._resource.subresource("scale") is None:
@@ -335,3 +344,48 @@ class Chapter:
         body = None if thing is None else json.dumps(thing, sort_keys=True).encode()
         mark = "&" if "?" in path else "?"
         return Sent(method, path + (mark + urlencode(query) if query else ""), body, headers, about)
+
+
+class CustomChapter(Chapter):
+    """About objects of a kind that is defined first."""
+
+    def __init__(self, seed: str, namespace: str) -> None:
+        luck = random.Random(f"{seed}/definition")
+        self._definition, resource, self._schema = shapes.definition(luck, f"{namespace}.example.com")
+        super().__init__(seed, resource, namespace)
+
+    def opening(self) -> Sent | None:
+        body = json.dumps(self._definition, sort_keys=True).encode()
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        return Sent("POST", path, body, {"Accept": "application/json", "Content-Type": "application/json"})
+
+    def _drawn(self, luck: random.Random, name: str, *, calm: bool = False) -> Json:
+        thing: Json = {"apiVersion": self._resource.api_version, "kind": "Thing", "metadata": {"name": name}}
+        thing["spec"] = shapes.drawn(luck, self._schema)
+        if luck.random() < 0.3:
+            growing.grow(luck, thing, "core.v1.ConfigMap", only="metadata")
+        if not calm and luck.random() < 0.3:
+            growing.bend(luck, thing)
+        if luck.random() < 0.2:
+            thing["status"] = {"n": 1, "selector": "a=b"}
+        return thing
+
+    def _changed(self, luck: random.Random, thing: Json, only: str = "") -> Json:
+        changed: Json = json.loads(json.dumps(thing, sort_keys=True))
+        if only == "status":
+            changed["status"] = luck.choice(({"n": 2}, {"a": [1]}, {}, None, "x", {"selector": "x=y"}))
+        else:
+            fresh = shapes.drawn(luck, self._schema)
+            if isinstance(changed.get("spec"), dict) and isinstance(fresh, dict):
+                changed["spec"] = {**changed["spec"], **growing.part(luck, fresh, 0.5)}
+            else:
+                changed["spec"] = fresh
+        if luck.random() < 0.3:
+            growing.bend(luck, changed)
+        return changed
+
+    def _reported(self, luck: random.Random, thing: Json) -> Json:
+        return self._changed(luck, thing, "status")
+
+    def _strategic(self, luck: random.Random, sub: str = "") -> Sent:
+        return self._merge(luck, sub)

@@ -11,6 +11,7 @@ import logging
 import random
 import re
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +21,14 @@ from typing import Any
 
 import structlog
 
-from tests.contract.chapters import Chapter, Sent, kinds
+from tests.contract.chapters import Chapter, CustomChapter, Sent, kinds
 from tests.contract.servers import Contestant, ContractRig, Heard, ours, real
 from tests.contract.volatile import Words
 from tests.kube.rig.build import ensure_built
 
 CHAPTER = 14
+CUSTOM = 0.15
+OPENED_S = 60.0
 Json = dict[str, Any]
 
 
@@ -62,8 +65,22 @@ class Teller:
             )
             assert heard.status in (201, 409), heard.body
 
+    def open(self) -> tuple[Sent, Json] | None:
+        """What the chapter needs; returns when it is there."""
+        sent = self._chapter.opening()
+        if sent is None:
+            return None
+        told = self._told(sent)
+        deadline = time.monotonic() + OPENED_S
+        while told[1]["status"] == 201 and self._ask(Sent("GET", self._chapter.collection)).status != 200:
+            assert time.monotonic() < deadline, f"{self._chapter.collection} is not served"
+            time.sleep(0.05)
+        return told
+
     def tell(self) -> tuple[Sent, Json]:
-        sent = self._chapter.next()
+        return self._told(self._chapter.next())
+
+    def _told(self, sent: Sent) -> tuple[Sent, Json]:
         heard = self._ask(sent)
         try:
             answer = heard.json()
@@ -101,22 +118,33 @@ def hunt(
         while asked < requests:
             number += 1
             name = f"{seed}-{number}"
-            resource = kinds(random.Random(name), only)
             namespace = f"hunt{tag}-{name}"
-            tellers = [Teller(server, Chapter(name, resource, namespace)) for server in (real_server, embedded)]
+            pair = [chapter(name, namespace, only) for _ in range(2)]
+            tellers = [Teller(server, each) for server, each in zip((real_server, embedded), pair, strict=True)]
             list(pool.map(Teller.furnish, tellers, [namespace] * 2))
-            for _ in range(CHAPTER):
-                asked += 1
-                (sent, theirs), (_, mine) = pool.map(Teller.tell, tellers)
-                if theirs == mine or _by_lot(theirs) == _by_lot(mine):
+            for step in range(CHAPTER + 1):
+                told = list(pool.map(Teller.tell if step else Teller.open, tellers))
+                if told[0] is None or told[1] is None:
                     continue
-                yield Difference(
-                    cause(sent, theirs, mine), name, resource.kind, f"{sent.method} {sent.path}",
-                    (sent.body or b"").decode(), theirs, mine,
-                )  # fmt: skip
-                if theirs["status"] < 300 or mine["status"] < 300:
-                    break  # from here on they hold different objects
+                asked += 1
+                (sent, theirs), (_, mine) = told[0], told[1]
+                if theirs != mine and _by_lot(theirs) != _by_lot(mine):
+                    yield Difference(
+                        cause(sent, theirs, mine), name, pair[0].kind, f"{sent.method} {sent.path}",
+                        (sent.body or b"").decode(), theirs, mine,
+                    )  # fmt: skip
+                    if theirs["status"] < 300 or mine["status"] < 300:
+                        break  # from here on they hold different objects
+                if not step and theirs["status"] != 201:
+                    break  # a chapter about a kind that there is not
             list(pool.map(Teller.tidy, tellers))
+
+
+def chapter(seed: str, namespace: str, only: str = "") -> Chapter:
+    luck = random.Random(seed)
+    if only == "custom" or (not only and luck.random() < CUSTOM):
+        return CustomChapter(seed, namespace)
+    return Chapter(seed, kinds(luck, only), namespace)
 
 
 MAPS = re.compile(r"\[[^\d\]]|(labels|annotations|nodeSelector|matchLabels|selector|data|Data|capacity|hard)$")

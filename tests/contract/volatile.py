@@ -17,6 +17,7 @@ ADDRESS = re.compile(r"\b(?:10\.0\.0|127\.96\.\d+)\.\d+\b")
 SERVER = re.compile(r"\b127\.0\.0\.1:\d+")
 DOCUMENT = re.compile(r'(?<=Invalid value: )"\{(?:[^"\\]|\\.)*\}"')
 NODE_PORT = re.compile(r"(?<=:)3[0-2]\d{3}(?=/(?:TCP|UDP))")
+SELF = re.compile(r"\bselfType\d+")
 AGE = re.compile(r"^\d+s$")
 
 # (what, where it stands in any string, what it becomes, why it may differ)
@@ -27,6 +28,7 @@ TEXTS: tuple[tuple[str, re.Pattern[str], str, str], ...] = (
     ("service address", ADDRESS, "<address>", "each server has its own range of service addresses"),
     ("patched document", DOCUMENT, "<document>", "quoted whole, its fields in the order each server has them"),
     ("node port", NODE_PORT, "<port>", "drawn by lot"),
+    ("name of a type", SELF, "selfType", "numbered by lot on the real server"),
     ("server address", SERVER, "<server>", "each server listens on its own port"),
 )
 
@@ -51,8 +53,6 @@ KNOWN_DIFFERENCES: tuple[tuple[str, str], ...] = (
     ),
     ("`self.?field` in a CEL rule", "the library cannot evaluate it: refused when the definition is written"),
     ("further syntax errors of one CEL rule", "the first is told; Go's parser goes on and guesses"),
-    ("a type's name in a CEL complaint, such as selfType934312884", "numbered by lot on the real server"),
-    ("the order of causes inside one custom object", "that of Go's maps: by lot on the real server"),
     (
         "a patch of a custom object's apiVersion warns of unknown fields",
         "the real server looks for that version's schema",
@@ -115,6 +115,8 @@ class Words:
                 made[key] = self._walk(value, key)
         if thing.get("kind") == "Table":
             _table(made)
+        if thing.get("kind") == "Status":
+            _sort_causes(made)
         return made
 
     def _version(self, metadata: dict[str, Any], value: str) -> str:
@@ -138,6 +140,18 @@ def _sorted_lines(found: re.Match[str]) -> str:
 
 def _owner(entry: Any) -> str:
     return json.dumps(entry, sort_keys=True)
+
+
+def _sort_causes(status: dict[str, Any]) -> None:
+    """What is wrong with a custom object is told in the order of Go's maps: by lot on the real server."""
+    details = status.get("details") or {}
+    causes, group = details.get("causes") or [], details.get("group", "")
+    if len(causes) < 2 or "." not in group or group.endswith("k8s.io"):
+        return
+    details["causes"] = sorted(causes, key=_owner)
+    told = sorted({f"{each.get('field')}: {each.get('message')}" for each in causes})
+    if all(each in status["message"] for each in told):
+        status["message"] = f"{status['message'].partition(' is invalid: ')[0]} is invalid: {told}"
 
 
 def _table(table: dict[str, Any]) -> None:

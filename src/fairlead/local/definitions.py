@@ -5,10 +5,13 @@ from typing import Any
 
 import msgspec
 
+from fairlead.cluster.clock import rfc3339
+from fairlead.local.objects import managed
 from fairlead.local.objects.crd import CustomKind
 from fairlead.local.options import DeleteOptions
 from fairlead.local.resources import Resource
 from fairlead.local.rest import Attempt, Rest, Thing
+from fairlead.local.strategies import established
 
 PLACE = "apiextensions.k8s.io/customresourcedefinitions"
 
@@ -37,8 +40,25 @@ class Definitions:
             return
         if exists and not thing["metadata"].get("deletionTimestamp"):
             self._serve(thing)
+            self._accept(resource, thing)
         elif not exists:
             self._forget(thing)
+
+    def _accept(self, resource: Resource, thing: Thing) -> None:
+        """Say that its names are accepted and that it is served, as the controllers of a real server do."""
+        rest = self._rest
+        if (thing.get("status") or {}).get("acceptedNames") == thing["spec"].get("names"):
+            return
+        now = rfc3339(rest.clock.now())
+        for status in established(thing, now):
+            current = rest.entry(resource, "", thing["metadata"]["name"])
+            new = {**rest.thing(resource, current), "status": status}
+            fields = managed.record_update(
+                resource.schema, rest.thing(resource, current), new,
+                manager="kube-apiserver", api_version=resource.api_version, time=now, subresource="status",
+            )  # fmt: skip
+            new["metadata"] = {**new["metadata"], "managedFields": fields}
+            rest.store.put(PLACE, thing["metadata"]["name"], new, current.revision)
 
     async def empty(self, attempt: Attempt) -> Thing | None:
         """Admission: with its definition, every object of a custom kind goes."""

@@ -130,6 +130,7 @@ class Rest:
         if metadata.get("resourceVersion"):
             raise Failure(500, "", "resourceVersion should not be set on objects to be created")
         name = metadata.get("name", "")
+        _drop_double_owners(metadata, options)
         # Whose the fields are is settled before admission adds its own.
         self._record(resource, None, thing, options, "", self.clock.now())
         return await self._create(resource, namespace, name, thing, options)
@@ -139,6 +140,7 @@ class Rest:
         attempt = Attempt("CREATE", resource, namespace, name, thing, None, "", options)
         thing = await self._admitted(self.mutating, attempt)
         metadata = thing["metadata"]
+        _drop_double_owners(metadata, options, " after mutating admission happens")
         if not metadata.get("name") and metadata.get("generateName"):
             name = metadata["name"] = self._generated(resource, namespace, metadata["generateName"])
         key = self.key(resource, namespace, name)
@@ -227,13 +229,9 @@ class Rest:
         metadata = self._metadata(resource, namespace, thing)
         self._check_name(metadata, name)
         if not metadata.get("resourceVersion") and not subresource and self._is_guarded(resource):
-            cause = (
-                "FieldValueInvalid",
-                "Invalid value: 0: must be specified for an update",
-                "metadata.resourceVersion",
-            )
-            raise invalid(resource.group, resource.plural, name, [cause])
+            raise _unguarded(resource, name)
         self._check_version(resource, metadata, name, current)
+        _drop_double_owners(metadata, options)
         return await self._replace(resource, namespace, name, current, thing, options, subresource)
 
     @staticmethod
@@ -285,6 +283,8 @@ class Rest:
             metadata = self._metadata(resource, namespace, thing)
             self._check_name(metadata, name)
             self._check_uid(resource, metadata, name, current)
+            if not metadata.get("resourceVersion") and self._is_guarded(resource):
+                raise _unguarded(resource, name)
             self._check_version(resource, metadata, name, current)
             try:
                 return await self._replace(resource, namespace, name, current, thing, options, subresource)
@@ -389,12 +389,13 @@ class Rest:
         thing = await self._admitted(
             self.mutating, Attempt("UPDATE", resource, namespace, name, thing, old, subresource, options)
         )
+        _drop_double_owners(thing["metadata"], options, " after mutating admission happens")
         gates.drop(resource.group, resource.kind, thing, old)
         if not subresource:
             resource.strategy.prepare_update(thing, old)
             if resource.stored_as == "/services":
                 self._keep_addresses(thing, old, name, namespace)
-        if resource.strategy.has_generation and _wanted(thing) != _wanted(old):
+        if resource.strategy.counts_changes and _wanted(thing) != _wanted(old):
             thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         self._check(resource, thing, old, subresource)
         self._warn(resource, thing, old, options, subresource)
@@ -672,7 +673,7 @@ class Rest:
     def _check(self, resource: Resource, thing: Thing, old: Thing | None, subresource: str = "") -> None:
         name = thing["metadata"].get("name", "")
         if resource.custom is not None:
-            found = resource.custom.validate(resource.version, thing, old)
+            found = resource.custom.validate(resource.version, thing, old, subresource)
         elif old is None:
             found = validate.validate_create(resource.group, resource.version, resource.kind, thing)
         elif subresource == "status":
@@ -689,7 +690,10 @@ class Rest:
 
     @staticmethod
     def _warn(resource: Resource, thing: Thing, old: Thing | None, options: Options, subresource: str = "") -> None:
-        if resource.custom is None:
+        if resource.custom is not None:
+            if not subresource:
+                options.warnings += warnings.of_finalizers(thing, old)
+        else:
             options.warnings += warnings.on_write(resource.group, resource.kind, thing, old, subresource)
 
     def _record(
@@ -762,6 +766,31 @@ class Rest:
         elif resource.custom is not None:
             version = f"{resource.group}/{resource.custom.storage_version}"
         return {"kind": resource.kind, "apiVersion": version, **_without_type(thing)}
+
+
+def _unguarded(resource: Resource, name: str) -> Failure:
+    cause = ("FieldValueInvalid", "Invalid value: 0: must be specified for an update", "metadata.resourceVersion")
+    return invalid(resource.group, resource.plural, name, [cause])
+
+
+def _drop_double_owners(metadata: Thing, options: Options, when: str = "") -> None:
+    owners = metadata.get("ownerReferences")
+    if not isinstance(owners, list) or len(owners) < 2:
+        return
+    kept: list[Thing] = []
+    double: list[str] = []
+    for owner in owners:
+        if owner in kept:
+            double.append(str(owner.get("uid", "")))
+        else:
+            kept.append(owner)
+    if double:
+        metadata["ownerReferences"] = kept
+        options.warnings.append(
+            f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, "
+            "and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+            f"{', '.join(double)}"
+        )
 
 
 def _without_type(thing: Thing) -> Thing:

@@ -188,10 +188,14 @@ def field_selector(text: str, known: frozenset[str], kind: str) -> tuple[Require
     return requirements
 
 
-def check_fields(requirements: tuple[Requirement, ...], known: frozenset[str], kind: str) -> None:
+def check_fields(
+    requirements: tuple[Requirement, ...], known: frozenset[str], kind: str, *, custom: bool = False
+) -> None:
     """A field the kind does not offer is the asker's mistake."""
     for each in requirements:
         if each.key not in known:
+            if custom:
+                raise bad_request(f"field label not supported: {each.key}")
             raise unknown_field(each.key, kind, known)
 
 

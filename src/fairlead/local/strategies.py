@@ -18,6 +18,8 @@ class Strategy:
     """The rules of a kind. `has_generation` kinds count changes of what is wanted."""
 
     has_generation = False
+    always_first = False
+    """Whether its generation stays at one, whatever is changed."""
     keeps_status_on_create = False
     graceful = False
     answers_deleted = False
@@ -25,6 +27,10 @@ class Strategy:
     usual_propagation = ""
     guarded = False
     """Whether an update must name the version it replaces."""
+
+    @property
+    def counts_changes(self) -> bool:
+        return self.has_generation and not self.always_first
 
     def convert(self, thing: Thing) -> None:
         """Bring another way of saying the same into the one that is kept, before defaults are set."""
@@ -47,6 +53,10 @@ class Strategy:
 
 class Counted(Strategy):
     has_generation = True
+
+
+class First(Counted):
+    always_first = True
 
 
 class Guarded(Strategy):
@@ -285,13 +295,24 @@ class Jobs(Counted):
 
 
 class Definitions(Counted):
-    """A definition is served from the moment it is written, so its status says so from the start."""
+    """A definition is served once its names are accepted, which is told by further writes: see `local/definitions`."""
 
     def prepare_create(self, thing: Thing) -> None:
-        thing["status"] = established(thing, thing["metadata"]["creationTimestamp"])
+        thing["status"] = {
+            "conditions": None,
+            "acceptedNames": {"plural": "", "kind": ""},
+            "storedVersions": _stored_versions(thing, {}),
+        }
 
     def prepare_update(self, new: Thing, old: Thing) -> None:
-        new["status"] = established(new, old["metadata"]["creationTimestamp"])
+        status = copy.deepcopy(old.get("status") or {})
+        new["status"] = {**status, "storedVersions": _stored_versions(new, status)}
+
+
+def _stored_versions(thing: Thing, status: Thing) -> list[str]:
+    stored = list(status.get("storedVersions") or ())
+    kept_in = next((each.get("name", "") for each in thing["spec"].get("versions") or () if each.get("storage")), None)
+    return stored if kept_in is None or kept_in in stored else [*stored, kept_in]
 
 
 class Addresses:
@@ -479,25 +500,36 @@ def _compute(resources: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (resources or {}).items() if name in ("cpu", "memory") and str(value) != "0"}
 
 
-def established(thing: Thing, now: str) -> Thing:
-    """A definition's status once it is served."""
-    spec = thing["spec"]
-    kept = {each["type"]: each for each in (thing.get("status") or {}).get("conditions") or ()}
-    conditions = []
-    for kind, reason, message in (
-        ("NamesAccepted", "NoConflicts", "no conflicts found"),
-        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-    ):
-        condition = {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
-        if kind in kept and kept[kind]["status"] == "True":
-            condition["lastTransitionTime"] = kept[kind]["lastTransitionTime"]
-        conditions.append(condition)
-    names = copy.deepcopy(spec.get("names") or {})
-    stored = list((thing.get("status") or {}).get("storedVersions") or ())
-    kept_in = next((each.get("name", "") for each in spec.get("versions") or () if each.get("storage")), None)
-    if kept_in is not None and kept_in not in stored:
-        stored.append(kept_in)
-    return {"conditions": conditions, "acceptedNames": names, "storedVersions": stored}
+def established(thing: Thing, now: str) -> list[Thing]:
+    """What becomes of a definition's status until it is served: its names are accepted, then it is."""
+    status = thing.get("status") or {}
+    kept = {each["type"]: each for each in status.get("conditions") or ()}
+    accepted = {
+        "type": "NamesAccepted",
+        "status": "True",
+        "lastTransitionTime": now,
+        "reason": "NoConflicts",
+        "message": "no conflicts found",
+    }
+    installing = {
+        "type": "Established",
+        "status": "False",
+        "lastTransitionTime": now,
+        "reason": "Installing",
+        "message": "the initial names have been accepted",
+    }
+    served = {**installing, "status": "True", "reason": "InitialNamesAccepted"}
+    names = copy.deepcopy(thing["spec"].get("names") or {})
+    stored = status.get("storedVersions") or []
+    steps = [served] if "Established" in kept else [installing, served]
+    return [
+        {
+            "conditions": [kept.get("NamesAccepted", accepted), kept.get("Established", step)],
+            "acceptedNames": names,
+            "storedVersions": stored,
+        }
+        for step in steps
+    ]
 
 
 PLAIN = Strategy()
@@ -514,7 +546,7 @@ BY_KIND: dict[str, Strategy] = {
     "/services": Services(),
     "/serviceaccounts": Answering(),
     "/resourcequotas": Answering(),
-    "/podtemplates": Answering(),
+    "/podtemplates": AnsweringCounted(),
     "events.k8s.io/events": Events(),
     "apps/deployments": COUNTED,
     "apps/replicasets": COUNTED,
@@ -533,7 +565,7 @@ BY_KIND: dict[str, Strategy] = {
     "apiextensions.k8s.io/customresourcedefinitions": Definitions(),
     "admissionregistration.k8s.io/mutatingwebhookconfigurations": GuardedCounted(),
     "admissionregistration.k8s.io/validatingwebhookconfigurations": GuardedCounted(),
-    "scheduling.k8s.io/priorityclasses": COUNTED,
+    "scheduling.k8s.io/priorityclasses": First(),
     "resource.k8s.io/resourceslices": AnsweringCounted(),
     "resource.k8s.io/deviceclasses": AnsweringCounted(),
     "resource.k8s.io/resourceclaims": Answering(),

@@ -135,7 +135,7 @@ class TableForm:
                 }
                 for name, kind, priority in columns
             ],
-            "rows": rows if rows or self._resource.stored_as in PRINTERS else None,
+            "rows": rows if rows or self._resource.custom or self._resource.stored_as in PRINTERS else None,
         }
 
 

@@ -102,8 +102,8 @@ def _fields(schema: Json, escape: Any, root: bool, name: str) -> dict[str, Type]
     return found
 
 
-def problem_with(rule: str, self: Type, old: Type | None = None) -> str:
-    """What the compiler says of a rule over `self`; empty where it is content."""
+def problem_with(rule: str, self: Type, old: Type | None = None, *, wanted: str = "bool") -> str:
+    """What the compiler says of a rule over `self`, or of its message; empty where it is content."""
     try:
         tree = parse(rule)
     except SyntaxMistake as problem:
@@ -114,8 +114,8 @@ def problem_with(rule: str, self: Type, old: Type | None = None) -> str:
     if checker.mistakes:
         told = sorted(set(checker.mistakes))
         return "compilation failed: " + "\n".join(pointed(rule, at, text) for at, text in told)
-    if found.name not in ("bool", "dyn"):
-        return "cel expression must evaluate to a bool"
+    if found.name not in (wanted, "dyn"):
+        return "cel expression must evaluate to a bool" if wanted == "bool" else f"must evaluate to a {wanted}"
     return ""
 
 

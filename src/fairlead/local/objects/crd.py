@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 from fairlead.local.objects import expressions, facts, openapi
-from fairlead.local.objects.plain import copied
+from fairlead.local.objects.plain import copied, go_text
 from fairlead.local.objects.rules import metadata, names
 from fairlead.local.objects.rules.errors import FieldError, Json, invalid
 from fairlead.local.objects.schema import DEDUCED, Schema, Struct, for_type
@@ -105,7 +105,7 @@ class CustomKind:
         """Fills in defaults in place; null where it may not stand makes room for one, or goes."""
         _default(self.source(version), obj, root=True)
 
-    def validate(self, version: str, obj: Json, old: Json | None = None) -> list[FieldError]:
+    def validate(self, version: str, obj: Json, old: Json | None = None, subresource: str = "") -> list[FieldError]:
         if mistaken := self._other_type(version, obj):
             return mistaken
         if old is None:
@@ -114,8 +114,13 @@ class CustomKind:
             found = metadata.common(obj["metadata"], old["metadata"], self.namespaced)
             found += metadata.on_update(obj["metadata"], old["metadata"], core=False)
         source = self.source(version)
-        shape = openapi.check(_without_metadata(source), {k: v for k, v in obj.items() if k != "metadata"}, "")
+        if subresource == "status" and old is not None:
+            shape = self._status_shape(source, obj, old)
+        else:
+            before = openapi.NEW if old is None else _bare(old)
+            shape = openapi.check(_without_metadata(source), _bare(obj), "", before)
         found += shape
+        found += self._scaled(version, obj, subresource)
         if expressions.has_rules(source):
             if any(error.type in openapi.BLOCKING for error in shape):
                 found.append(_UNCHECKED)
@@ -123,6 +128,36 @@ class CustomKind:
                 found += expressions.check(source, obj)
             else:
                 found += expressions.check(source, obj, old)
+        return found
+
+    @staticmethod
+    def _status_shape(source: Json, obj: Json, old: Json) -> list[FieldError]:
+        """A status that is written on its own is judged on its own: its parts are named from there."""
+        schema = (source.get("properties") or {}).get("status")
+        if schema is None or "status" not in obj:
+            return []
+        before = old.get("status", openapi.NEW)
+        return [
+            FieldError(each.type, _under("status", each.field), each.message)
+            for each in openapi.check(schema, obj["status"], "", before)
+        ]
+
+    def _scaled(self, version: str, obj: Json, subresource: str) -> list[FieldError]:
+        """Replicas are counts, wherever the definition says they stand."""
+        paths = self.scale(version)
+        found: list[FieldError] = []
+        for path in (paths or ())[1 if subresource == "status" else 0 : 2]:
+            value, problem = _whole_number(obj, path)
+            if problem:
+                found.append(invalid(path, 0, problem))
+            elif value < 0:
+                found.append(invalid(path, value, "should be a non-negative integer"))
+            elif value > 2**31 - 1:
+                found.append(invalid(path, value, "should be less than or equal to 2147483647"))
+        if paths is not None and paths[2]:
+            problem = _accessor_problem(obj, paths[2], str, "string")[1]
+            if problem:
+                found.append(invalid(paths[2], "", problem))
         return found
 
     def _other_type(self, version: str, obj: Json) -> list[FieldError]:
@@ -239,6 +274,16 @@ def _struct(source: Json, root: bool) -> Struct:
     return struct
 
 
+def _bare(obj: Json) -> Json:
+    return {key: value for key, value in obj.items() if key != "metadata"}
+
+
+def _under(parent: str, field: str) -> str:
+    if field == "<nil>" or not field:
+        return field or parent
+    return f"{parent}{field}" if field[0] in ".[" else f"{parent}.{field}"
+
+
 def _without_metadata(source: Json) -> Json:
     """Metadata has rules of its own; what a schema says of it is not asked."""
     properties = source.get("properties") or {}
@@ -272,6 +317,35 @@ def _default(source: Json, value: Any, root: bool = False) -> None:
             if inner is None and not items.get("nullable") and "default" in items:
                 value[index] = copied(items["default"])
             _default(items, value[index])
+
+
+def _whole_number(obj: Json, path: str) -> tuple[int, str]:
+    value, problem = _accessor_problem(obj, path, int, "int64")
+    return (0 if value is None or problem else value), problem
+
+
+def _accessor_problem(obj: Json, path: str, wanted: type, word: str) -> tuple[Any, str]:
+    """What stands at a path, and why it is not what is wanted there."""
+    here: Any = obj
+    walked: list[str] = []
+    for step in path.lstrip(".").split("."):
+        if here is None:
+            return None, ""
+        if not isinstance(here, dict):
+            told = f"{go_text(here)} is of the type {_go_type(here)}, expected map[string]interface{{}}"
+            return None, f".{'.'.join([*walked, step])} accessor error: {told}"
+        walked.append(step)
+        if step not in here:
+            return None, ""
+        here = here[step]
+    if type(here) is wanted:
+        return here, ""
+    return None, f"{path} accessor error: {go_text(here)} is of the type {_go_type(here)}, expected {word}"
+
+
+def _go_type(value: Any) -> str:
+    names_ = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map[string]interface {}"}
+    return "<nil>" if value is None else names_.get(type(value), "[]interface {}")
 
 
 # --- JSONPath ---------------------------------------------------------------------------------------------------

@@ -53,6 +53,26 @@ def problem_with(rule: Json, self: cel_types.Type | None) -> str:
     return ""
 
 
+def problem_with_message(rule: Json, self: cel_types.Type | None) -> str:
+    """Why the expression of a rule's message cannot be evaluated; empty if it can, or there is none."""
+    text = rule.get("messageExpression", "")
+    if not text.strip():
+        return ""
+    old = cel_types.DYN if rule.get("optionalOldSelf") else self
+    problem = cel_types.problem_with(text, self or cel_types.DYN, old, wanted="string")
+    return f"messageExpression {problem}" if problem else ""
+
+
+def are_sound(schema: Json) -> bool:
+    """Whether every rule here and below can be evaluated."""
+    rules = schema.get("x-kubernetes-validations") or ()
+    self = declared(schema, root=False) if rules else None
+    if any(problem_with(rule, self) for rule in rules):
+        return False
+    inner = [*(schema.get("properties") or {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    return all(are_sound(each) for each in inner if isinstance(each, dict) and has_rules(each))
+
+
 def uses_old(rule: str) -> bool:
     return re.search(r"\boldSelf\b", rule) is not None
 

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from fairlead.local.objects.plain import same
 from fairlead.local.objects.rules.errors import (
@@ -13,11 +13,13 @@ from fairlead.local.objects.rules.errors import (
     duplicate,
     invalid,
     required,
+    shown,
     too_long,
     too_many,
 )
 from fairlead.local.objects.rules.names import subdomain
 from fairlead.local.objects.scalars import ScalarError, canonical_time, check_base64
+from fairlead.local.objects.scanning import quoted
 
 _NOWHERE = "<nil>"
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}")
@@ -31,24 +33,31 @@ BLOCKING = frozenset(
 )
 
 
-def check(schema: Json, value: Any, path: str) -> Errors:
-    """What is wrong with a value; `path` is empty at the root."""
+NEW: Final = object()
+"""In the place of what a value was before: nothing, or nothing that can be told to be the same."""
+
+
+def check(schema: Json, value: Any, path: str, old: Any = NEW) -> Errors:
+    """What is wrong with a value; `path` is empty at the root. What was wrong before may stay as it is."""
+    found = _check(schema, value, path, old)
+    return [] if found and old is not NEW and same(value, old) else found
+
+
+def _check(schema: Json, value: Any, path: str, old: Any) -> Errors:
     if value is None:
         if schema.get("nullable"):
             return []
         return [_wrong_type(path, "null", _types(schema))] if _types(schema) else []
     found = _check_type(schema, value, path)
-    if found:
-        return found
-    found = _check_combined(schema, value, path)
+    found += _check_combined(schema, value, path)
     if isinstance(value, list):
-        found += _check_list(schema, value, path)
+        found += _check_list(schema, value, path, old)
     elif isinstance(value, str):
         found += _check_text(schema, value, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         found += _check_number(schema, value, path)
     found += _check_enum(schema, value, path)
-    return [*found, *_check_object(schema, value, path)] if isinstance(value, dict) else found
+    return [*found, *_check_object(schema, value, path, old)] if isinstance(value, dict) else found
 
 
 def _types(schema: Json) -> list[str]:
@@ -82,29 +91,34 @@ def _wrong_type(path: str, seen: str, wanted: list[str]) -> FieldError:
 def _check_type(schema: Json, value: Any, path: str) -> Errors:
     wanted = _types(schema)
     seen = _type_of(value)
-    if wanted and seen not in wanted and not (seen == "integer" and "number" in wanted):
-        found: Errors = [_wrong_type(path, seen, wanted)]
-        if seen == "number" and "integer" in wanted:
-            text = f"Checked value must be of type integer (default format) in {path}"
-            found.append(FieldError("FieldValueInvalid", _NOWHERE, f'Invalid value: "": {text}'))
-        return found
-    return []
+    if not wanted or seen in wanted or (seen == "integer" and "number" in wanted):
+        return []
+    form = schema.get("format")
+    if form and not isinstance(value, str | list):
+        return [_wrong_type(path, {bool: "", dict: "", int: "int64"}.get(type(value), "double"), [form])]
+    if form and not {"number", "integer"} & set(wanted):
+        return []  # a text or a list is judged by its format alone
+    return [_wrong_type(path, seen, wanted)]
 
 
 def _check_enum(schema: Json, value: Any, path: str) -> Errors:
     allowed = schema.get("enum")
     if not allowed or any(same(value, each) for each in allowed):
         return []
-    supported = ", ".join(f'"{each}"' if isinstance(each, str) else str(each) for each in allowed)
-    shown = f'"{value}"' if isinstance(value, str) else str(value)
-    return [FieldError("FieldValueNotSupported", path, f"Unsupported value: {shown}: supported values: {supported}")]
+    texts = [each if isinstance(each, str) else shown(each) for each in allowed]
+    supported = ", ".join(
+        f'"{each}"' if isinstance(was, str) else quoted(each) for each, was in zip(texts, allowed, strict=True)
+    )
+    return [
+        FieldError("FieldValueNotSupported", path, f"Unsupported value: {shown(value)}: supported values: {supported}")
+    ]
 
 
 def _below(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _check_object(schema: Json, value: Json, path: str) -> Errors:
+def _check_object(schema: Json, value: Json, path: str, old: Any) -> Errors:
     found: Errors = []
     least, most = schema.get("minProperties"), schema.get("maxProperties")
     if least is not None and len(value) < least:
@@ -112,30 +126,42 @@ def _check_object(schema: Json, value: Json, path: str) -> Errors:
     if most is not None and len(value) > most:
         found.append(too_many(path, len(value), most))
     properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
+    before = old if isinstance(old, dict) else {}
     if isinstance(rest, dict):
         for name, inner in value.items():
             if name not in properties:
-                found += check(rest, inner, _below(path, name))
+                found += check(rest, inner, f"{path}.{name}", before.get(name, NEW))
     for name, inner in value.items():
         if name in properties:
-            found += check(properties[name], inner, _below(path, name))
+            found += check(properties[name], inner, _below(path, name), before.get(name, NEW))
     if schema.get("x-kubernetes-embedded-resource"):
         found += [required(_below(path, name)) for name in ("apiVersion", "kind") if not value.get(name)]
     return found + [required(_below(path, name)) for name in schema.get("required") or () if name not in value]
 
 
-def _check_list(schema: Json, value: list[Any], path: str) -> Errors:
+def _check_list(schema: Json, value: list[Any], path: str, old: Any) -> Errors:
     found: Errors = []
     items = schema.get("items")
     if isinstance(items, dict):
         for index, inner in enumerate(value):
-            found += check(items, inner, f"{path}[{index}]")
+            found += check(items, inner, f"{path}[{index}]", _old_item(schema, inner, old))
     least, most = schema.get("minItems"), schema.get("maxItems")
     if least is not None and len(value) < least:
         found.append(invalid(path, len(value), f"{path} in body should have at least {least} items"))
     if most is not None and len(value) > most:
         found.append(too_many(path, len(value), most))
     return [*found, *_check_unique(schema, value, path)]
+
+
+def _old_item(schema: Json, item: Any, old: Any) -> Any:
+    """Only the items of a keyed list can be told apart over time."""
+    keys = schema.get("x-kubernetes-list-map-keys") or ()
+    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list) or not isinstance(item, dict):
+        return NEW
+    for each in old:
+        if isinstance(each, dict) and all(each.get(key) == item.get(key) for key in keys):
+            return each
+    return NEW
 
 
 def _check_unique(schema: Json, value: list[Any], path: str) -> Errors:
@@ -148,6 +174,7 @@ def _check_unique(schema: Json, value: list[Any], path: str) -> Errors:
     for index, item in enumerate(value):
         if kind == "map":
             if not isinstance(item, dict):
+                found.append(invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map"))
                 continue
             identity: Any = {key: item[key] for key in keys if key in item}
         else:
@@ -213,15 +240,21 @@ def _has_format(form: str, value: str) -> bool:
 
 def _check_number(schema: Json, value: int | float, path: str) -> Errors:
     found: Errors = []
-    step = schema.get("multipleOf")
-    if step:
-        if isinstance(value, int) and int(step) <= 0:
-            # To the server a whole number is divided by a whole factor.
-            factor = int(step)
-            found.append(invalid(path, factor, f"factor MultipleOf declared for {path} must be positive: {factor}"))
+    step, most, least = schema.get("multipleOf"), schema.get("maximum"), schema.get("minimum")
+    if step is None and most is None and least is None:
+        return _check_range(schema, value, path)
+    if isinstance(value, float) and not value.is_integer() and schema.get("type") == "integer":
+        text = f"Checked value must be of type integer (default format) in {path}"
+        found.append(FieldError("FieldValueInvalid", _NOWHERE, f'Invalid value: "": {text}'))
+    found += _check_range(schema, value, path)
+    if isinstance(value, int):
+        # To the server a whole number is compared with whole numbers.
+        step, most, least = (None if each is None else int(each) for each in (step, most, least))
+    if step is not None:
+        if step <= 0:
+            found.append(invalid(path, step, f"factor MultipleOf declared for {path} must be positive: {step}"))
         elif abs(value / step - round(value / step)) > 1e-9:
             found.append(invalid(path, value, f"{path} in body should be a multiple of {step}"))
-    most, least = schema.get("maximum"), schema.get("minimum")
     if most is not None:
         if schema.get("exclusiveMaximum") and value >= most:
             found.append(invalid(path, value, f"{path} in body should be less than {most}"))
@@ -232,11 +265,15 @@ def _check_number(schema: Json, value: int | float, path: str) -> Errors:
             found.append(invalid(path, value, f"{path} in body should be greater than {least}"))
         elif value < least:
             found.append(invalid(path, value, f"{path} in body should be greater than or equal to {least}"))
-    bound = _BOUNDS.get(schema.get("format", ""))
-    if bound is not None and schema.get("type") == "integer" and not -bound <= value < bound:
-        text = f"Checked value must be of type integer with format {schema['format']} in {path}"
-        found.append(FieldError("FieldValueInvalid", _NOWHERE, f'Invalid value: "": {text}'))
     return found
+
+
+def _check_range(schema: Json, value: int | float, path: str) -> Errors:
+    bound = _BOUNDS.get(schema.get("format", ""))
+    if bound is None or schema.get("type") != "integer" or -bound <= value < bound:
+        return []
+    text = f"Checked value must be of type integer with format {schema['format']} in {path}"
+    return [FieldError("FieldValueInvalid", _NOWHERE, f'Invalid value: "": {text}')]
 
 
 def _check_combined(schema: Json, value: Any, path: str) -> Errors:
@@ -247,11 +284,10 @@ def _check_combined(schema: Json, value: Any, path: str) -> Errors:
 
     if "not" in schema and not check(schema["not"], value, path):
         say("must not validate the schema (not)")
-    for each in schema.get("allOf") or ():
-        problems = check(each, value, path)
-        if problems:
-            say("must validate all the schemas (allOf)")
-            found += problems
+    attempts = [check(each, value, path) for each in schema.get("allOf") or ()]
+    if any(attempts):
+        say(f"must validate all the schemas (allOf){'. None validated' if all(attempts) else ''}")
+        found += [problem for problems in attempts for problem in problems]
     if schema.get("anyOf"):
         attempts = [check(each, value, path) for each in schema["anyOf"]]
         if all(attempts):

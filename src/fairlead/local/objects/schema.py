@@ -293,11 +293,6 @@ def _unknown_paths(schema: Schema, value: Any, path: str) -> Iterator[str]:
         assert schema.items is not None
         for index, inner in enumerate(value):
             yield from _unknown_paths(schema.items, inner, f"{path}[{index}]")
-    elif schema.form.startswith("schema_or_"):
-        props = for_type("apiextensions.v1.JSONSchemaProps")
-        for index, inner in enumerate(value if isinstance(value, list) else [value]):
-            if isinstance(inner, dict):
-                yield from _unknown_paths(props, inner, f"{path}[{index}]" if isinstance(value, list) else path)
 
 
 def _seen(value: Any) -> str:
@@ -314,7 +309,7 @@ def _struct_reader(struct: Struct) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
-            raise _Mismatch(_seen(value), name)
+            raise _Mismatch(_seen(value), f"v1.{name}" if name == "ObjectMeta" else name)
         out = {}
         for key, inner in value.items():
             reader = readers.get(key)

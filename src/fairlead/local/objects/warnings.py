@@ -59,6 +59,22 @@ def on_write(group: str, kind: str, new: Json, old: Json | None, subresource: st
     return [] if found is None else list(dict.fromkeys(found(new, old)))
 
 
+def of_finalizers(new: Json, old: Json | None) -> list[str]:
+    """Of an object of a custom kind, where a finalizer may be called anything."""
+    finalizers = new["metadata"].get("finalizers") or ()
+    if not finalizers or finalizers == ((old or {}).get("metadata") or {}).get("finalizers"):
+        return []
+    found: list[str] = []
+    for name in finalizers:
+        told = f'metadata.finalizers: "{name}":'
+        found += [f"{told} {text}" for text in names.qualified(name)]
+        if "/" not in name and name not in ("orphan", "foregroundDeletion", "kubernetes"):
+            dotted = " including a path (/)" if "." in name else ""
+            why = f"prefer a domain-qualified finalizer name{dotted} to avoid accidental conflicts with other"
+            found.append(f"{told} {why} finalizer writers")
+    return list(dict.fromkeys(found))
+
+
 # -- pods --------------------------------------------------------------------------------------------------------
 
 

@@ -274,10 +274,32 @@ def structural(schema: Json, path: str) -> Errors:
     if set(described.get("properties") or {}) - {"name", "generateName"}:
         text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
         found.append(forbidden(f"{path}.properties[metadata]", text))
-    return [*found, *_node(schema, path, correlatable=True, root=True)]
+    found += _node(schema, path, correlatable=True, root=True, rules=False)
+    if found:
+        return [*found, *_forms(schema, path)]
+    found = _defaults(schema, path)
+    if found:
+        return [*found, *_forms(schema, path)]
+    return _node(schema, path, correlatable=True, root=True)
 
 
-def _node(schema: Json, path: str, correlatable: bool, base: str = "", root: bool = False) -> Errors:
+def _forms(schema: Json, path: str) -> Errors:
+    """What is wrong with how rules are written, where they are not looked at any closer."""
+    rules = schema.get("x-kubernetes-validations") or ()
+    found: Errors = []
+    for name, inner in (schema.get("properties") or {}).items():
+        found += _forms(inner, f"{path}.properties[{name}]")
+    for key in ("additionalProperties", "items"):
+        if isinstance(schema.get(key), dict):
+            found += _forms(schema[key], f"{path}.{key}")
+    for index, rule in enumerate(rules):
+        found += _form(rule, schema, f"{path}.x-kubernetes-validations[{index}]")
+    return found
+
+
+def _node(
+    schema: Json, path: str, correlatable: bool, base: str = "", root: bool = False, rules: bool = True
+) -> Errors:
     found: Errors = []
     if schema.get("$ref"):
         found.append(forbidden(f"{path}.$ref", "$ref is not supported"))
@@ -294,31 +316,30 @@ def _node(schema: Json, path: str, correlatable: bool, base: str = "", root: boo
         found += _regular_expression(schema["pattern"], f"{path}.pattern")
     found += _embedded(schema, kind, path)
     found += _list(schema, kind, path)
-    found += _default(schema, path)
     for name, inner in (schema.get("properties") or {}).items():
         here = f"{path}.properties[{name}]"
         if not _has_shape(inner):
             found.append(required(f"{here}.type", "must not be empty for specified object fields"))
-        found += _node(inner, here, correlatable, base)
+        found += _node(inner, here, correlatable, base, rules=rules)
     rest = schema.get("additionalProperties")
     if isinstance(rest, dict):
         here = f"{path}.additionalProperties"
         if not _has_shape(rest):
             found.append(required(f"{here}.type", "must not be empty for specified object fields"))
-        found += _node(rest, here, correlatable, base)
+        found += _node(rest, here, correlatable, base, rules=rules)
     if isinstance(schema.get("items"), dict):
         here = f"{path}.items"
         if not _has_shape(schema["items"]):
             found.append(required(f"{here}.type", "must not be empty for specified array items"))
         keyed = correlatable and schema.get("x-kubernetes-list-type") == "map"
-        found += _node(schema["items"], here, keyed, base if not correlatable else path)
+        found += _node(schema["items"], here, keyed, base if not correlatable else path, rules=rules)
     for key in ("allOf", "anyOf", "oneOf"):
         for index, inner in enumerate(schema.get(key) or ()):
             found += _judgement(inner, f"{path}.{key}[{index}]")
     if isinstance(schema.get("not"), dict):
         found += _judgement(schema["not"], f"{path}.not")
     # A rule is looked at once everything it may look at is sound.
-    return [*found, *([] if found else _rules(schema, path, correlatable, base, root))]
+    return [*found, *([] if found or not rules else _rules(schema, path, correlatable, base, root))]
 
 
 def _has_shape(schema: Json) -> bool:
@@ -376,6 +397,9 @@ def _list(schema: Json, kind: str, path: str) -> Errors:
     if list_type not in _LIST_TYPES:
         return [*found, not_supported(f"{path}.x-kubernetes-list-type", list_type, _LIST_TYPES)]
     items = schema.get("items") or {}
+    if list_type in ("set", "map") and items.get("nullable"):
+        told = f"cannot be nullable when x-kubernetes-list-type is {list_type}"
+        found.append(forbidden(f"{path}.items.nullable", told))
     if list_type == "set" and items.get("type") in ("object", "array"):
         key = "x-kubernetes-map-type" if items["type"] == "object" else "x-kubernetes-list-type"
         if items.get(key) != "atomic":
@@ -403,13 +427,31 @@ def _default(schema: Json, path: str) -> Errors:
     if schema.get("default") is None:
         return []
     here = f"{path}.default"
+    unknown: Errors = []
     if _has_unknown(schema, schema["default"]):
-        return [invalid(here, schema["default"], "must not have unknown fields")]
+        unknown.append(invalid(here, schema["default"], "must not have unknown fields"))
     bare = {key: value for key, value in schema.items() if key != "default"}
-    return [
-        FieldError(each.type, here + (f".{each.field}" if each.field else ""), each.message)
-        for each in openapi.check(bare, schema["default"], "")
-    ]
+    found = openapi.check(bare, schema["default"], "")
+    if not found and expressions.has_rules(bare) and expressions.are_sound(bare):
+        found = expressions.check(bare, schema["default"], schema["default"])
+    below = [FieldError(each.type, _under(here, each.field), each.message) for each in found]
+    return [*unknown, *below]
+
+
+def _under(path: str, field: str) -> str:
+    if not field or field == "<nil>":
+        return field or path
+    return f"{path}.{field.removeprefix('.')}"
+
+
+def _defaults(schema: Json, path: str) -> Errors:
+    """What is wrong with the defaults here and below; those of a map's values nobody looks at."""
+    found = _default(schema, path)
+    if isinstance(schema.get("items"), dict):
+        found += _defaults(schema["items"], f"{path}.items")
+    for name, inner in (schema.get("properties") or {}).items():
+        found += _defaults(inner, f"{path}.properties[{name}]")
+    return found
 
 
 def _has_unknown(schema: Json, value: Any) -> bool:
@@ -427,7 +469,9 @@ def _has_unknown(schema: Json, value: Any) -> bool:
 def _rules(schema: Json, path: str, correlatable: bool, base: str, root: bool) -> Errors:
     rules = schema.get("x-kubernetes-validations") or ()
     found = [
-        each for index, rule in enumerate(rules) for each in _form(rule, f"{path}.x-kubernetes-validations[{index}]")
+        each
+        for index, rule in enumerate(rules)
+        for each in _form(rule, schema, f"{path}.x-kubernetes-validations[{index}]")
     ]
     if found:
         return found
@@ -437,6 +481,9 @@ def _rules(schema: Json, path: str, correlatable: bool, base: str, root: bool) -
         problem = expressions.problem_with(rule, self)
         if problem:
             found.append(invalid(f"{here}.rule", _printed_rule(rule), problem))
+        problem = expressions.problem_with_message(rule, self)
+        if problem:
+            found.append(invalid(f"{here}.messageExpression", _printed_rule(rule), problem))
         if expressions.uses_old(text):
             if not correlatable:
                 why = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {base or path}"
@@ -447,7 +494,7 @@ def _rules(schema: Json, path: str, correlatable: bool, base: str, root: bool) -
     return found
 
 
-def _form(rule: Json, path: str) -> Errors:
+def _form(rule: Json, schema: Json, path: str) -> Errors:
     found: Errors = []
     text, message = rule.get("rule", "").strip(), rule.get("message", "")
     if not text:
@@ -462,7 +509,33 @@ def _form(rule: Json, path: str) -> Errors:
         found.append(required(f"{path}.messageExpression", "messageExpression must be non-empty if specified"))
     if rule.get("reason") and rule["reason"] not in _REASONS:
         found.append(not_supported(f"{path}.reason", rule["reason"], _REASONS))
+    place = rule.get("fieldPath", "")
+    if place and not place.strip():
+        found.append(invalid(f"{path}.fieldPath", place, "must be non-empty if specified"))
+    if "\n" in place or "\r" in place:
+        found.append(invalid(f"{path}.fieldPath", place, "must not contain line breaks"))
+    if place and not _is_field(schema, place):
+        found.append(invalid(f"{path}.fieldPath", place, "must be a valid path"))
     return found
+
+
+_FIELD_STEP = re.compile(r"\.([^.\[\]']+)|\['((?:[^'\\]|\\.)*)'\]")
+
+
+def _is_field(schema: Json, path: str) -> bool:
+    """Whether a path such as `.spec['a b']` leads to a field that the schema names."""
+    here: Any = schema
+    at = 0
+    while at < len(path):
+        step = _FIELD_STEP.match(path, at)
+        if step is None or not isinstance(here, dict):
+            return False
+        properties, rest = here.get("properties"), here.get("additionalProperties")
+        here = rest if properties is None else properties.get(step[1] or step[2])
+        if not isinstance(here, dict):
+            return False
+        at = step.end()
+    return True
 
 
 def _printed_rule(rule: Json) -> Json:

@@ -75,7 +75,9 @@ def not_found(path: str, value: Any, detail: str = "") -> FieldError:
 
 
 def too_long(path: str, most: int) -> FieldError:
-    return FieldError("FieldValueTooLong", path, f"Too long: may not be more than {most} bytes")
+    return FieldError(
+        "FieldValueTooLong", path, f"Too long: may not be more than {most} byte{'s' if most != 1 else ''}"
+    )
 
 
 def too_many(path: str, count: int, most: int) -> FieldError:

@@ -313,6 +313,103 @@ def _same_template(spec: Json, before: Json) -> Errors:
     return []
 
 
+# --- a job's status ---------------------------------------------------------------------------------------------
+
+
+def job_status(new: Json, old: Json) -> Errors:
+    """How far a Job is: counts that make sense, and ends that stay ends."""
+    status, before, spec = new.get("status") or {}, old.get("status") or {}, new["spec"]
+    path = "status"
+    found: Errors = []
+    for key in ("active", "succeeded", "failed", "ready", "terminating"):
+        found += nonnegative(f"{path}.{key}", status.get(key))
+    found += _uncounted(status.get("uncountedTerminatedPods") or {}, f"{path}.uncountedTerminatedPods")
+    was, now = _conditions(before), _conditions(status)
+    for pair in (("Complete", "Failed"), ("Complete", "FailureTarget")):
+        if now.issuperset(pair):
+            told = f"cannot set {pair[0]}=True and {pair[1]}=true conditions"
+            found.append(without_value(f"{path}.conditions", told))
+    done, start = status.get("completionTime"), status.get("startTime")
+    if done is not None and "Complete" not in now:
+        told = "cannot set completionTime when there is no Complete=True condition"
+        found.append(invalid(f"{path}.completionTime", done, told))
+    if done is None and "Complete" in now:
+        found.append(required(f"{path}.completionTime", "completionTime is required for Complete jobs"))
+    if done is not None and start is not None and done < start:
+        found.append(invalid(f"{path}.completionTime", done, "must be equal to or after `startTime`"))
+    for end, first in (("Failed", "FailureTarget"), ("Complete", "SuccessCriteriaMet")):
+        if end in now and first not in now:
+            told = f"cannot set {end}=True condition without the {first}=true condition"
+            found.append(without_value(f"{path}.conditions", told))
+    over = bool(now & {"Complete", "Failed"})
+    if over and status.get("active", 0) > 0:
+        found.append(invalid(f"{path}.active", status["active"], "active>0 is invalid for finished job"))
+    if over and start is None:
+        found.append(required(f"{path}.startTime", "startTime is required for finished job"))
+    found += _indexes(status, spec, path)
+    if over and status.get("terminating", 0) > 0:
+        told = "terminating>0 is invalid for finished job"
+        found.append(invalid(f"{path}.terminating", status["terminating"], told))
+    if "ready" in status and status["ready"] > status.get("active", 0):
+        found.append(invalid(f"{path}.ready", status.get("ready", 0), "cannot set more ready pods than active"))
+    for other in ("Failed", "FailureTarget"):
+        if now.issuperset(("SuccessCriteriaMet", other)):
+            told = f"cannot set SuccessCriteriaMet=True and {other}=true conditions"
+            found.append(without_value(f"{path}.conditions", told))
+    for end in ("Failed", "Complete", "FailureTarget"):
+        if end in was and end not in now:
+            told = f"cannot disable the terminal {end}=True condition"
+            found.append(without_value(f"{path}.conditions", told))
+    for key in ("failed", "succeeded"):
+        if status.get(key, 0) < before.get(key, 0):
+            found.append(invalid(f"{path}.{key}", status.get(key, 0), f"cannot decrease the {key} counter"))
+    if done is not None and before.get("completionTime") not in (None, done):
+        found.append(invalid(f"{path}.completionTime", done, "field is immutable"))
+    if before.get("startTime") is not None and before["startTime"] != start and not spec.get("suspend"):
+        found.append(invalid(f"{path}.startTime", start, "field is immutable for unsuspended job once set"))
+    if "SuccessCriteriaMet" in was and "SuccessCriteriaMet" not in now:
+        found.append(without_value(f"{path}.conditions", "cannot disable the SuccessCriteriaMet=True condition"))
+    return found
+
+
+def _conditions(status: Json) -> set[str]:
+    return {each.get("type", "") for each in status.get("conditions") or () if each.get("status") == "True"}
+
+
+def _uncounted(given: Json, path: str) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    for key in ("succeeded", "failed"):
+        for index, uid in enumerate(given.get(key) or ()):
+            here = f"{path}.{key}[{index}]"
+            if not uid:
+                found.append(invalid(here, uid, "must not be empty"))
+            elif uid in seen:
+                found.append(duplicate(here, uid))
+            seen.add(uid)
+    return found
+
+
+def _indexes(status: Json, spec: Json, path: str) -> Errors:
+    found: Errors = []
+    count, done, failed = spec.get("completions"), status.get("completedIndexes", ""), status.get("failedIndexes")
+    if count is not None:
+        problem = indexes_of(done, count)[1]
+        if problem:
+            found.append(invalid(f"{path}.completedIndexes", done, f"error parsing completedIndexes: {problem}"))
+        if failed is not None and "backoffLimitPerIndex" in spec:
+            problem = indexes_of(failed, count)[1]
+            if problem:
+                found.append(invalid(f"{path}.failedIndexes", failed, f"error parsing failedIndexes: {problem}"))
+    if done and spec.get("completionMode") != "Indexed":
+        told = "cannot set non-empty completedIndexes when non-indexed completion mode"
+        found.append(invalid(f"{path}.completedIndexes", done, told))
+    if failed is not None and "backoffLimitPerIndex" not in spec:
+        told = "cannot set non-null failedIndexes when backoffLimitPerIndex is null"
+        found.append(invalid(f"{path}.failedIndexes", failed, told))
+    return found
+
+
 # --- cron jobs --------------------------------------------------------------------------------------------------
 
 

@@ -2,11 +2,13 @@
 
 import base64
 import json
+import re
 
 from fairlead.local.objects.rules import metadata, names, placing
 from fairlead.local.objects.rules.errors import (
     Errors,
     Json,
+    duplicate,
     forbidden,
     immutable,
     invalid,
@@ -134,21 +136,70 @@ def node(obj: Json) -> Errors:
 
 
 def _node(obj: Json) -> Errors:
-    found = placing.taints((obj.get("spec") or {}).get("taints") or [], "metadata.taints")
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    found = placing.taints(spec.get("taints") or [], "metadata.taints")
+    found += _node_resources(status)
+    found += declared_features(status.get("declaredFeatures") or [])
+    blocks = spec.get("podCIDRs") or []
+    for index, block in enumerate(blocks):
+        found += [invalid(f"spec.podCIDRs[{index}]", block, text) for text in names.cidr(block)]
+    if len(blocks) > 1 and (len(blocks) > 2 or len({":" in block for block in blocks}) < 2):
+        told = "may specify no more than one CIDR for each IP family"
+        found.append(invalid("spec.podCIDRs", blocks, told))
+    return found
+
+
+def _node_resources(status: Json) -> Errors:
+    found: Errors = []
     for key in ("capacity", "allocatable"):
-        for name, quantity in ((obj.get("status") or {}).get(key) or {}).items():
-            found += amount(name, quantity, f"status.{key}[{name}]")
+        for name, quantity in (status.get(key) or {}).items():
+            found += amount(name, quantity, f"status.{key}.{name}")
+    return found
+
+
+def declared_features(given: list[str]) -> Errors:
+    found: Errors = []
+    for index, name in enumerate(given):
+        path = f"status.declaredFeatures[{index}]"
+        if not re.fullmatch(r"[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*", name):
+            told = (
+                f'invalid feature name "{name}": must start with an UpperCamelCase segment, with subsequent segments '
+                "separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric "
+                "characters and slashes"
+            )
+            found.append(invalid(path, name, told))
+        if index + 1 < len(given):
+            after, path = given[index + 1], f"status.declaredFeatures[{index + 1}]"
+            if name == after:
+                found.append(duplicate(path, after))
+            elif name > after:
+                found.append(invalid(path, after, "list must be sorted alphabetically"))
     return found
 
 
 def node_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
-    found += _node(new)
+    # What a new one is asked it is asked too.
+    return [*node(new), *metadata.on_update(new["metadata"], old["metadata"]), *node_change(new, old)]
+
+
+def node_change(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    found = _node_resources(status)
+    found += declared_features(status.get("declaredFeatures") or [])
+    seen: list[Json] = []
+    for index, address in enumerate(status.get("addresses") or ()):
+        if address in seen:
+            shown = {"Type": address.get("type", ""), "Address": address.get("address", "")}
+            found.append(duplicate(f"status.addresses[{index}]", shown))
+        seen.append(address)
     spec, before = new.get("spec") or {}, old.get("spec") or {}
-    if before.get("podCIDR") and spec.get("podCIDR") != before["podCIDR"]:
+    if before.get("podCIDRs") and spec.get("podCIDRs") != before["podCIDRs"]:
         found.append(forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid'))
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
         found.append(forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid'))
+    found += placing.taints(spec.get("taints") or [], "metadata.taints")
+    if spec.get("externalID") != before.get("externalID"):
+        found.append(forbidden("spec.externalID", "may not be updated"))
     return found
 
 
@@ -207,16 +258,26 @@ def role(obj: Json) -> Errors:
 
 
 def role_update(new: Json, old: Json) -> Errors:
-    return [*metadata.anew(new["metadata"], old["metadata"], True, names.path_segment), *_rules(new, namespaced=True)]
+    return [*role(new), *metadata.on_update(new["metadata"], old["metadata"])]
 
 
 def cluster_role(obj: Json) -> Errors:
     found = metadata.on_create(obj["metadata"], False, names.path_segment)
-    return [*found, *_rules(obj, namespaced=False)]
+    found += _rules(obj, namespaced=False)
+    rule = obj.get("aggregationRule")
+    if rule is None:
+        return found
+    path, selectors = "aggregationRule.clusterRoleSelectors", rule.get("clusterRoleSelectors") or ()
+    if not selectors:
+        told = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        return [*found, required(path, told)]
+    for index, selector in enumerate(selectors):
+        found += metadata.selector(selector, f"{path}[{index}]")
+    return found
 
 
 def cluster_role_update(new: Json, old: Json) -> Errors:
-    return [*metadata.anew(new["metadata"], old["metadata"], False, names.path_segment), *_rules(new, namespaced=False)]
+    return [*cluster_role(new), *metadata.on_update(new["metadata"], old["metadata"])]
 
 
 def _rules(obj: Json, namespaced: bool) -> Errors:
@@ -295,24 +356,19 @@ def _subject(subject: Json, namespaced: bool, path: str) -> Errors:
 
 
 def role_binding_update(new: Json, old: Json) -> Errors:
-    return [
-        *metadata.anew(new["metadata"], old["metadata"], True, names.path_segment),
-        *_same_role(new, old, ("Role", "ClusterRole")),
-    ]
+    found = [*role_binding(new), *metadata.on_update(new["metadata"], old["metadata"])]
+    return [*found, *_same_role(new, old)]
 
 
 def cluster_role_binding_update(new: Json, old: Json) -> Errors:
-    return [
-        *metadata.anew(new["metadata"], old["metadata"], False, names.path_segment),
-        *_same_role(new, old, ("ClusterRole",)),
-    ]
+    found = [*cluster_role_binding(new), *metadata.on_update(new["metadata"], old["metadata"])]
+    return [*found, *_same_role(new, old)]
 
 
-def _same_role(new: Json, old: Json, kinds: tuple[str, ...]) -> Errors:
-    found = _binding(new, kinds)
-    if new.get("roleRef") != old.get("roleRef"):
-        given = new.get("roleRef") or {}
-        # The server prints its own struct.
-        shown = {name: given.get(key) for name, key in (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))}
-        found.append(invalid("roleRef", shown, "cannot change roleRef"))
-    return found
+def _same_role(new: Json, old: Json) -> Errors:
+    if new.get("roleRef") == old.get("roleRef"):
+        return []
+    given = new.get("roleRef") or {}
+    # The server prints its own struct.
+    shown = {name: given.get(key) for name, key in (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))}
+    return [invalid("roleRef", shown, "cannot change roleRef")]

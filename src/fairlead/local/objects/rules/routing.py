@@ -12,6 +12,7 @@ from fairlead.local.objects.rules.errors import (
     invalid,
     not_supported,
     required,
+    too_long,
 )
 
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
@@ -98,20 +99,45 @@ def _backend(backend: Json, path: str) -> Errors:
 
 def ingress_class(obj: Json) -> Errors:
     found = metadata.on_create(obj["metadata"], False, names.subdomain)
-    controller = (obj.get("spec") or {}).get("controller", "")
-    if not controller:
-        return [*found, required("spec.controller")]
-    host, slash, rest = controller.partition("/")
-    if not slash or not host or not rest:
-        text = 'must be a domain-prefixed path (such as "acme.io/foo")'
-        return [*found, invalid("spec.controller", controller, text)]
-    return [*found, *(invalid("spec.controller", host, text) for text in names.subdomain(host))]
+    spec = obj.get("spec") or {}
+    controller = spec.get("controller", "")
+    if len(controller) > 250:
+        found.append(too_long("spec.controller", 250))
+    found += names.domain_prefixed(controller, "spec.controller")
+    if spec.get("parameters") is not None:
+        found += _class_parameters(spec["parameters"], "spec.parameters")
+    return found
+
+
+def _class_parameters(given: Json, path: str) -> Errors:
+    found: Errors = []
+    if given.get("apiGroup") is not None:
+        group = given["apiGroup"]
+        found += [invalid(f"{path}.apiGroup", group, text) for text in names.subdomain(group)]
+    for key in ("kind", "name"):
+        value = given.get(key, "")
+        if not value:
+            found.append(required(f"{path}.{key}"))
+        else:
+            found += [invalid(f"{path}.{key}", value, text) for text in names.path_segment(value)]
+    scope, space = given.get("scope"), given.get("namespace")
+    if scope is None:
+        return [*found, required(f"{path}.scope")]
+    if scope not in ("Cluster", "Namespace"):
+        return [*found, not_supported(f"{path}.scope", scope, ("Cluster", "Namespace"))]
+    if scope == "Namespace":
+        if space is None:
+            return [*found, required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")]
+        return [*found, *(invalid(f"{path}.namespace", space, text) for text in names.label(space))]
+    if space is not None:
+        found.append(forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'"))
+    return found
 
 
 def ingress_class_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
+    found = metadata.on_update(new["metadata"], old["metadata"])
     controllers = [(each.get("spec") or {}).get("controller") for each in (new, old)]
-    return [*found, *immutable("spec.controller", *controllers)]
+    return [*found, *immutable("spec.controller", *controllers), *ingress_class(new)]
 
 
 def network_policy(obj: Json) -> Errors:

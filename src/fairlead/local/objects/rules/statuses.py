@@ -1,9 +1,9 @@
 """What is asked of a status that is written on its own: counts that make sense, states that do not run backwards."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
-from fairlead.local.objects.rules import limits, metadata, names
+from fairlead.local.objects.rules import jobs, limits, metadata, names, others
 from fairlead.local.objects.rules.errors import (
     Errors,
     FieldError,
@@ -13,9 +13,10 @@ from fairlead.local.objects.rules.errors import (
     immutable,
     invalid,
     nonnegative,
+    not_supported,
     required,
 )
-from fairlead.local.objects.rules.quantities import amount
+from fairlead.local.objects.rules.quantities import is_native
 from fairlead.model.quantity import nanos
 
 Check = Callable[[Json, Json], Errors]
@@ -73,7 +74,7 @@ def _collisions(new: Json, old: Json) -> Errors:
 def _deployment(new: Json, old: Json) -> Errors:
     status = new.get("status") or {}
     parts = ("updatedReplicas", "readyReplicas", "availableReplicas")
-    found = _counts(status, ("observedGeneration", "replicas", *parts, "unavailableReplicas"))
+    found = _counts(status, ("observedGeneration", "replicas", *parts, "unavailableReplicas", "terminatingReplicas"))
     found += nonnegative("status.collisionCount", status.get("collisionCount"))
     found += _within(status, parts, "readyReplicas")
     count, before = status.get("collisionCount", 0), (old.get("status") or {}).get("collisionCount")
@@ -85,7 +86,7 @@ def _deployment(new: Json, old: Json) -> Errors:
 def _replica_set(new: Json, old: Json) -> Errors:
     status = new.get("status") or {}
     parts = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
-    found = _counts(status, ("replicas", *parts, "observedGeneration"))
+    found = _counts(status, ("replicas", *parts, "observedGeneration", "terminatingReplicas"))
     return [*found, *_within(status, parts, "readyReplicas")]
 
 
@@ -107,12 +108,11 @@ def _daemon_set(new: Json, old: Json) -> Errors:
 
 
 def _job(new: Json, old: Json) -> Errors:
-    status, before = new.get("status") or {}, old.get("status") or {}
-    found = _counts(status, ("active", "succeeded", "failed", "ready", "terminating"))
-    for key in ("failed", "succeeded"):
-        if status.get(key, 0) < before.get(key, 0):
-            found.append(invalid(f"status.{key}", status.get(key, 0), f"cannot decrease the {key} counter"))
-    return found
+    return jobs.job_status(new, old)
+
+
+def _autoscaler(new: Json, old: Json) -> Errors:
+    return _counts(new.get("status") or {}, ("currentReplicas", "desiredReplicas"))
 
 
 def _quota(new: Json, old: Json) -> Errors:
@@ -256,28 +256,44 @@ def _addresses(status: Json, before: Json, one: str, many: str) -> Errors:
 
 
 def _node(new: Json, old: Json) -> Errors:
-    status = new.get("status") or {}
-    found: Errors = []
-    seen: list[Any] = []
-    for index, address in enumerate(status.get("addresses") or ()):
-        if address in seen:
-            shown = {"Type": address.get("type", ""), "Address": address.get("address", "")}
-            found.append(duplicate(f"status.addresses[{index}]", shown))
-        seen.append(address)
-    for key in ("capacity", "allocatable"):
-        for name, quantity in (status.get(key) or {}).items():
-            found += amount(name, quantity, f"status.{key}.{name}")
-    return found
+    return others.node_change(new, old)
+
+
+_RESIZES: Final = (
+    "ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizeInProgress", "NodeResizeInfeasible",
+    "NodeResizePending",
+)  # fmt: skip
 
 
 def _claim(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    found = _basic(status.get("capacity") or {}, "status.capacity")
+    path = "status.allocatedResourceStatuses"
+    for name, value in (status.get("allocatedResourceStatuses") or {}).items():
+        found += _claim_key(name, path)
+        if value not in _RESIZES:
+            found.append(not_supported(path, name, sorted(_RESIZES)))
+    path = "status.allocatedResources"
+    for name, quantity in (status.get("allocatedResources") or {}).items():
+        found += _claim_key(name, path) or _basic({name: quantity}, path)
+    return found
+
+
+def _claim_key(name: str, path: str) -> Errors:
+    found: Errors = [invalid(path, name, text) for text in names.qualified(name)]
+    if not found and is_native(name) and name != "storage":
+        found.append(not_supported(path, name, ("storage",)))
+    return found
+
+
+def _basic(amounts: Json, path: str) -> Errors:
     return [
         invalid(
-            f"status.capacity[{name}]",
+            f"{path}[{name}]",
             int(quantity) if quantity.lstrip("-").isdecimal() else quantity,
             "must be a valid resource quantity",
         )
-        for name, quantity in ((new.get("status") or {}).get("capacity") or {}).items()
+        for name, quantity in amounts.items()
         if nanos(quantity) < 0
     ]
 
@@ -287,10 +303,21 @@ def _service(new: Json, old: Json) -> Errors:
     path = "status.loadBalancer.ingress"
     if ingress and new["spec"].get("type") != "LoadBalancer":
         return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
+    before = ((old.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    known = {each.get("ip") for each in before}
     found: Errors = []
     for index, each in enumerate(ingress):
-        if each.get("ip"):
-            found += [invalid(f"{path}[{index}].ip", each["ip"], text) for text in names.ip(each["ip"])]
+        here, address, mode, host = f"{path}[{index}]", each.get("ip"), each.get("ipMode"), each.get("hostname")
+        if address and address not in known:
+            found += [invalid(f"{here}.ip", address, text) for text in names.ip(address)]
+        if mode is not None and not address:
+            found.append(forbidden(f"{here}.ipMode", "may not be specified when `ip` is not set"))
+        elif mode is not None and mode not in ("Proxy", "VIP"):
+            found.append(not_supported(f"{here}.ipMode", mode, ("Proxy", "VIP")))
+        if host:
+            found += [invalid(f"{here}.hostname", host, text) for text in names.subdomain(host)]
+            if not names.ip(host):
+                found.append(invalid(f"{here}.hostname", host, "must be a DNS name, not an IP address"))
     return found
 
 
@@ -315,6 +342,7 @@ _CHECKS: Final[dict[tuple[str, str], Check]] = {
     ("apps", "Deployment"): _deployment,
     ("apps", "ReplicaSet"): _replica_set,
     ("apps", "StatefulSet"): _stateful_set,
+    ("autoscaling", "HorizontalPodAutoscaler"): _autoscaler,
     ("batch", "Job"): _job,
     ("policy", "PodDisruptionBudget"): _counted(
         "disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"

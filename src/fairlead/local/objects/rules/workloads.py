@@ -332,4 +332,9 @@ def _budget_spec(spec: Json) -> Errors:
         if key in spec:
             found += int_or_percent(spec[key], f"spec.{key}")
             found += _at_most_all(spec[key], f"spec.{key}")
-    return [*found, *metadata.selector(spec.get("selector"), "spec.selector")]
+    found += metadata.selector(spec.get("selector"), "spec.selector")
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
+        path = "spec.unhealthyPodEvictionPolicy"
+        found.append(not_supported(path, policy, ("AlwaysAllow", "IfHealthyBudget")))
+    return found
