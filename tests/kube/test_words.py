@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.kube.rig.servers import Rig, until
 from tests.kube.test_placement import MANIFESTS
@@ -78,11 +79,26 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 }
 
 
+# What is tried for a pod that fits nowhere, less and less of it.
+HELP: dict[str, dict[str, Any]] = {
+    "": {},
+    "-without-preemption": {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}},
+    "-without-claims": {"postFilter": {"disabled": [{"name": "DynamicResources"}]}},
+    "-without-help": {"postFilter": {"disabled": [{"name": "*"}]}},
+}
+
+
+def helped_otherwise(scheduler: str) -> list[dict[str, Any]]:
+    return [{"schedulerName": f"{scheduler}{suffix}", "plugins": plugins} for suffix, plugins in HELP.items()]
+
+
 @pytest.fixture(scope="module")
 def rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with Rig(kube_programs, tmp_path_factory.mktemp("rig")) as own:
         yield own.start(
-            scheduler=True, apiserver_flags=["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]
+            scheduler=True,
+            apiserver_flags=["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"],
+            scheduler_config={"profiles": helped_otherwise("default-scheduler")},
         )
 
 
@@ -181,3 +197,36 @@ def _sane(text: str) -> str:
     """Of a pod refused before any node was looked at, the real one goes on to say `not found`: a plugin asked last did
     not find its notes from a beginning that never was. We leave that out."""
     return text.removesuffix(" not found") if text.endswith(". not found") else text
+
+
+def test_both_say_the_same_where_less_is_tried_for_such_pods(
+    rig: Rig, crowded: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"profiles": helped_otherwise("fairlead")}))
+    monkeypatch.setenv("FAIRLEAD_SCHEDULER_CONFIG", str(tmp_path / "config.yaml"))
+    namespace = "helped-otherwise"
+    rig.create_namespace(namespace)
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
+    with serving(kubeconfig, "--capabilities=placement") as process:
+        said(process, "leading")
+        for scheduler in ("default-scheduler", "fairlead"):
+            for suffix in HELP:
+                name = f"{scheduler}{suffix}"
+                spec = {"schedulerName": name, "priorityClassName": "important", "containers": [container("64")]}
+                make(rig, pods, {"metadata": {"name": name}, "spec": spec})
+        told: dict[str, str] = {}
+
+        def all_told() -> bool:
+            for pod in rig.request("GET", pods).json()["items"]:
+                for condition in pod["status"].get("conditions", ()):
+                    told[pod["metadata"]["name"]] = condition["message"]
+            return len(told) == 2 * len(HELP)
+
+        assert until(all_told, 90, every_s=0.2), told
+    rig.request("DELETE", f"{pods}?gracePeriodSeconds=0")
+    assert until(partial(_is_empty, rig, pods), 60)
+    assert {suffix: told[f"fairlead{suffix}"] for suffix in HELP} == {
+        suffix: told[f"default-scheduler{suffix}"] for suffix in HELP
+    }
+    assert len(set(told.values())) == len(HELP), "each says something else"

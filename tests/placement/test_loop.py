@@ -285,7 +285,7 @@ async def test_nobody_is_evicted_where_the_profile_has_no_preemption() -> None:
     async with looping(nodes=1, profile=profile) as (server, _):
         server.put(a_pod("low", cpu="4", node="n1", priority=1), wanting("high", cpu="4", priority=100))
         await settle()
-        assert server.writes.notes == ["0/1 nodes are available: 1 Insufficient cpu."]
+        assert server.writes.notes == ["0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate"]
         assert [each for each in server.writes.sent if isinstance(each, Delete)] == []
 
 

@@ -14,6 +14,8 @@ class PreemptionArgs(msgspec.Struct, frozen=True):
     least_percentage: int = 10
     least_absolute: int = 100
     is_on: bool = True
+    # Whether DynamicResources is asked before, whether it could give up a claim: it has a word in the sentence.
+    after_claims: bool = True
 
 
 class PluginArgs(msgspec.Struct, frozen=True):

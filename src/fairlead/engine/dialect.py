@@ -72,7 +72,7 @@ _POINTS: Final = frozenset(
 # Points at which one plugin of Kubernetes' own does what we do anyway; only whether it is on can be said.
 _SORTER: Final = {"PrioritySort": 0}
 _BINDER: Final = {"DefaultBinder": 0}
-_PREEMPTOR: Final = {"DefaultPreemption": 0}
+_HELPERS: Final = {"DynamicResources": 0, "DefaultPreemption": 0}
 
 
 def parse_configuration(
@@ -144,13 +144,16 @@ def _profile(profile: _Profile, quirks: Quirks, conditions: Conditions, at: str)
         if not _choose(plugins, point, only, only, f"{at}.plugins"):
             raise ProfileError(f"{at}.plugins.{point}: nothing is left of it; enable {', '.join(only)}")
     args = parse_args(profile.plugin_config or (), quirks, at=f"{at}.pluginConfig")
-    if not _choose(plugins, "postFilter", _PREEMPTOR, _PREEMPTOR, f"{at}.plugins"):
-        args = _without_preemption(args)
-    return build(name, tuple(predicates), priorities, args)
+    helping = _choose(plugins, "postFilter", _HELPERS, _HELPERS, f"{at}.plugins")
+    return build(name, tuple(predicates), priorities, _helped_by(helping, args))
 
 
-def _without_preemption(args: PluginArgs) -> PluginArgs:
-    return msgspec.structs.replace(args, preemption=msgspec.structs.replace(args.preemption, is_on=False))
+def _helped_by(helping: Mapping[str, int], args: PluginArgs) -> PluginArgs:
+    """What is tried for a pod that fits nowhere."""
+    preemption = msgspec.structs.replace(
+        args.preemption, is_on="DefaultPreemption" in helping, after_claims="DynamicResources" in helping
+    )
+    return msgspec.structs.replace(args, preemption=preemption)
 
 
 def _share(percentage: int | None, at: str) -> None:
