@@ -38,7 +38,15 @@ async def probe_address(ip: str, container: Container, probe: Probe) -> ProbeRes
     except TimeoutError:
         return ProbeResult(False, f"no answer in {probe.timeout_seconds} s")
     except (OSError, aiohttp.ClientError) as problem:
-        return ProbeResult(False, str(problem) or type(problem).__name__)
+        return ProbeResult(False, _why(problem, action.host or ip, port))
+
+
+def _why(problem: Exception, host: str, port: int) -> str:
+    """In the words people know from a kubelet, where it is only that nobody listens."""
+    cause = problem.os_error if isinstance(problem, aiohttp.ClientConnectorError) else problem
+    if isinstance(cause, ConnectionRefusedError):
+        return f"dial tcp {host}:{port}: connect: connection refused"
+    return str(problem) or type(problem).__name__
 
 
 async def _tcp(host: str, port: int) -> ProbeResult:

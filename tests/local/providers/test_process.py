@@ -326,6 +326,24 @@ async def test_a_command_that_is_not_there_is_a_start_error(machine: Machine, pr
     assert report.message.endswith(why)
 
 
+async def test_a_working_directory_that_is_not_there_is_named(machine: Machine) -> None:
+    started = pod("p", "pwd", workingDir="/no/such/place")
+    await machine.start(started)
+    assert machine.report(started).reason == "StartError"
+    assert "working directory '/no/such/place': No such file or directory" in machine.report(started).message
+
+
+@pytest.mark.parametrize("kind", ["httpGet", "tcpSocket"])
+async def test_a_probe_that_finds_nobody_listening_says_so(machine: Machine, kind: str) -> None:
+    started = pod("p", "sleep", "60")
+    await machine.start(started)
+    probe = msgspec.convert({kind: {"port": free_port()}, "timeoutSeconds": 60}, Probe)
+    result = await machine.provider.probe(started.uid, "main", probe)
+    assert not result.ok
+    assert result.output.startswith("dial tcp 127.")
+    assert result.output.endswith("connect: connection refused")
+
+
 @pytest.mark.parametrize("mounts", [True, False])
 async def test_last_words_are_reported(tmp_path: Path, mounts: bool) -> None:
     async with at_work(ProcessProvider(tmp_path, clock=RealClock(), mounts=mounts)) as machine:

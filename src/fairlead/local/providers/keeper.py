@@ -170,6 +170,7 @@ def become(order: dict[str, Any], output: int, failure: int) -> NoReturn:
         os.dup2(nothing, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        stage = f"enter the working directory {order['cwd']!r}"
         try:
             os.chdir(order["cwd"])
         except FileNotFoundError:
@@ -180,8 +181,10 @@ def become(order: dict[str, Any], output: int, failure: int) -> NoReturn:
         stage = f"run {order['argv'][0]!r}"
         os.execvpe(order["argv"][0], order["argv"], order["env"])
     except OSError as problem:
-        is_program = stage.startswith("run ") and problem.errno == errno.ENOENT and "/" not in order["argv"][0]
-        why = "there is no such program on the PATH" if is_program else problem.strerror or str(problem)
+        is_program = stage.startswith("run ")
+        why = problem.strerror if is_program or stage.startswith("enter") else str(problem)
+        if is_program and problem.errno == errno.ENOENT and "/" not in order["argv"][0]:
+            why = "there is no such program on the PATH"
         said = {"stage": stage, "errno": problem.errno, "problem": why}
     except BaseException as bug:
         said = {"stage": stage, "errno": 0, "problem": repr(bug)}
