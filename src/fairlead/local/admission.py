@@ -13,6 +13,8 @@ from fairlead.model.quantity import nanos
 
 PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 _TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+DEFAULT_ACCOUNT_LOOKS = 20
+BETWEEN_LOOKS_S = 0.25
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -38,7 +40,7 @@ class BuiltIn:
             self._default_tolerations(attempt.thing)
         elif attempt.operation == "CREATE":
             if place == "/pods":
-                self._service_account(attempt, attempt.thing)
+                await self._service_account(attempt, attempt.thing)
                 self._default_tolerations(attempt.thing)
                 self._priority(attempt, attempt.thing)
                 self._runtime_class(attempt, attempt.thing)
@@ -91,13 +93,13 @@ class BuiltIn:
             why = f"PriorityClass {marked[0][1]} is already marked as default. Only one default can exist"
             raise forbidden("scheduling.k8s.io", plural, name, why)
 
-    def _service_account(self, attempt: Attempt, pod: Thing) -> None:
+    async def _service_account(self, attempt: Attempt, pod: Thing) -> None:
         spec = pod["spec"]
         if pod["metadata"].get("annotations", {}).get("kubernetes.io/config.mirror"):
             return
         name = spec.setdefault("serviceAccountName", "default")
         spec["serviceAccount"] = name
-        account = self._rest.find("/serviceaccounts", f"{attempt.namespace}/{name}")
+        account = await self._account(attempt.namespace, name)
         if account is None:
             why = f'error looking up service account {attempt.namespace}/{name}: serviceaccount "{name}" not found'
             raise forbidden("", "pods", _told_name(attempt), why)
@@ -108,6 +110,16 @@ class BuiltIn:
             spec["imagePullSecrets"] = account["imagePullSecrets"]
         if wanted:
             self._mount_token(spec)
+
+    async def _account(self, namespace: str, name: str) -> Thing | None:
+        """The account; the one every namespace is given is waited for, since pods often come right after it."""
+        looks = DEFAULT_ACCOUNT_LOOKS if name == "default" else 1
+        for look in range(looks):
+            if look:
+                await self._rest.clock.sleep(BETWEEN_LOOKS_S)
+            if (found := self._rest.find("/serviceaccounts", f"{namespace}/{name}")) is not None:
+                return found
+        return None
 
     def _mount_token(self, spec: Thing) -> None:
         containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]

@@ -6,6 +6,7 @@ Fixtures in tests/kube/conftest.py and the comparisons in bench/ start it. It mu
 
 import base64
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -127,19 +128,33 @@ class Server:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody listens on now."""
+    """Ports on loopback that nobody listens on now and no other rig on this machine is about to."""
     found: list[int] = []
-    with contextlib.ExitStack() as held:
-        for port in random.sample(PORTS, len(PORTS)):
-            probe = held.enter_context(socket.socket())
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+        if reserved(port):
             found.append(port)
             if len(found) == count:
                 return found
     raise RigBroken(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")
+
+
+def reserved(port: int) -> bool:
+    """Between finding a port and listening on it seconds go by: until this process ends, it is no one else's."""
+    folder = Path(tempfile.gettempdir()) / "fairlead-ports"
+    folder.mkdir(exist_ok=True)
+    claim = os.open(folder / str(port), os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(claim)
+        return False
+    # Never closed: the lock ends with the process.
+    return True
 
 
 def until(true: Callable[[], bool], timeout_s: float, every_s: float = 0.05) -> bool:
