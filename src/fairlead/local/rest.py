@@ -439,7 +439,7 @@ class Rest:
             )
             if status is not None:
                 thing["status"] = status
-            for kept in ("labels", "finalizers", "ownerReferences"):
+            for kept in resource.strategy.status_keeps:
                 metadata.pop(kept, None)
                 if kept in old["metadata"]:
                     metadata[kept] = copy.deepcopy(old["metadata"][kept])
@@ -710,6 +710,7 @@ class Rest:
             # Who owns the fields of an event in one group means nothing in the other.
             fields = [each for each in fields if each["apiVersion"] == resource.api_version]
         if subresource == "scale":
+            fields = _split_scale(fields, old, thing, resource.api_version)
             if not (thing.get("spec") or {}).get("replicas"):
                 fields = [each for each in fields if each.get("subresource") != "scale"]
             for entry in fields:
@@ -766,6 +767,23 @@ class Rest:
         elif resource.custom is not None:
             version = f"{resource.group}/{resource.custom.storage_version}"
         return {"kind": resource.kind, "apiVersion": version, **_without_type(thing)}
+
+
+def _split_scale(fields: list[Thing], old: Thing | None, thing: Thing, api_version: str) -> list[Thing]:
+    """A scale that changes nothing still sets apart who owns the replicas, and forgets since when."""
+    path = ("f:spec", "f:replicas")
+    if old is None or (old.get("spec") or {}).get("replicas") != (thing.get("spec") or {}).get("replicas"):
+        return fields
+    made: list[Thing] = []
+    for entry in fields:
+        if managed.owns(entry, path) and entry.get("subresource") != "scale":
+            rest = managed.without(entry, path)
+            alone = {key: value for key, value in entry.items() if key != "time"}
+            made += [{**alone, "apiVersion": api_version, "fieldsV1": managed.tree_of(path)}]
+            made += [rest] if rest["fieldsV1"] else []
+        else:
+            made.append(entry)
+    return made
 
 
 def _unguarded(resource: Resource, name: str) -> Failure:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlead.local.failures import Failure, internal, invalid
+from fairlead.local.objects.rules import names
 
 Thing = dict[str, Any]
 
@@ -25,6 +26,8 @@ class Strategy:
     answers_deleted = False
     """Whether a delete answers with the object that is gone, not with a Status."""
     usual_propagation = ""
+    status_keeps: tuple[str, ...] = ()
+    """What of the metadata a write of the status leaves as it was."""
     guarded = False
     """Whether an update must name the version it replaces."""
 
@@ -53,6 +56,28 @@ class Strategy:
 
 class Counted(Strategy):
     has_generation = True
+
+
+ALL_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+
+
+class Custom(Counted):
+    status_keeps = ALL_METADATA
+
+
+class Deployments(Counted):
+    status_keeps = ("labels",)
+
+
+class Attachments(Strategy):
+    guarded = True
+    answers_deleted = True
+    status_keeps = ALL_METADATA
+
+
+class ResourceClaims(Strategy):
+    answers_deleted = True
+    status_keeps = ALL_METADATA
 
 
 class First(Counted):
@@ -90,6 +115,7 @@ class DaemonSets(Counted):
 
 class Pods(Strategy):
     has_generation = True
+    status_keeps = ("ownerReferences",)
     keeps_status_on_create = True
     graceful = True
     answers_deleted = True
@@ -212,6 +238,11 @@ def same_source(spec: Thing) -> None:
 class Volumes(Strategy):
     answers_deleted = True
 
+    def prepare_status(self, new: Thing, old: Thing) -> None:
+        status, before = new.get("status") or {}, old.get("status") or {}
+        if status.get("phase") == before.get("phase") and "lastPhaseTransitionTime" in before:
+            status.setdefault("lastPhaseTransitionTime", before["lastPhaseTransitionTime"])
+
     def prepare_create(self, thing: Thing) -> None:
         thing["status"] = {
             "phase": "Pending",
@@ -287,14 +318,15 @@ class Jobs(Counted):
             labels.setdefault(f"{prefix}job-name", metadata["name"])
         wanted = spec.setdefault("selector", {}).setdefault("matchLabels", {})
         wanted.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
-        if shared:
+        # Labels that stood for both are one map inside, unless the server had to find a name first.
+        if shared and not metadata.get("generateName"):
             metadata["labels"] = dict(labels)
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         return {"status.successful": str((thing.get("status") or {}).get("succeeded", 0))}
 
 
-class Definitions(Counted):
+class Definitions(Custom):
     """A definition is served once its names are accepted, which is told by further writes: see `local/definitions`."""
 
     def prepare_create(self, thing: Thing) -> None:
@@ -348,6 +380,11 @@ class Addresses:
         if kind == "ExternalName":
             return
         wanted = spec.get("clusterIP") or ""
+        if is_new and (problems := names.ip(wanted) if wanted not in ("", "None") else []):
+            raise _service_invalid(service, "spec.clusterIPs[0]", wanted, problems[0])
+        if is_new and spec.get("ipFamilyPolicy") == "RequireDualStack":
+            why = "this cluster is not configured for dual-stack services"
+            raise _service_invalid(service, "spec.ipFamilyPolicy", "RequireDualStack", why)
         if wanted == "None":
             spec["clusterIPs"] = ["None"]
         else:
@@ -534,6 +571,7 @@ def established(thing: Thing, now: str) -> list[Thing]:
 
 PLAIN = Strategy()
 COUNTED = Counted()
+CUSTOM = Custom()
 
 BY_KIND: dict[str, Strategy] = {
     "/pods": Pods(),
@@ -548,7 +586,7 @@ BY_KIND: dict[str, Strategy] = {
     "/resourcequotas": Answering(),
     "/podtemplates": AnsweringCounted(),
     "events.k8s.io/events": Events(),
-    "apps/deployments": COUNTED,
+    "apps/deployments": Deployments(),
     "apps/replicasets": COUNTED,
     "apps/daemonsets": DaemonSets(),
     "apps/statefulsets": COUNTED,
@@ -568,13 +606,13 @@ BY_KIND: dict[str, Strategy] = {
     "scheduling.k8s.io/priorityclasses": First(),
     "resource.k8s.io/resourceslices": AnsweringCounted(),
     "resource.k8s.io/deviceclasses": AnsweringCounted(),
-    "resource.k8s.io/resourceclaims": Answering(),
+    "resource.k8s.io/resourceclaims": ResourceClaims(),
     "storage.k8s.io/csidrivers": GuardedAnswering(),
     "storage.k8s.io/csinodes": GuardedAnswering(),
     "storage.k8s.io/storageclasses": Answering(),
-    "storage.k8s.io/volumeattachments": GuardedAnswering(),
+    "storage.k8s.io/volumeattachments": Attachments(),
 }
 
 
 def strategy_of(stored_as: str, is_custom: bool = False) -> Strategy:
-    return COUNTED if is_custom else BY_KIND.get(stored_as, PLAIN)
+    return CUSTOM if is_custom else BY_KIND.get(stored_as, PLAIN)

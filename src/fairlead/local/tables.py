@@ -751,7 +751,5 @@ PRINTERS: dict[str, tuple[list[Column], Cells]] = {
     "storage.k8s.io/volumeattributesclasses": _printer(
         "Name DriverName Age", _simple(lambda thing: thing.get("driverName", ""))
     ),
-    "rbac.authorization.k8s.io/roles": _printer("Name Created_At:date", _created),
-    "rbac.authorization.k8s.io/clusterroles": _printer("Name Created_At:date", _created),
     "apiextensions.k8s.io/customresourcedefinitions": _printer("Name Created_At:date", _created),
 }

@@ -264,6 +264,8 @@ def _daemon_set(obj: Json) -> None:
         rolling = strategy.setdefault("rollingUpdate", {})
         rolling.setdefault("maxUnavailable", 1)
         rolling.setdefault("maxSurge", 0)
+    elif strategy.get("rollingUpdate") is not None:
+        strategy["rollingUpdate"] = {"maxUnavailable": 0, "maxSurge": 0, **strategy["rollingUpdate"]}
     spec.setdefault("revisionHistoryLimit", 10)
     # What is left of a field that older versions had; the strategy counts on from there.
     obj["metadata"].setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", "1")

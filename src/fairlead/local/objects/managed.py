@@ -452,9 +452,10 @@ def _items(schema: Schema, value: Any) -> dict[str, list[Any]]:
 
 def element_of(schema: Schema, item: Any) -> str:
     if schema.list_type == "set":
-        if isinstance(item, dict | list):
-            kind = "map" if isinstance(item, dict) else "list"
-            raise ApplyError(f"associative list without keys has an element that's a {kind} type")
+        if isinstance(item, list):
+            raise ApplyError("not supported: associative list with lists as elements")
+        if isinstance(item, dict):
+            raise ApplyError("associative list without keys has an element that's a map type")
         return f"v:{_key_text(item)}"
     if not isinstance(item, dict):
         wrong = "a null element" if item is None else "non-map elements"
@@ -656,12 +657,19 @@ def _is_reset(given: Any) -> bool:
 def _decoded(entries: Any, otherwise: Any) -> _Managers:
     managers: _Managers = {}
     for entry in entries or ():
-        if entry.get("operation") not in ("Apply", "Update") or not entry.get("apiVersion"):
+        if entry.get("operation") not in ("Apply", "Update") or not entry.get("apiVersion") or not _is_readable(entry):
             return _decoded(otherwise, None) if otherwise else {}
         version = entry["apiVersion"] if entry["operation"] == "Update" else ""
         self = _Manager(entry.get("manager", ""), entry["operation"], version, entry.get("subresource", ""))
         managers[self] = _Entry(entry.get("fieldsV1") or {}, entry["apiVersion"], entry.get("time"))
     return managers
+
+
+def _is_readable(entry: Json) -> bool:
+    fields = entry.get("fieldsV1") or {}
+    return entry.get("fieldsType") == "FieldsV1" and all(
+        key == "." or key[:2] in ("f:", "k:", "v:", "i:") for key in fields
+    )
 
 
 def owns(entry: Json, path: Path) -> bool:

@@ -119,7 +119,7 @@ def _pod_spec(spec: Json, noted: Json, path: str) -> Iterator[str]:
             yield f"{place}.topologyKey: {key} is {_LABELS[key]}"
         if "labelSelector" not in constraint:
             yield f"{place}.labelSelector: {_NO_SELECTOR}"
-    for key in _ANNOTATIONS.keys() & noted.keys():
+    for key in [] if _ANNOTATIONS.keys().isdisjoint(noted) else [key for key in _ANNOTATIONS if key in noted]:
         yield f"{lead}metadata.annotations[{key}]: {_ANNOTATIONS[key]}"
     if "volumes" in spec:
         yield from _volumes(spec["volumes"], f"{here}.volumes")
@@ -264,9 +264,10 @@ def _both(place: str, port: Json, other: str, there: Json) -> Iterator[str]:
 
 def _volumes(given: list[Json], path: str) -> Iterator[str]:
     for index, volume in enumerate(given):
-        for kind, (shown, told) in _VOLUMES.items():
-            if kind in volume:
-                yield f"{path}[{index}].{shown}: {told}"
+        if not _VOLUMES.keys().isdisjoint(volume):
+            for kind, (shown, told) in _VOLUMES.items():
+                if kind in volume:
+                    yield f"{path}[{index}].{shown}: {told}"
         claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if claim is not None:
             yield from _claim_spec(claim.get("spec") or {}, f"{path}[{index}].ephemeral.volumeClaimTemplate.spec")
@@ -574,6 +575,32 @@ def _runtime_class(new: Json, old: Json | None) -> Iterator[str]:
             yield f"scheduling.nodeSelector: {_LABELS[key]}"
 
 
+_FORMATS: Final = frozenset(
+    {"bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3", "uuid4", "uuid5",
+     "isbn", "isbn10", "isbn13", "creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "password", "date", "duration",
+     "datetime", "date-time", "int32", "int64", "float", "double", "k8s-short-name", "k8s-long-name"}
+)  # fmt: skip
+
+
+def _definition(new: Json, old: Json | None) -> Iterator[str]:
+    """Formats nobody knows are asked of nobody."""
+    for version in new["spec"].get("versions") or ():
+        found = _unknown_formats((version.get("schema") or {}).get("openAPIV3Schema") or {})
+        for name in sorted(set(found)):
+            yield f'unrecognized format "{name}"'
+
+
+def _unknown_formats(schema: Json) -> Iterator[str]:
+    if schema.get("format") and schema["format"] not in _FORMATS:
+        yield schema["format"]
+    inner = [*(schema.get("properties") or {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    for key in ("allOf", "anyOf", "oneOf"):
+        inner += schema.get(key) or []
+    for each in [*inner, schema.get("not")]:
+        if isinstance(each, dict):
+            yield from _unknown_formats(each)
+
+
 _KINDS: Final[dict[tuple[str, str], Warnings]] = {
     ("", "Endpoints"): _endpoints,
     ("", "Node"): _node,
@@ -584,6 +611,7 @@ _KINDS: Final[dict[tuple[str, str], Warnings]] = {
     ("", "ReplicationController"): _workload(names_pods=True),
     ("", "Service"): _service,
     ("", "ServiceAccount"): _account,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
     ("apps", "DaemonSet"): _workload(names_pods=False),
     ("apps", "Deployment"): _workload(names_pods=True),
     ("apps", "ReplicaSet"): _workload(names_pods=True),

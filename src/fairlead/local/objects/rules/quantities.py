@@ -86,7 +86,8 @@ def amounts(limits: Json, requests: Json, path: str, name_check: NameCheck | Non
         if name not in _CONTAINER or name_check is not None:
             found += check(name, here)
         found += amount(name, quantity, here)
-        found += _pages(name, quantity, here)
+        if is_huge(name):
+            found += _pages(name, quantity, here)
     for name, quantity in requests.items():
         here = f"{path}.requests[{name}]"
         if name not in _CONTAINER or name_check is not None:
@@ -102,7 +103,8 @@ def amounts(limits: Json, requests: Json, path: str, name_check: NameCheck | Non
                 )
         elif not is_overcommitted(name):
             found.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
-        found += _pages(name, quantity, here)
+        if is_huge(name):
+            found += _pages(name, quantity, here)
     asked = {*limits, *requests}
     if any(map(is_huge, asked)) and not asked & {"cpu", "memory"}:
         found.append(forbidden(path, "HugePages require cpu or memory"))
@@ -111,8 +113,6 @@ def amounts(limits: Json, requests: Json, path: str, name_check: NameCheck | Non
 
 def _pages(name: str, quantity: str, path: str) -> Errors:
     """Huge pages are counted in whole pages."""
-    if not is_huge(name):
-        return []
     try:
         size = nanos(name.removeprefix("hugepages-"))
     except ValueError:
