@@ -22,7 +22,13 @@ ACCEPTED = "2026-01-01T11:59:59.000000Z"
 
 
 def a_workload(
-    name: str = "web", replicas: int = 3, *, cpu: str = "1", changed_by: str = "", scheduler: str = "fairlead"
+    name: str = "web",
+    replicas: int = 3,
+    *,
+    cpu: str = "1",
+    changed_by: str = "",
+    changed_by_uids: str = "",
+    scheduler: str = "fairlead",
 ) -> Workload:
     container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu, "memory": "128Mi"}}}
     document = {
@@ -31,7 +37,10 @@ def a_workload(
             "namespace": "default",
             "uid": f"uid-of-{name}",
             "resourceVersion": "7",
-            "annotations": {"fairlead.io/schedule-request": changed_by} if changed_by else {},
+            "annotations": {
+                **({"fairlead.io/schedule-request": changed_by} if changed_by else {}),
+                **({"fairlead.io/schedule-request-uid": changed_by_uids} if changed_by_uids else {}),
+            },
         },
         "spec": {
             "replicas": replicas,

@@ -36,25 +36,52 @@ from tests.placement.requests.kit import NOW, a_workload, an_item
 
 
 def test_one_patch_carries_the_replicas_the_name_and_the_version() -> None:
-    assert plan_scale("sr-9", an_item("Add", 2), a_workload(replicas=3)) == Scale(
+    assert plan_scale("sr-9", "u9", an_item("Add", 2), a_workload(replicas=3)) == Scale(
         kind=WORKLOADS["Deployment"],
         namespace="default",
         name="web",
         replicas=5,
         resource_version="7",
-        annotations={"fairlead.io/schedule-request": "sr-9"},
+        annotations={"fairlead.io/schedule-request": "sr-9", "fairlead.io/schedule-request-uid": "u9"},
     )
 
 
 def test_what_was_sent_is_not_sent_again() -> None:
-    assert plan_scale("sr-9", an_item("Add", 2), a_workload(changed_by="sr-10,sr-9")) is None
-    assert plan_scale("sr-1", an_item("Add", 2), a_workload(changed_by="sr-10")) is not None, "part of a name is not it"
+    changed = a_workload(changed_by="sr-10,sr-9", changed_by_uids="u10,u9")
+    assert plan_scale("sr-9", "u9", an_item("Add", 2), changed) is None
+    assert plan_scale("sr-1", "u1", an_item("Add", 2), changed) is not None, "part of a name is not it"
+
+
+def test_a_name_that_comes_again_is_another_request() -> None:
+    """An idempotency key is the name; used again when its request is long deleted, it asks for something new."""
+    changed = a_workload(changed_by="sr-9,sr-8", changed_by_uids="u9,u8")
+    scale = plan_scale("sr-8", "new", an_item("Add", 2), changed)
+    assert scale is not None
+    assert scale.annotations == {
+        "fairlead.io/schedule-request": "sr-8,sr-9,sr-8",
+        "fairlead.io/schedule-request-uid": "new,u9,u8",
+    }
+    assert plan_scale("sr-8", "new", an_item("Add", 2), sent(changed, scale)) is None
+    assert plan_scale("sr-8", "u8", an_item("Add", 2), sent(changed, scale)) is None
+
+
+@pytest.mark.parametrize("uids", ["", "u10"], ids=["none", "too few"])
+def test_a_name_without_a_uid_counts_as_its_own(uids: str) -> None:
+    """As somebody who changed annotations left it: better too few changes than too many."""
+    changed = a_workload(changed_by="sr-10,sr-9", changed_by_uids=uids)
+    assert plan_scale("sr-9", "u9", an_item("Add", 2), changed) is None
+    scale = plan_scale("sr-11", "u11", an_item("Add", 2), changed)
+    assert scale is not None
+    assert scale.annotations["fairlead.io/schedule-request-uid"] == "u11"
 
 
 def test_a_few_names_are_remembered() -> None:
-    scale = plan_scale("f", an_item("Add", 1), a_workload(changed_by="e,d,c,b,a"))
+    scale = plan_scale("f", "6", an_item("Add", 1), a_workload(changed_by="e,d,c,b,a", changed_by_uids="5,4,3,2,1"))
     assert scale is not None
-    assert scale.annotations == {"fairlead.io/schedule-request": "f,e,d,c,b"}
+    assert scale.annotations == {
+        "fairlead.io/schedule-request": "f,e,d,c,b",
+        "fairlead.io/schedule-request-uid": "6,5,4,3,2",
+    }
 
 
 @given(
@@ -69,7 +96,7 @@ def test_each_request_counts_once_whatever_is_repeated(
     for number, (operation, count) in enumerate(asked):
         expected = max(0, expected + (count if operation == "Add" else -count))
         for _ in range(2 if again[number] else 1):
-            workload = sent(workload, plan_scale(f"sr-{number}", an_item(operation, count), workload))
+            workload = sent(workload, plan_scale(f"sr-{number}", f"u{number}", an_item(operation, count), workload))
     assert workload.replicas == expected
 
 

@@ -570,6 +570,37 @@ async def test_a_request_deleted_under_way_lets_its_promises_go(world: World) ->
     assert [pod for pod in await world.pods() if DELETION_COST in pod.metadata.annotations] == []
 
 
+async def test_a_name_that_comes_again_is_another_request(world: World) -> None:
+    """As with an idempotency key whose request was tidied away, or deleted a moment ago."""
+    await a_small_world(world)
+    leader = Leader.made(world)
+    await leader.lead()
+    assert await outcome(world) == WANTED
+    await world.client.delete(SCHEDULE_REQUESTS, "sr-1", HOME)
+    await world.ask("sr-1", ("Add", "web", 2), ("Remove", "api", 1))
+    await leader.hear()
+    for _ in range(4):
+        await leader.rounds.once()
+        await world.tend(leader.node_of)
+        await leader.hear()
+    again = await outcome(world)
+    assert (again["replicas"], again["changes"]) == ({"web": 6, "api": 2}, {"web": 2, "api": 2})
+    assert again["told"] == ("Done", 2, 1)
+
+
+async def test_promises_of_a_request_are_let_go_of_when_another_has_its_name(world: World) -> None:
+    await a_small_world(world)
+    leader = Leader.made(world)
+    await leader.hear()
+    await leader.rounds.once()
+    assert len(leader.at.promises) == 2
+    await world.client.delete(SCHEDULE_REQUESTS, "sr-1", HOME)
+    await world.ask("sr-1", ("Remove", "api", 1))
+    await leader.hear()
+    await leader.rounds.once()
+    assert len(leader.at.promises) == 0
+
+
 async def test_nobody_is_evicted_for_a_request_that_was_deleted(world: World) -> None:
     await a_small_world(world)
     leader = Leader.made(world)

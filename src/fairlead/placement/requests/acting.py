@@ -15,6 +15,7 @@ from fairlead.placement.requests.spec import (
     ANNOTATION,
     FINISHED,
     REMEMBERED,
+    UID_ANNOTATION,
     WORKLOADS,
     Item,
     ItemStatus,
@@ -30,24 +31,30 @@ LOWEST_COST: Final = "-2147483647"
 """Below any cost people give, so that Kubernetes takes this pod before its equals."""
 
 
-def plan_scale(request: str, item: Item, workload: Workload) -> Scale | None:
+def plan_scale(request: str, uid: str, item: Item, workload: Workload) -> Scale | None:
     """The one PATCH that carries the item out; None when it was sent before, or there is nothing to change.
 
     Its resourceVersion is that of the object whose annotation was looked at, so a second one can only be refused.
     """
-    if request in workload.changed_by:
+    if workload.was_changed_by(request, uid):
         return None
     sign = -1 if item.is_removal else 1
     after = max(0, workload.replicas + sign * item.number)
     if after == workload.replicas:
         return None
+    uids = [each for each in workload.metadata.annotations.get(UID_ANNOTATION, "").split(",") if each]
+    # Where some are missing it would not be known whose they are.
+    uids = uids if len(uids) == len(workload.changed_by) else []
     return Scale(
         kind=WORKLOADS[item.workload.kind],
         namespace=item.namespace,
         name=item.workload.name,
         replicas=after,
         resource_version=workload.metadata.resource_version,
-        annotations={ANNOTATION: ",".join((request, *workload.changed_by)[:REMEMBERED])},
+        annotations={
+            ANNOTATION: ",".join((request, *workload.changed_by)[:REMEMBERED]),
+            UID_ANNOTATION: ",".join((uid, *uids)[:REMEMBERED]),
+        },
     )
 
 

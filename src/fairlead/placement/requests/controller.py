@@ -106,6 +106,8 @@ class Rounds:
         self._again_at_s: dict[str, float] = {}
         # When the workload of an addition under way was last looked at.
         self._seen_at_s: dict[str, float] = {}
+        # Of every request seen when it was last looked for deleted ones.
+        self._uids: dict[str, str] = {}
         # Items whose workload we may not read, or cannot change: since when, by their keys.
         self._stuck_since_s: dict[str, float] = {}
         self._evicting: dict[str, asyncio.Task[None]] = {}
@@ -119,6 +121,7 @@ class Rounds:
         self._in_doubt.clear()
         self._again_at_s.clear()
         self._stuck_since_s.clear()
+        self._uids.clear()
         _release(desk, *self._promising)
         self._promising.clear()
         for request in self._unfinished():
@@ -184,8 +187,13 @@ class Rounds:
             self._metrics.unfinished.labels(phase).set(unfinished[phase])
 
     def _unfinished(self) -> list[ScheduleRequest]:
-        known = [self._latest.get(request.name, request) for request in self._mirror]
+        known = [self._as_written(request) for request in self._mirror]
         return sorted((request for request in known if not request.is_finished), key=lambda each: each.arrival)
+
+    def _as_written(self, request: ScheduleRequest) -> ScheduleRequest:
+        """As we wrote it last, if that was this very one: a name may come again after its request was deleted."""
+        latest = self._latest.get(request.name)
+        return latest if latest is not None and latest.metadata.uid == request.metadata.uid else request
 
     # -- planning ---------------------------------------------------------------------------------------------
 
@@ -333,9 +341,10 @@ class Rounds:
                 break
             if workload is None:
                 return await self._given_up(wanted, f"{item.workload.described()} is gone, or another one now")
-            scale = acting.plan_scale(request.name, item, workload)
+            uid = request.metadata.uid
+            scale = acting.plan_scale(request.name, uid, item, workload)
             if scale is None:
-                was_sent = request.name in workload.changed_by
+                was_sent = workload.was_changed_by(request.name, uid)
                 return acting.acted(status, item, None if was_sent else workload, self._clock.now())
             result = await self._write(scale)
             if result.outcome is Outcome.DONE:
@@ -466,7 +475,7 @@ class Rounds:
         """By workload, the names of pods that requests have removed, as far as they are kept."""
         names: dict[str, set[str]] = {}
         for request in self._mirror:
-            told = self._latest.get(request.name, request)
+            told = self._as_written(request)
             for item, status in zip(told.spec.items, told.item_statuses, strict=True):
                 if item.is_removal and status.victims:
                     gone = {victim.pod for victim in status.victims if victim.gone}
@@ -525,8 +534,12 @@ class Rounds:
             self._in_doubt.discard(name)
 
     async def _forget_deleted(self) -> None:
-        """Somebody deleted a request: what is done stays done, what was promised and marked is let go of."""
-        known = {request.name for request in self._mirror}
+        """Somebody deleted a request: what is done stays done, what was promised and marked is let go of.
+
+        One that was made anew under its name meanwhile is another one.
+        """
+        uids = {request.name: request.metadata.uid for request in self._mirror}
+        known = {name for name, uid in uids.items() if self._uids.get(name, uid) == uid}
         for name in [name for name in self._latest if name not in known]:
             request = self._latest.pop(name)
             for item, status in zip(request.spec.items, request.item_statuses, strict=True):
@@ -538,6 +551,7 @@ class Rounds:
             del self._stuck_since_s[key]
         gone = [maker for maker in self._promising if maker.partition("/")[0] not in known]
         await self._release(gone)
+        self._uids = uids
 
     async def _release(self, makers: Sequence[str], keep: ScheduleRequest | None = None) -> None:
         """Let go of promises; of a request that is kept, only of items that are not under way."""
@@ -556,7 +570,7 @@ class Rounds:
         if now_s - self._tidied_at_s < TIDY_S and self._tidied_at_s:
             return
         self._tidied_at_s = now_s
-        known = [self._latest.get(request.name, request) for request in self._mirror]
+        known = [self._as_written(request) for request in self._mirror]
         old = acting.plan_tidying(known, now=self._clock.now(), keep=self._keep, keep_s=self._keep_s)
         for request in old[:MOST_TIDIED]:
             await self._write(

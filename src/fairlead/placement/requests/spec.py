@@ -7,6 +7,7 @@ An item is Planned before anything is done to its workload and Scaled after the 
 a Planned item after a crash looks at the workload's annotation to learn whether that PATCH happened.
 """
 
+from itertools import zip_longest
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -23,6 +24,8 @@ VERSION: Final = "v1alpha1"
 
 ANNOTATION: Final = "fairlead.io/schedule-request"
 """On a workload: the requests that changed it last, newest first."""
+UID_ANNOTATION: Final = "fairlead.io/schedule-request-uid"
+"""On a workload: the UIDs of the same, in the same order."""
 REMEMBERED: Final = 5
 """How many of them are kept there. One at a time changes a workload, so the first would do."""
 
@@ -206,7 +209,21 @@ class Workload(Thing, frozen=True):
     @property
     def changed_by(self) -> tuple[str, ...]:
         """The requests that changed it last."""
-        return tuple(name for name in self.metadata.annotations.get(ANNOTATION, "").split(",") if name)
+        return _listed(self.metadata.annotations.get(ANNOTATION, ""))
+
+    def was_changed_by(self, request: str, uid: str) -> bool:
+        """Whether that very request did it.
+
+        A name may come again, when its request was tidied away and its idempotency key is used anew; a UID does not.
+        Where the UID is not known the name alone counts: a change too few is better than one too many.
+        """
+        uids = _listed(self.metadata.annotations.get(UID_ANNOTATION, ""))
+        known = zip_longest(self.changed_by, uids[: len(self.changed_by)], fillvalue="")
+        return any(name == request and its_uid in ("", uid) for name, its_uid in known)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(each for each in text.split(",") if each)
 
 
 class ServiceSpec(Noun, frozen=True):
