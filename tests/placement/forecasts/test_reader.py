@@ -1,18 +1,26 @@
 """The reader: the last good copy until its time is over, never waiting, always able to say why."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from fairlead.engine.forecast import Change, Forecast
 from fairlead.model.kinds import ConfigMap
 from fairlead.model.meta import ObjectMeta
+from fairlead.placement.forecasts.access import Access
 from fairlead.placement.forecasts.documents import Read
+from fairlead.placement.forecasts.elastic import Elastic, ElasticsearchSource
+from fairlead.placement.forecasts.prometheus import Prometheus, PrometheusSource
 from fairlead.placement.forecasts.sources import ConfigMapSource, FileSource, SourceProblem
+from fairlead.settings import ForecastQueries
 from fairlead.testing.clock import ManualClock
 from tests.placement.forecasts.kit import NOW, Scripted, a_reader, ago, ahead, of_node
 
@@ -224,26 +232,26 @@ async def test_a_file_that_cannot_be_used_is_said(tmp_path: Path, content: bytes
 
 
 LAUGHS = b"a: &a [1,1,1,1,1,1,1,1]\n" + b"".join(
-    b"%c: &%c [%b]\n" % (next_, next_, b",".join([b"*%c" % at] * 8))
-    for at, next_ in zip(b"abcdefgh", b"bcdefghi", strict=True)
+    b"%c: &%c [%b]\n" % (name, name, b",".join([b"*%c" % before] * 8))
+    for before, name in zip(b"abcdefgh", b"bcdefghi", strict=True)
 )
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"[" * 100_000, b"- " * 100_000, b"{a: " * 100_000, LAUGHS + b"documents: *i"],
-    ids=["JSON", "YAML", "YAML in one line", "aliases"],
+    "content", [b"[" * 100_000, b"- " * 100_000, b"{a: " * 100_000], ids=["JSON", "YAML", "YAML in one line"]
 )
-async def test_a_file_that_has_no_end_ends_neither_us_nor_the_reading(tmp_path: Path, content: bytes) -> None:
-    """libyaml would end the whole process, and text made of everything would take all memory there is."""
-    file = tmp_path / "forecasts"
-    file.write_bytes(content)
-    try:
-        read = await FileSource(file).read(NOW)
-    except SourceProblem as problem:
-        assert "forecasts" in str(problem)
-    else:
-        assert (read.documents, read.left_out) == ((), 8)
+async def test_a_file_without_a_bottom_ends_the_reading_and_not_us(tmp_path: Path, content: bytes) -> None:
+    """libyaml would end the whole process."""
+    (tmp_path / "f").write_bytes(content)
+    with pytest.raises(SourceProblem, match="parts within parts"):
+        await FileSource(tmp_path / "f").read(NOW)
+
+
+async def test_aliases_of_aliases_are_not_written_out(tmp_path: Path) -> None:
+    """That would take all the memory there is."""
+    (tmp_path / "f").write_bytes(LAUGHS + b"documents: *i")
+    read = await FileSource(tmp_path / "f").read(NOW)
+    assert (read.documents, read.left_out) == ((), 8)
 
 
 async def test_an_empty_file_holds_no_forecast(tmp_path: Path) -> None:
@@ -265,3 +273,64 @@ async def test_every_entry_of_a_config_map_is_read() -> None:
     found = None
     await reader.refresh()
     assert str(reader.problem()).startswith("ConfigMap fairlead-system/f does not exist; forecasts read at ")
+
+
+# -- somebody else behind the address --------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def answering(body: bytes) -> AsyncIterator[str]:
+    """A server that answers everything the same way, and calls itself Elasticsearch."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json", headers={"X-Elastic-Product": "Elasticsearch"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port, *_ = runner.addresses[0]
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+def vector(*series: Any) -> bytes:
+    return msgspec.json.encode({"status": "success", "data": {"resultType": "vector", "result": list(series)}})
+
+
+NODE_A = {"node": "a", "resource": "cpu"}
+STRANGE = {
+    "series that are none": (vector(5), "answered with no series"),
+    "a label that is a number": (vector({"metric": {"node": 5}}), "answered with no series"),
+    "values that are no numbers": (vector({"metric": NODE_A, "value": [1, "abc"]}), "value of node a: wanted cores"),
+    "not a number": (vector({"metric": NODE_A, "value": [1, "NaN"]}), "value of node a: wanted cores"),
+    "no end": (b"[" * 100_000, "is this a Prometheus?"),
+}
+
+
+@pytest.mark.parametrize("case", STRANGE)
+async def test_a_prometheus_that_is_none_is_told_and_neutral(case: str) -> None:
+    body, said = STRANGE[case]
+    async with answering(body) as url:
+        queries = ForecastQueries(node_value="v", node_baseline="b")
+        source = PrometheusSource(Prometheus(Access(url), timeout_s=60.0), queries, horizon_s=3600.0)
+        reader = a_reader(source, deadline_s=60.0)
+        await reader.refresh()
+        await source.close()
+        assert said in str(reader.problem())
+        assert reader.current(NOW) == Forecast()
+
+
+@pytest.mark.parametrize("body", [b"null", b"{}", b'"x"', b"[1]"], ids=["null", "an object", "text", "a list"])
+async def test_an_elasticsearch_that_is_none_is_told_and_neutral(body: bytes) -> None:
+    async with answering(body) as url:
+        source = ElasticsearchSource(Elastic(Access(url), timeout_s=60.0), ["node-*"], ttl_s=900.0, horizon_s=3600.0)
+        reader = a_reader(source, deadline_s=60.0)
+        await reader.refresh()
+        await source.close()
+        assert "answered in a way Elasticsearch does not" in str(reader.problem())
+        assert reader.current(NOW) == Forecast()

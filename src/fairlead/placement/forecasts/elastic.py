@@ -118,6 +118,10 @@ class ElasticsearchSource:
             self._is_checked = bool(found)
         except (ApiError, TransportError) as problem:
             raise self._elastic.sentence(problem) from problem
+        except (KeyError, TypeError, AttributeError, RecursionError) as problem:
+            # Something in between answers in its stead.
+            told = f"{type(problem).__name__}: {problem}"
+            raise SourceProblem(f"{self.described_as} answered in a way Elasticsearch does not: {told}") from problem
         read = await asyncio.to_thread(read_all, found, self._fields)
         if not cut:
             return read

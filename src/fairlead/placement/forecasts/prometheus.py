@@ -150,13 +150,9 @@ def unlabelled(series: list[Series], asked: str) -> SourceProblem | None:
     )
 
 
-def _by_key(series: "list[Series] | SourceProblem") -> dict[Key, float]:
-    assert not isinstance(series, SourceProblem)
-    return {
-        key: float(each.value[1])
-        for each in series
-        if (key := whose(each.metric)) is not None and each.value is not None
-    }
+def _by_key(series: list[Series]) -> dict[Key, str]:
+    """Values as they were told: what is no number is left out by whoever reads documents, and said."""
+    return {key: each.value[1] for each in series if (key := whose(each.metric)) is not None and each.value is not None}
 
 
 async def _whole(answer: aiohttp.ClientResponse, asked: str) -> bytes:
@@ -179,12 +175,15 @@ def _series(asked: str, status: int, body: bytes, wanted: str) -> list[Series]:
         raise SourceProblem(f"{asked}: {status} {answer.error_type or 'error'}: {answer.error[:400]}")
     if answer.data.result_type != wanted:
         raise SourceProblem(f"{asked}: wanted {_KIND[wanted]}, got a {answer.data.result_type}")
-    found = msgspec.json.decode(answer.data.result, type=list[Series])
+    try:
+        found = msgspec.json.decode(answer.data.result, type=list[Series])
+    except msgspec.DecodeError as problem:
+        raise SourceProblem(f"{asked}: answered with no series, is this a Prometheus? {problem}") from None
     if len(found) > MOST_SERIES:
         raise SourceProblem(f"{asked}: {len(found)} series are more than {MOST_SERIES}; ask for fewer")
-    problem = unlabelled(found, asked)
-    if problem is not None:
-        raise problem
+    useless = unlabelled(found, asked)
+    if useless is not None:
+        raise useless
     return found
 
 
