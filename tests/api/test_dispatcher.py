@@ -278,7 +278,6 @@ async def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path)
         following = asyncio.create_task(pair.follow(clock))
         _, _, second = a_pair(tmp_path, "two")
         await clock.advance(61.0)
-        await asyncio.to_thread(pair.look_again)
         assert await ask(port, second) == 200
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

@@ -1,6 +1,5 @@
 """The server's certificate from files, and again when the files change: whoever renews it need not restart us."""
 
-import asyncio
 import ssl
 from pathlib import Path
 
@@ -18,16 +17,16 @@ class ServingCertificate:
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate = certificate
         self._key = key
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context = _fresh()
         self._seen = self._moments()
-        self._load()
+        self._load(self.context)
 
     async def follow(self, clock: Clock) -> None:
         """Take up new files for connections made from then on, until cancelled."""
         while True:
             await clock.sleep(LOOK_EVERY_S)
-            await asyncio.to_thread(self.look_again)
+            # Not in a thread: OpenSSL does not bear a context that changes while a handshake reads it.
+            self.look_again()
 
     def look_again(self) -> None:
         """Load the files if they have changed; a bad pair is told and the old one stays."""
@@ -35,7 +34,8 @@ class ServingCertificate:
             seen = self._moments()
             if seen == self._seen:
                 return
-            self._load()
+            self._load(_fresh())  # a bad pair must not half replace a good one
+            self._load(self.context)
             self._seen = seen
             log.info("certificate renewed", file=str(self._certificate))
         except BadSettings as problem:
@@ -48,11 +48,17 @@ class ServingCertificate:
         except OSError as problem:
             raise BadSettings(f"tls: {problem.filename} cannot be read: {problem.strerror}") from None
 
-    def _load(self) -> None:
+    def _load(self, context: ssl.SSLContext) -> None:
         try:
             # A key under a passphrase is refused: without one to try, OpenSSL would ask the terminal for it.
-            self.context.load_cert_chain(self._certificate, self._key, password="")
+            context.load_cert_chain(self._certificate, self._key, password="")
         except (ssl.SSLError, OSError) as problem:
             raise BadSettings(
                 f"tls: {self._certificate} and {self._key} do not make a certificate and its key: {problem}"
             ) from None
+
+
+def _fresh() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
