@@ -66,6 +66,8 @@ class UpOptions:
     port: int = 0
     without: tuple[str, ...] = ()
     demo: bool = False
+    program: str = "fairlead"
+    """What to type to run Fairlead, for the greeting."""
 
     @property
     def has_nodes(self) -> bool:
@@ -222,5 +224,5 @@ def _greet(cluster: Embedded, url: str, options: UpOptions, mode: str, say: Call
     say("Three things to try:")
     say("  kubectl get nodes,pods -A -o wide")
     say("  kubectl create deployment web --image=python:3 --replicas=3 -- python3 -m http.server 8080")
-    say(f"  fairlead explain pod/NAME --data {options.data}")
+    say(f"  {options.program} explain pod/NAME --data {options.data}")
     say("Ctrl-C stops it; the same folder brings everything back.")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -250,5 +251,8 @@ def test_it_tells_what_it_does_where_it_is_and_how_pods_see_the_world(new_cluste
     first, then = told.index("starting the API server"), told.index("starting controllers, placement, nodes")
     assert first < then < told.index("Fairlead is up: https://127.0.0.1:")
     assert f"export KUBECONFIG={ours.data / 'kubeconfig'}" in told
+    (line,) = [line for line in told.splitlines() if line.endswith(f"explain pod/NAME --data {ours.data}")]
+    typed = shlex.split(line.strip().removesuffix(f"explain pod/NAME --data {ours.data}"))
+    assert subprocess.run([*typed, "--version"], capture_output=True, timeout=120, check=False).returncode == 0
     # Which of the two depends on the machine.
     assert "On this machine: pods see their volumes" in told or "On this machine: no mount namespaces" in told

@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import random
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -114,7 +115,7 @@ def up(
     flags["schedulers"] = "default-scheduler,fairlead"
     settings = _settings(config, flags)
     folder = (data or default_data_folder()).expanduser().absolute()
-    options = upstairs.UpOptions(folder, 0 if empty else nodes, 0 if empty else simulate, port, parts, demo)
+    options = upstairs.UpOptions(folder, 0 if empty else nodes, 0 if empty else simulate, port, parts, demo, program())
 
     async def run(stop: asyncio.Event) -> None:
         from fairlead.cluster.clock import RealClock
@@ -122,6 +123,14 @@ def up(
         await upstairs.up(settings, options, clock=RealClock(), rng=random.random, stop=stop, say=click.echo)
 
     _run(settings, run)
+
+
+def program() -> str:
+    """What a person types to run us: the plain name only where their shell would find it."""
+    if shutil.which("fairlead"):
+        return "fairlead"
+    started = Path(sys.argv[0])
+    return f"{sys.executable} -m fairlead" if started.name == "__main__.py" else str(started)
 
 
 def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
