@@ -350,6 +350,19 @@ def test_a_start_that_failed_is_told_as_that() -> None:
     assert ("Failed", f"Error: {problem}") in [(said.reason, said.note) for said in stage.look().said]
 
 
+def test_a_hook_that_failed_is_told_once_the_container_has_ended() -> None:
+    stage = Stage(pod())
+    stage.look()
+    stage.runs()
+    stage.look()
+    failed = RunReport(0, RunPhase.EXITED, T0, T0, 143, message="postStart hook failed: oops", has_failed_hook=True)
+    stage.reports["main"] = failed
+    stage.look()
+    stage.look()
+    told = [(said.reason, said.note, said.warning) for said in stage.said if said.reason == "FailedPostStartHook"]
+    assert told == [("FailedPostStartHook", "postStart hook failed: oops", True)]
+
+
 def test_a_container_without_its_configuration_waits_and_is_tried_again() -> None:
     stage = Stage(pod())
     problem = Waiting(reason="CreateContainerConfigError", message='configmap "c" not found')

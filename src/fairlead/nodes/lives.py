@@ -88,6 +88,8 @@ def witnessed(
             said.append(Said("Killing", note, container=container.name))
             return replace(life, kill_at=now + timedelta(seconds=pod.grace_s), is_to_restart=True)
         return life
+    if run.has_failed_hook:
+        said.append(Said("FailedPostStartHook", run.message, True, container.name))
     ended_at = run.finished_at or now
     ended = Terminated(
         exit_code=run.exit_code,

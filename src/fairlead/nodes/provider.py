@@ -108,6 +108,8 @@ class RunReport:
     reason: str = ""
     message: str = ""
     id: str = ""
+    has_failed_hook: bool = False
+    """It is ended because what was to be done right after its start failed; `message` says how."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -428,7 +428,9 @@ async def test_a_container_whose_post_start_hook_fails_is_ended(machine: Machine
     hook = {"exec": {"command": ["sh", "-c", "echo broken; exit 1"]}}
     started = pod("p", "sh", "-c", TRAP, lifecycle={"postStart": hook})
     await machine.start(started)
-    assert "postStart hook failed: broken" in (await machine.ended(started)).message
+    report = await machine.ended(started)
+    assert "postStart hook failed: broken" in report.message
+    assert report.has_failed_hook
 
 
 def left(folder: Path) -> list[int]:

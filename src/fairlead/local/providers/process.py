@@ -358,7 +358,8 @@ class ProcessProvider:
         """A container whose hook fails is ended."""
         result = await self._hooked(box, job, hook, float(box.pod.grace_s) or 30.0)
         if not result.ok:
-            job.report = replace(job.report, message=f"postStart hook failed: {result.output}")
+            why = f"postStart hook failed: {result.output}"
+            job.report = replace(job.report, message=why, has_failed_hook=True)
             self._stop(box, job, self._clock.now() + timedelta(seconds=box.pod.grace_s))
 
     async def _hooked(self, box: Box, job: Job, hook: Hook, within_s: float) -> ProbeResult:
