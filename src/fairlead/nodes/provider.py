@@ -67,7 +67,8 @@ class Folder:
 
     files: Mapping[str, File] | None = None
     host_path: str = ""
-    is_host_file: bool = False
+    host_type: str = ""
+    """What must be at the host path or is to be made there, as a hostPath volume says it; nothing: a folder is made."""
     is_read_only: bool = False
 
 

@@ -78,8 +78,7 @@ def _folder(pod: Pod, volume: Volume, sources: Sources) -> Folder:
     if volume.empty_dir is not None:
         return Folder()
     if volume.host_path is not None:
-        is_file = volume.host_path.type in ("File", "FileOrCreate", "Socket", "CharDevice", "BlockDevice")
-        return Folder(host_path=volume.host_path.path, is_host_file=is_file)
+        return Folder(host_path=volume.host_path.path, host_type=volume.host_path.type)
     if name := claim_name(pod, volume):
         return _claimed(name, volume, sources)
     files: dict[str, File] = {}

@@ -25,7 +25,17 @@ from fairlead.cluster.clock import RealClock
 from fairlead.local.providers.boxes import translated
 from fairlead.local.providers.keeper import MARK, marked
 from fairlead.local.providers.process import ProcessProvider
-from fairlead.nodes.provider import File, Folder, LogOptions, Run, RunPhase, RunReport, Sandbox, Unsupported
+from fairlead.nodes.provider import (
+    File,
+    Folder,
+    LogOptions,
+    ProviderError,
+    Run,
+    RunPhase,
+    RunReport,
+    Sandbox,
+    Unsupported,
+)
 from fairlead.nodes.spec import Pod, Probe
 
 
@@ -138,6 +148,22 @@ async def test_volumes_are_at_their_mount_paths(machine: Machine) -> None:
     said = await machine.run(pod("p", *command, volumeMounts=MOUNTS), CONFIG)
     assert said == "hello\nthere\n"
     assert machine.report(pod("p")).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_made"), [("", True), ("DirectoryOrCreate", True), ("FileOrCreate", True), ("Directory", False)]
+)
+async def test_a_host_path_is_made_or_asked_for(machine: Machine, tmp_path: Path, kind: str, is_made: bool) -> None:
+    path = tmp_path / "there"
+    started = pod("p", "true", volumeMounts=[{"name": "v", "mountPath": "/v"}])
+    made = machine.provider.create(Sandbox(started, {"v": Folder(host_path=str(path), host_type=kind)}))
+    if is_made:
+        await made
+        assert path.is_file() is (kind == "FileOrCreate")
+    else:
+        with pytest.raises(ProviderError, match=f"type check failed: {path} is not a directory"):
+            await made
+        assert not path.exists()
 
 
 async def test_a_volume_may_lie_over_what_we_use_ourselves(machine: Machine, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from fairlead.local.providers.keeper import MARK
 from fairlead.nodes.env import expand
-from fairlead.nodes.provider import Folder, Run, RunReport
+from fairlead.nodes.provider import Folder, ProviderError, Run, RunReport
 from fairlead.nodes.spec import Container, Pod
 
 SHIM = Path(__file__).with_name("shim")
@@ -73,13 +73,36 @@ def write_folders(box: Box) -> None:
         (box.folder / part).mkdir(parents=True, exist_ok=True)
     for name, volume in box.volumes.items():
         if volume.host_path:
-            if not volume.is_host_file:
-                Path(volume.host_path).mkdir(parents=True, exist_ok=True)
+            make_host_path(name, Path(volume.host_path), volume.host_type)
             continue
         folder = box.folder / "volumes" / name
         folder.mkdir(exist_ok=True)
         if volume.files is not None:
             _write_files(folder, {path: (file.content, file.mode) for path, file in volume.files.items()})
+
+
+IS_THERE: dict[str, tuple[str, Callable[[Path], bool]]] = {
+    "Directory": ("a directory", Path.is_dir),
+    "DirectoryOrCreate": ("a directory", Path.is_dir),
+    "": ("there", Path.exists),
+    "File": ("a file", Path.is_file),
+    "FileOrCreate": ("a file", Path.is_file),
+    "Socket": ("a socket", Path.is_socket),
+    "CharDevice": ("a character device", Path.is_char_device),
+    "BlockDevice": ("a block device", Path.is_block_device),
+}
+
+
+def make_host_path(name: str, path: Path, kind: str) -> None:
+    """Make what is to be made; what must be there already and is not is worth waiting for."""
+    if not path.exists():
+        if kind in ("", "DirectoryOrCreate"):
+            path.mkdir(parents=True)
+        elif kind == "FileOrCreate":
+            path.touch()
+    wanted, is_there = IS_THERE.get(kind, IS_THERE[""])
+    if not is_there(path):
+        raise ProviderError(f'volume "{name}": hostPath type check failed: {path} is not {wanted}')
 
 
 def write_hosts(box: Box, names: Mapping[str, tuple[str, ...]]) -> None:
