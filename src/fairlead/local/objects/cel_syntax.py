@@ -22,7 +22,12 @@ _OPERAND = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
 )
 _RELATIONS: Final = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
+# The library that evaluates rules goes some 100 levels deep; the real compiler names its own limit.
 MOST_DEPTH: Final = 100
+MOST_CODE_POINTS: Final = 100_000
+TOO_DEEP: Final = "expression recursion limit exceeded: 250"
+NOWHERE: Final = -1
+"""Where a complaint about the whole of a rule stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +59,22 @@ class _Token:
 
 
 def parse(text: str) -> Node:
+    if len(text) > MOST_CODE_POINTS:
+        told = f"expression code point size exceeds limit: size: {len(text)}, limit {MOST_CODE_POINTS}"
+        raise SyntaxMistake(NOWHERE, told)
     reader = _Reader(_tokens(text), len(text))
-    node = reader.expression()
+    try:
+        node = reader.expression()
+    except RecursionError:
+        raise SyntaxMistake(NOWHERE, TOO_DEEP) from None
     reader.end()
     return node
 
 
 def pointed(rule: str, at: int, message: str) -> str:
     """A complaint with the line it is about and an arrow at the place, as the compiler draws it."""
+    if at == NOWHERE:
+        return f"ERROR: <input>:-1:0: {message}"
     line = rule.count("\n", 0, at)
     column = at - (rule.rfind("\n", 0, at) + 1)
     shown = rule.split("\n")[line]
@@ -112,7 +125,7 @@ class _Reader:
     def expression(self) -> Node:
         self._depth += 1
         if self._depth > MOST_DEPTH:
-            raise SyntaxMistake(self._now.at, f"expression recursion limit exceeded: {MOST_DEPTH}")
+            raise SyntaxMistake(NOWHERE, TOO_DEEP)
         node = self._chain(("||",), lambda: self._chain(("&&",), self._relation))
         if self._is("?"):
             mark = self._take()
@@ -142,8 +155,13 @@ class _Reader:
 
     def _unary(self) -> Node:
         if self._is("!", "-"):
-            mark = self._take()
-            return Node("!_" if mark.text == "!" else "-_", mark.at, parts=(self._unary(),))
+            mark, times = self._take(), 1
+            while self._is(mark.text):
+                self._take()
+                times += 1
+            below = self._unary()
+            # Two of a kind cancel out.
+            return Node("!_" if mark.text == "!" else "-_", mark.at, parts=(below,)) if times % 2 else below
         return self._member()
 
     def _member(self) -> Node:

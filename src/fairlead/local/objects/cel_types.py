@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fairlead.local.objects.cel_syntax import Node, SyntaxMistake, parse, pointed
+from fairlead.local.objects.cel_syntax import NOWHERE, Node, SyntaxMistake, parse, pointed
 
 Json = dict[str, Any]
 
@@ -110,7 +110,10 @@ def problem_with(rule: str, self: Type, old: Type | None = None, *, wanted: str 
         return f"compilation failed: {pointed(rule, problem.at, str(problem))}"
     names = {"self": self, "oldSelf": old or self}
     checker = _Checker(names)
-    found = checker.type_of(tree, names)
+    try:
+        found = checker.type_of(tree, names)
+    except RecursionError:
+        return f"compilation failed: {pointed(rule, NOWHERE, 'max recursion depth exceeded')}"
     if checker.mistakes:
         told = sorted(set(checker.mistakes))
         return "compilation failed: " + "\n".join(pointed(rule, at, text) for at, text in told)
