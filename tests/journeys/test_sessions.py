@@ -45,6 +45,22 @@ spec:
     metadata: {annotations: {simulate.fairlead.io/exit-after: "0.2"}}
     spec: {restartPolicy: Never, nodeSelector: {kubernetes.io/hostname: sim-1}, containers: [{name: c, image: i}]}
 """
+ENOUGH = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: enough}
+spec:
+  completions: 3
+  parallelism: 3
+  completionMode: Indexed
+  successPolicy: {rules: [{succeededIndexes: "0"}]}
+  template:
+    spec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {kubernetes.io/hostname: node-1}
+      containers: [{name: c, image: busybox, command: [sh, -c, "test $JOB_COMPLETION_INDEX = 0 || sleep 1000"]}]
+"""
 STATEFUL_SET = """
 apiVersion: apps/v1
 kind: StatefulSet
@@ -275,6 +291,10 @@ SESSIONS: dict[str, tuple[Command, ...]] = {
         Command("describe job sum"),
         Command("get pods", ordered=False),
         Command("delete job sum"),
+        Command("apply -f -", ENOUGH),
+        Command("wait job/enough --for=condition=Complete --timeout=120s"),
+        Command("get job enough -o 'jsonpath={.status.succeeded} {.status.failed} {.status.completedIndexes}'"),
+        Command("delete job enough"),
         Command("apply -f -", STATEFUL_SET),
         Command("rollout status sts/db --timeout=120s", keep=ROLLED_OUT + "|complete"),
         Command("get sts db -o wide"),
