@@ -6,7 +6,8 @@ import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +15,12 @@ from fairlead import app
 from fairlead.app import Build, Runtime, find_connection, until_stopped
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ConfigurationError, Forbidden
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Mirror
+from fairlead.cluster.watch import Watch
 from fairlead.model.intents import Bind, RecordEvent, Regarding
+from fairlead.model.kinds import POD_THINGS
+from fairlead.model.meta import Thing
 from fairlead.settings import BadSettings, LeaseSettings, Settings, load
 from fairlead.testing.clock import ManualClock, settle
 from fairlead.testing.scripted_server import (
@@ -393,3 +399,32 @@ def test_how_a_node_that_is_not_ready_is_told_can_be_set(told_by: str, reads_con
     names = {rule.name for rule in served["fairlead"].predicates}
     assert ("CheckNodeCondition" in names) is reads_conditions
     assert ("NodeUnschedulable" in names) is (told_by != "conditions")
+
+
+# --- taking over ------------------------------------------------------------------------------------------
+
+
+async def test_a_new_leader_waits_for_a_watch_that_was_broken_when_it_took_over() -> None:
+    """Else it would decide on what it saw before, and sell room that the leader before it has sold."""
+    clock, watch = ManualClock(), SimpleNamespace(listed_at_s=0.0, open_since_s=None)
+    mirror = Mirror(cast("Watch[Thing]", watch), POD_THINGS, Metrics())
+    await clock.advance(100.0)
+    waiting = asyncio.create_task(app.caught_up([mirror], clock, asyncio.Event()))
+    await clock.advance(30.0)
+    assert not waiting.done()
+    watch.open_since_s = clock.elapsed_s()
+    await clock.advance(0.5)
+    assert not waiting.done(), "what it missed is on its way"
+    await clock.advance(1.0)
+    await asyncio.wait_for(waiting, 60)
+
+
+async def test_a_warm_standby_waits_for_nothing_and_one_that_is_stopped_no_longer() -> None:
+    clock, stop = ManualClock(), asyncio.Event()
+    warm = SimpleNamespace(listed_at_s=0.0, open_since_s=0.0)
+    cold = SimpleNamespace(listed_at_s=0.0, open_since_s=None)
+    await clock.advance(100.0)
+    mirrors = [Mirror(cast("Watch[Thing]", watch), POD_THINGS, Metrics()) for watch in (warm, cold)]
+    await asyncio.wait_for(app.caught_up(mirrors[:1], clock, stop), 60)
+    stop.set()
+    await asyncio.wait_for(app.caught_up(mirrors, clock, stop), 60)

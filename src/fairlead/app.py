@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -73,6 +73,8 @@ OLDEST_KUBERNETES = (1, 30)
 GRACE_S = 10.0
 # Then events that wait are sent, for so long.
 FLUSH_S = 5.0
+# How often a new leader looks whether it has heard of everything.
+CATCH_UP_S = 0.05
 NO_FORECAST = Forecast()
 
 
@@ -176,6 +178,7 @@ class Placement:
         return extending(self.loop, settings.extender, settings.tls, clock=runtime.clock, registry=registry)
 
     async def lead(self) -> None:
+        await caught_up([self.loop.nodes, self.loop.pods], self._runtime.clock, self._runtime.stop)
         async with asyncio.TaskGroup() as tasks:
             if self.forecasts.forecaster is not None:
                 tasks.create_task(self.forecasts.forecaster.run(self._runtime.stop), name="placement: forecaster")
@@ -184,6 +187,21 @@ class Placement:
 
     def problem(self) -> str | None:
         return self.loop.problem()
+
+
+async def caught_up(mirrors: Sequence[Mirror[Any]], clock: Clock, stop: asyncio.Event) -> None:
+    """Until mirrors hold what the leader before us wrote: a watch that was broken just then has not told yet, and
+    whoever decides on what it saw before sells room twice."""
+    since_s, is_told = clock.elapsed_s(), False
+    while not stop.is_set():
+        now_s = clock.elapsed_s()
+        behind = [each.kind.plural for each in mirrors if not each.is_current(since_s, now_s)]
+        if not behind:
+            return
+        if not is_told:
+            log.info("catching up", kinds=behind)
+            is_told = True
+        await clock.sleep(CATCH_UP_S)
 
 
 class Forecasts:

@@ -1,7 +1,8 @@
 """The mirror and its subscribers: whatever happens between two looks, a delta starts from what was last told."""
 
 import asyncio
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import settings as hypothesis_settings
@@ -10,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fairlead.cluster.errors import Gone, Status
 from fairlead.cluster.metrics import Metrics
-from fairlead.cluster.mirror import Delta, Subscription
-from fairlead.model.kinds import ConfigMap
+from fairlead.cluster.mirror import Delta, Mirror, Subscription
+from fairlead.cluster.watch import Watch
+from fairlead.model.kinds import CONFIG_MAPS, ConfigMap
 from fairlead.testing.scripted_server import ScriptedServer, Then, bookmark, event, expired, stream
 from tests.cluster.kit import CONFIG_MAPS_PATH, Hurried, client_of, config_map, count, held, keyed, mirror_of
 
@@ -313,3 +315,21 @@ def test_two_subscribers_read_at_their_own_pace() -> None:
     mirror.apply([(True, A2)])
     assert quick.drain() == [Delta("ns/a", A1, A2)]
     assert slow.drain() == [Delta("ns/a", None, A2)]
+
+
+@pytest.mark.parametrize(
+    ("listed_at_s", "open_since_s", "is_current"),
+    [
+        pytest.param(None, None, False, id="nothing yet"),
+        pytest.param(5.0, None, False, id="broken since"),
+        pytest.param(5.0, 6.0, True, id="open for long"),
+        pytest.param(5.0, 19.5, False, id="open again just now"),
+        pytest.param(10.0, None, True, id="all of it read since then"),
+    ],
+)
+def test_who_has_heard_of_what_was_written_before_a_moment(
+    listed_at_s: float | None, open_since_s: float | None, is_current: bool
+) -> None:
+    watch = SimpleNamespace(listed_at_s=listed_at_s, open_since_s=open_since_s)
+    mirror = Mirror(cast("Watch[ConfigMap]", watch), CONFIG_MAPS, Metrics())
+    assert mirror.is_current(since_s=10.0, now_s=20.0) is is_current

@@ -490,3 +490,33 @@ async def test_nobody_there_is_waited_for(metrics: Metrics, clock: Hurried, told
             while len(told.problems) < 5:  # noqa: ASYNC110 - sockets
                 await asyncio.sleep(0.001)
     assert all(isinstance(problem, Unavailable) for problem in told.problems)
+
+
+# --- up to date or not ------------------------------------------------------------------------------------
+
+
+async def test_an_open_stream_is_told_from_one_that_is_not(
+    server: ScriptedServer, client: Client, clock: Hurried, metrics: Metrics, told: Told
+) -> None:
+    server.on(LIST, page())
+    server.on(WATCH, IDLE)
+    watch = watch_of(client, clock, metrics)
+    assert (watch.open_since_s, watch.listed_at_s) == (None, None)
+    async with running(watch, told):
+        async with asyncio.timeout(60):
+            while watch.open_since_s is None:  # noqa: ASYNC110 - bytes of a socket
+                await asyncio.sleep(0.001)
+        assert watch.listed_at_s is not None
+    assert watch.open_since_s is None
+
+
+async def test_a_stream_that_breaks_is_not_open(
+    server: ScriptedServer, client: Client, clock: Hurried, metrics: Metrics, told: Told
+) -> None:
+    server.on(LIST, page())
+    server.always(WATCH, failure(500))
+    watch = watch_of(client, clock, metrics)
+    async with running(watch, told):
+        await server.wait_for(lambda: len(server.seen(WATCH)) >= 3, timeout_s=60)
+        assert watch.listed_at_s is not None
+        assert watch.open_since_s is None

@@ -17,6 +17,9 @@ from fairlead.model.kinds import Kind
 
 Index = Callable[[T], Iterable[str]]
 
+# A stream that has been open for so long has told all that came while it was not.
+CURRENT_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Delta(Generic[T]):
@@ -117,6 +120,17 @@ class Mirror(Generic[T]):
     async def wait_synced(self) -> None:
         """Until the first whole list has arrived."""
         await self._synced.wait()
+
+    def is_current(self, since_s: float, now_s: float) -> bool:
+        """Whether what others wrote before a moment has most likely been heard of.
+
+        A list that came whole after it holds all of that. A stream that is open tells what it missed first of all, so
+        one that has been open for a while is up to date; one that is broken is not, however whole the mirror looks.
+        """
+        listed_at_s, open_since_s = self._watch.listed_at_s, self._watch.open_since_s
+        if listed_at_s is not None and listed_at_s >= since_s:
+            return True
+        return open_since_s is not None and now_s - open_since_s >= CURRENT_S
 
     def subscribe(self, bell: asyncio.Event | None = None) -> Subscription[T]:
         """Deltas from nothing on: what is already here comes first, as added.

@@ -105,6 +105,9 @@ class Watch(Generic[T]):
         self._envelope = msgspec.json.Decoder(Envelope)
         self._marked = msgspec.json.Decoder(Marked)
         self._version = ""
+        # Since when the stream is open; None while it is not, or its first list is not whole.
+        self.open_since_s: float | None = None
+        self.listed_at_s: float | None = None
 
     async def run(self, sink: Sink[T]) -> None:
         while True:
@@ -120,6 +123,8 @@ class Watch(Generic[T]):
                 self._version, problem = "", gone
             except ClusterError as broke:
                 problem = broke
+            finally:
+                self.open_since_s = None
             lasted_s = self._clock.elapsed_s() - started_s
             # A list alone is no progress: one whose version is gone at once must not be asked for ever faster.
             if lasted_s > self.WELL_S or (self._version and self._version != began_at):
@@ -176,6 +181,7 @@ class Watch(Generic[T]):
         async with self._client.stream(self._path, query, silence_s=self.SILENCE_S, timeout_s=stay_s + 60.0) as chunks:
             if initial is None:
                 sink.trouble(None)
+                self.open_since_s = self._clock.elapsed_s()
             rest = b""
             async for chunk in chunks:
                 lines = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
@@ -206,6 +212,7 @@ class Watch(Generic[T]):
                         self._metrics.mirror_lists.labels(self._kind.name, "stream").inc()
                         self._handed_over(sink, initial, mark.resource_version)
                         initial, version = None, mark.resource_version
+                        self.open_since_s = self._clock.elapsed_s()
                     continue
             except UNDECODABLE as garbage:
                 failed = no_answer(f"WATCH {self._path}", f"not a watch event: {garbage}", may_have_happened=False)
@@ -238,6 +245,7 @@ class Watch(Generic[T]):
         sink.replace(objects)
         sink.trouble(None)
         self._version = version
+        self.listed_at_s = self._clock.elapsed_s()
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
         try:
