@@ -13,11 +13,11 @@ import re
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -30,6 +30,7 @@ CHAPTER = 14
 CUSTOM = 0.15
 OPENED_S = 60.0
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +115,25 @@ def hunt(
 ) -> Iterator[Difference]:
     """Chapters until so many requests were sent to each."""
     asked = number = 0
-    with ThreadPoolExecutor(2) as pool:
+    servers = (real_server, embedded)
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+
+        def both(do: Callable[..., T], of: Sequence[Any], *more: Any) -> list[T]:
+            """At once, and each always in its own thread: connections are kept by thread."""
+            return [
+                each.result()
+                for each in [pool.submit(do, who, *more) for pool, who in zip((one, other), of, strict=True)]
+            ]
+
         while asked < requests:
             number += 1
             name = f"{seed}-{number}"
             namespace = f"hunt{tag}-{name}"
             pair = [chapter(name, namespace, only) for _ in range(2)]
-            tellers = [Teller(server, each) for server, each in zip((real_server, embedded), pair, strict=True)]
-            list(pool.map(Teller.furnish, tellers, [namespace] * 2))
+            tellers = [Teller(server, each) for server, each in zip(servers, pair, strict=True)]
+            both(Teller.furnish, tellers, namespace)
             for step in range(CHAPTER + 1):
-                told = list(pool.map(Teller.tell if step else Teller.open, tellers))
+                told = both(Teller.tell if step else Teller.open, tellers)
                 if told[0] is None or told[1] is None:
                     continue
                 asked += 1
@@ -137,7 +147,8 @@ def hunt(
                         break  # from here on they hold different objects
                 if not step and theirs["status"] != 201:
                     break  # a chapter about a kind that there is not
-            list(pool.map(Teller.tidy, tellers))
+            both(Teller.tidy, tellers)
+        both(Contestant.hang_up, servers)
 
 
 def chapter(seed: str, namespace: str, only: str = "") -> Chapter:

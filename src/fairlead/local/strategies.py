@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlead.local.failures import Failure, internal, invalid
-from fairlead.local.objects.rules import names
+from fairlead.local.objects.rules import services
+from fairlead.local.objects.rules.errors import Errors
+from fairlead.local.objects.rules.errors import invalid as said
 
 Thing = dict[str, Any]
 
@@ -217,18 +219,26 @@ class Claims(Strategy):
 
     def prepare_create(self, thing: Thing) -> None:
         thing["status"] = {"phase": "Pending"}
-        same_source(thing["spec"])
+        same_source(thing["spec"], is_filled=False)
 
     def prepare_update(self, new: Thing, old: Thing) -> None:
-        if (old.get("spec") or {}).get("dataSourceRef") is None:
-            same_source(new["spec"])
+        before = old.get("spec") or {}
+        same_source(new["spec"], is_filled=bool(before.get("dataSource") or before.get("dataSourceRef")))
 
 
-def same_source(spec: Thing) -> None:
-    """What a claim is filled from is written in two places; from another namespace it cannot be."""
+def same_source(spec: Thing, *, is_filled: bool) -> None:
+    """What a claim is filled from is written in two places; from another namespace it cannot be.
+
+    In the older place only claims and snapshots are known: anything else goes without a word.
+    """
     if (spec.get("dataSourceRef") or {}).get("namespace"):
         del spec["dataSourceRef"]
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source is not None and reference is None and not is_filled:
+        known = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+        if (source.get("apiGroup") or "", source.get("kind")) not in known:
+            del spec["dataSource"]
+            return
     if reference is None and source is not None:
         spec["dataSourceRef"] = dict(source)
     elif source is None and reference is not None:
@@ -312,14 +322,16 @@ class Jobs(Counted):
         if spec.get("manualSelector"):
             return
         labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
-        shared = (metadata.get("labels") or {}) in (labels, {})
+        shared, had_labels = (metadata.get("labels") or {}) in (labels, {}), bool(labels)
         for prefix in ("batch.kubernetes.io/", ""):
             labels.setdefault(f"{prefix}controller-uid", metadata["uid"])
             labels.setdefault(f"{prefix}job-name", metadata["name"])
         wanted = spec.setdefault("selector", {}).setdefault("matchLabels", {})
         wanted.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
-        # Labels that stood for both are one map inside, unless the server had to find a name first.
-        if shared and not metadata.get("generateName"):
+        # Labels that stand for both are one map inside; looking for a name takes those that were given apart.
+        prefix, name = metadata.get("generateName", ""), metadata["name"]
+        was_found = bool(prefix) and name.startswith(prefix) and len(name) == len(prefix) + 5
+        if shared and not (was_found and had_labels):
             metadata["labels"] = dict(labels)
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
@@ -380,11 +392,10 @@ class Addresses:
         if kind == "ExternalName":
             return
         wanted = spec.get("clusterIP") or ""
-        if is_new and (problems := names.ip(wanted) if wanted not in ("", "None") else []):
-            raise _service_invalid(service, "spec.clusterIPs[0]", wanted, problems[0])
-        if is_new and spec.get("ipFamilyPolicy") == "RequireDualStack":
-            why = "this cluster is not configured for dual-stack services"
-            raise _service_invalid(service, "spec.ipFamilyPolicy", "RequireDualStack", why)
+        if wanted and not spec.get("clusterIPs"):
+            spec["clusterIPs"] = [wanted]
+        if is_new:
+            self._give_families(service, alone=wanted == "None" and not spec.get("selector"))
         if wanted == "None":
             spec["clusterIPs"] = ["None"]
         else:
@@ -404,10 +415,46 @@ class Addresses:
                 protocol = port.get("protocol", "TCP")
                 if not port.get("nodePort"):
                     port["nodePort"] = self._free_port(protocol)
+                elif is_new and port["nodePort"] not in self._ports:
+                    where, valid = f"spec.ports[{number}].nodePort", f"{self._ports[0]}-{self._ports[-1]}"
+                    why = f"provided port is not in the valid range. The range of valid ports is {valid}"
+                    raise _service_invalid(service, where, port["nodePort"], why)
                 elif self._ports_taken.get((protocol, port["nodePort"]), key) != key:
                     where, why = f"spec.ports[{number}].nodePort", "provided port is already allocated"
                     raise _service_invalid(service, where, port["nodePort"], why)
         self.learn(key, service)
+
+    @staticmethod
+    def _give_families(service: Thing, *, alone: bool) -> None:
+        """Which families a new Service is of; one without address or pods of its own may be of any."""
+        spec = service["spec"]
+        policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if alone else "SingleStack")
+        errors = services.cluster_ips(spec)
+        _refuse(service, errors)
+        given, families = spec.get("clusterIPs") or [], spec.get("ipFamilies") or []
+        if policy == "SingleStack":
+            for number, what in ((len(given), "cluster IPs"), (len(families), "IP families")):
+                if number == 2:
+                    why = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+                    errors.append(said("spec.ipFamilyPolicy", policy, why))
+        for index, address in enumerate(given):
+            if index >= len(families) and ":" in address:
+                errors.append(said(f"spec.clusterIPs[{index}]", given, "IPv6 is not configured on this cluster"))
+        _refuse(service, errors)
+        families = families or ["IPv4"]
+        if alone:
+            if len(families) < 2 and policy != "SingleStack":
+                families = [families[0], "IPv6" if families[0] == "IPv4" else "IPv4"]
+        else:
+            if policy == "RequireDualStack":
+                errors.append(
+                    said("spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services")
+                )
+            for index, family in enumerate(families):
+                if family != "IPv4":
+                    errors.append(said(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
+            _refuse(service, errors)
+        spec["ipFamilies"] = families
 
     def _is_ours(self, address: str) -> bool:
         try:
@@ -481,9 +528,17 @@ def keep_what_was_given(new: Thing, old: Thing) -> None:
 
 
 def _service_invalid(service: Thing, field: str, value: Any, why: str) -> Failure:
-    shown = f'"{value}"' if isinstance(value, str) else str(value)
-    cause = ("FieldValueInvalid", f"Invalid value: {shown.replace(chr(39), chr(34))}: {why}", field)
-    return invalid("", "Service", service["metadata"]["name"], [cause])
+    return _failure(service, [said(field, value, why)])
+
+
+def _refuse(service: Thing, errors: Errors) -> None:
+    if errors:
+        raise _failure(service, errors)
+
+
+def _failure(service: Thing, errors: Errors) -> Failure:
+    causes = [(each.type, each.message, each.field) for each in errors]
+    return invalid("", "Service", service["metadata"]["name"], causes)
 
 
 def _take_string_data(thing: Thing) -> None:

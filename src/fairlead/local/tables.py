@@ -139,8 +139,17 @@ class TableForm:
         }
 
 
+_OLD_GENERATION = "deprecated.daemonset.template.generation"
+
+
 def _partial(thing: Thing) -> Thing:
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": thing["metadata"]}
+    metadata = thing["metadata"]
+    if _OLD_GENERATION in (metadata.get("annotations") or ()):
+        # What a field of older versions became in this one is seen in whole objects only.
+        noted = {key: value for key, value in metadata["annotations"].items() if key != _OLD_GENERATION}
+        metadata = {key: value for key, value in metadata.items() if key != "annotations"}
+        metadata |= {"annotations": noted} if noted else {}
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
 
 
 def columns_of(resource: Resource) -> tuple[list[Column], Cells]:

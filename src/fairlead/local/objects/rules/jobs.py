@@ -38,12 +38,12 @@ def without_value(path: str, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", path, f"Invalid value: {detail}")
 
 
-def job(obj: Json) -> Errors:
+def job(obj: Json, *, is_new: bool = True) -> Errors:
     found = metadata.on_create(obj["metadata"], True, names.subdomain)
     spec, meta = obj["spec"], obj["metadata"]
     found += _generated(spec, meta)
     found += job_spec(spec, "spec")
-    if spec.get("selector") is not None or spec.get("manualSelector"):  # else the server is to make one
+    if spec.get("selector") is not None or spec.get("manualSelector") or not is_new:  # else the server makes one
         found += _selector(spec)
     if spec.get("completionMode") == "Indexed" and spec.get("completions", 0) > 0:
         last = f"{meta.get('name', '')}-{spec['completions'] - 1}"
@@ -279,10 +279,11 @@ def _replacement(spec: Json, path: str) -> Errors:
 
 def job_update(new: Json, old: Json) -> Errors:
     # It is asked all that a new one is asked, and then once more.
-    found = [*job(new), *metadata.on_update(new["metadata"], old["metadata"])]
+    had = old["spec"].get("selector") is not None
+    found = [*job(new, is_new=not had), *metadata.on_update(new["metadata"], old["metadata"])]
     spec, before = new["spec"], old["spec"]
     found += job_spec(spec, "spec")
-    if spec.get("selector") is not None or before.get("selector") is not None:
+    if had:
         found += _selector(spec)
     count, were = spec.get("completions"), before.get("completions")
     if spec.get("completionMode") != "Indexed":

@@ -122,7 +122,7 @@ def _spec(obj: Json) -> Errors:
     found += metadata.labels(spec.get("selector") or {}, "spec.selector")
     found += _affinity(spec)
     if kind != "ExternalName":
-        found += _cluster_ips(spec)
+        found += cluster_ips(spec)
     for index, address in enumerate(spec.get("externalIPs") or ()):
         path = f"spec.externalIPs[{index}]"
         problems = [invalid(path, address, text) for text in names.ip(address)]
@@ -201,7 +201,7 @@ def _source_ranges(obj: Json, kind: str) -> Errors:
     return found
 
 
-def _cluster_ips(spec: Json) -> Errors:
+def cluster_ips(spec: Json) -> Errors:
     """One address has two places, and the families of addresses two more."""
     one, many, path = spec.get("clusterIP", ""), spec.get("clusterIPs") or [], "spec.clusterIPs"
     found: Errors = []
