@@ -18,7 +18,7 @@ from fairlead.local.embedded import Embedded
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import Thing
 from fairlead.model.pod import Pod
-from fairlead.placement.explaining import PodExplanation
+from fairlead.placement.explanation import PodExplanation
 from fairlead.testing.builders import a_pod
 from fairlead.testing.clock import settle
 from tests.api.conftest import Api

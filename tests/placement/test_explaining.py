@@ -10,7 +10,9 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.profile import Profile, build, kube_profile
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
-from fairlead.placement.explaining import Columns, Explanation, explain, weight_changes
+from fairlead.placement.columns import Columns
+from fairlead.placement.explaining import explain, weight_changes
+from fairlead.placement.explanation import Explanation
 from fairlead.testing.builders import a_node, a_pod, a_table
 from tests.properties import worlds
 from tests.properties.test_state import state

@@ -24,7 +24,8 @@ from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.volumes import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from fairlead.model.workloads import Namespace, ReplicaSet, ReplicationController, Service, StatefulSet
-from fairlead.placement.explaining import Sheet, sheet
+from fairlead.placement.columns import sheet
+from fairlead.placement.explanation import Sheet
 from fairlead.placement.history import History
 from fairlead.placement.replaying import DecisionDocument, document_of, read, replay
 from fairlead.placement.state import State

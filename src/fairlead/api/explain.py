@@ -19,15 +19,8 @@ from fairlead.engine.unit import UnitPlaced
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
 from fairlead.placement.desk import Desk
-from fairlead.placement.explaining import (
-    Blockage,
-    Explanation,
-    PodExplanation,
-    Victim,
-    Waiting,
-    explain,
-    explain_again,
-)
+from fairlead.placement.explaining import explain, explain_again
+from fairlead.placement.explanation import Blockage, Explanation, PodExplanation, Victim, Waiting
 from fairlead.placement.history import Decision, Former
 from fairlead.placement.loop import DeskFull, Loop
 from fairlead.placement.queue import FLUSH_AFTER_S

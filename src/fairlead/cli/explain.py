@@ -15,15 +15,8 @@ from typing import NoReturn
 import click
 import msgspec
 
-from fairlead.placement.explaining import (
-    Blockage,
-    Choice,
-    Explanation,
-    NodeScores,
-    PodExplanation,
-    Room,
-    explain_again,
-)
+from fairlead.placement.explaining import explain_again
+from fairlead.placement.explanation import Blockage, Choice, Explanation, NodeScores, PodExplanation, Room
 from fairlead.settings import BadSettings, default_data_folder, load
 
 MOST_BYTES = 64 << 20

@@ -1,34 +1,45 @@
-"""Explaining: every node's verdict and scores for a pod, why the choice fell as it did, and what would change it.
+"""Explaining: why the choice for a pod fell as it did, what blocks it, and what would change that.
 
 Pure: from a table, a profile and a pod to values. Only what follows exactly is said: a weight that would flip the
 choice is solved for, a request that would fit is compared with what is free; nothing is estimated.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 
-from fairlead.engine.axes import ABSENT, Bools, Ints
+from fairlead.engine.axes import ABSENT, Ints
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.diagnosis import combine, diagnose, looked_at
+from fairlead.engine.diagnosis import diagnose
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.gpu_wishes import GPU_NAMES
 from fairlead.engine.nominated import Held, held_rows
 from fairlead.engine.pick import FirstByName
 from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit
 from fairlead.engine.preemption import Preemption
-from fairlead.engine.rule import Failed
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import Occupant
 from fairlead.model.deltas import Delta
-from fairlead.model.outcome import Code, Diagnosis, NearestMiss
+from fairlead.model.outcome import Diagnosis, NearestMiss
 from fairlead.model.pod import Pod
+from fairlead.placement.columns import EXAMPLES, Columns
+from fairlead.placement.explanation import (
+    Blockage,
+    Choice,
+    Clearing,
+    Cure,
+    Difference,
+    Explanation,
+    NearMiss,
+    Room,
+    Victim,
+    WeightChange,
+)
 
-# Nodes shown unless all are asked for: the best ones, and examples of each refusal.
+# Nodes shown unless all are asked for.
 SHOWN: Final = 5
-EXAMPLES: Final = 3
 
 CURES: Final = {
     Delta.NODE_ADDED: "a node is added",
@@ -46,283 +57,6 @@ CURES: Final = {
     Delta.SERVICE_CHANGED: "a service or a controller changes",
     Delta.STORAGE_CHANGED: "a claim, a volume or a storage class changes",
 }
-
-
-class Told(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Something told to people and programs."""
-
-
-class RuleScore(Told, frozen=True):
-    rule: str
-    weight: int
-    raw: int
-    normalised: int
-    weighted: int
-
-
-class NodeScores(Told, frozen=True):
-    """A feasible node: its total and what each rule gave it."""
-
-    node: str
-    total: int
-    scores: tuple[RuleScore, ...] = ()
-
-
-class NodeRefusal(Told, frozen=True):
-    """A refused node: the first rule that refused it, every reason of that rule, and Kubernetes' word for it."""
-
-    node: str
-    rule: str
-    reasons: tuple[str, ...]
-    code: str
-
-
-class ReasonCount(Told, frozen=True):
-    """One reason and how many nodes it cost; evicting pods could not win back the `unresolvable` ones."""
-
-    rule: str
-    reason: str
-    nodes: int
-    unresolvable: int = 0
-    examples: tuple[str, ...] = ()
-
-
-class Difference(Told, frozen=True):
-    """What a rule gave the chosen node more than the runner-up; below zero, less."""
-
-    rule: str
-    points: int
-
-
-class WeightChange(Told, frozen=True):
-    """The nearest weight of one rule with which another node would have been chosen, all else being equal."""
-
-    rule: str
-    weight: int
-    instead: int
-    node: str
-
-
-class Room(Told, frozen=True):
-    """What is free of a resource, in thousandths of a cpu, bytes, or pieces, and what is wanted."""
-
-    resource: str
-    wanted: int
-    free: int
-    short: int = 0
-
-
-class Choice(Told, frozen=True):
-    """Why this node: by score, or because it was cleared for the pod or promised to it."""
-
-    node: str
-    by: str
-    score: int
-    runner_up: NodeScores | None = None
-    # How far the runner-up is behind; at zero the name decided.
-    margin: int | None = None
-    decided_by: tuple[Difference, ...] = ()
-    weight_changes: tuple[WeightChange, ...] = ()
-    # With more than `free` of any of these the pod would not have fitted here.
-    room: tuple[Room, ...] = ()
-
-
-class NearMiss(Told, frozen=True):
-    """A node that only lacks resources: with so much less asked for, or so much more there, it would do."""
-
-    node: str
-    short: tuple[Room, ...]
-    # Asking for no more than is free here would make it fit; not where the number of pods is what is short.
-    by_asking_less: bool
-
-
-class Victim(Told, frozen=True):
-    pod: str
-    priority: int
-
-
-class Clearing(Told, frozen=True):
-    """Whether evicting pods would help, where, and whom it would cost."""
-
-    helps: bool
-    node: str = ""
-    victims: tuple[Victim, ...] = ()
-    budgets_broken: int = 0
-    message: str = ""
-
-
-class Cure(Told, frozen=True):
-    """A change in the cluster after which the pod is looked at again."""
-
-    change: str
-    sentence: str
-
-
-class Blockage(Told, frozen=True):
-    """Why a pod has no node, how far the nearest one is, and what would help."""
-
-    message: str
-    misses: tuple[Room, ...] = ()
-    nearest: tuple[NearMiss, ...] = ()
-    cures: tuple[Cure, ...] = ()
-    clearing: Clearing | None = None
-
-
-class Explanation(Told, frozen=True):
-    pod: str
-    profile: str
-    nodes: int
-    feasible: int
-    choice: Choice | None = None
-    blockage: Blockage | None = None
-    # The best first; `refusals` counts everybody else.
-    best: tuple[NodeScores, ...] = ()
-    refusals: tuple[ReasonCount, ...] = ()
-    refused: tuple[NodeRefusal, ...] = ()
-    # Priorities with nothing to say about such pods.
-    silent: tuple[str, ...] = ()
-
-
-class Waiting(Told, frozen=True):
-    """Where a pod waits: active, backoff or unschedulable, as kube-scheduler names its queues, and how long."""
-
-    queue: str
-    waited_s: float
-    attempts: int
-    errors: int = 0
-    # Until it is looked at again, if nothing happens before that; absent when it is in line now.
-    next_try_in_s: float | None = None
-
-
-class PodExplanation(Told, frozen=True):
-    """What became of a pod and why. `of` is `decision` for the world it was decided in, `now` for the present one."""
-
-    pod: str
-    scheduler: str
-    # Placed, Pending, Gated, Elsewhere (another scheduler's) or Gone.
-    state: str
-    of: str
-    explanation: Explanation | None = None
-    node: str = ""
-    decision: str = ""
-    at: str = ""
-    waiting: Waiting | None = None
-    notes: tuple[str, ...] = ()
-
-
-class Part(msgspec.Struct):
-    """One reason of one rule, over all rows that were still open when it was asked."""
-
-    rule: str
-    reason: str
-    rows_N: Bools
-    unresolvable_N: Bools
-
-
-class Columns:
-    """Every rule's word on every row."""
-
-    def __init__(self, evaluation: Evaluation, held: Sequence[Held] = (), *, scoring: bool = True) -> None:
-        self.evaluation = evaluation
-        self.table = evaluation.table
-        table, request, view = self.table, evaluation.request, self.table.view()
-        self.valid_N = view.take(table.valid_N).copy()
-        feasible_N = evaluation.feasible()
-        feasible_N[[each.row for each in held]] = False
-        self.feasible_N = feasible_N
-        self.total_N: Ints = np.zeros(view.size, dtype=np.int64)
-        self.scores: list[tuple[str, int, Ints, Ints]] = []
-        self.silent: list[str] = []
-        for priority, weight in evaluation.profile.priorities if scoring else ():
-            if not priority.applies(table, request):
-                self.silent.append(priority.name)
-                continue
-            raw_N = priority.raw(view, request, feasible_N)
-            normal_N = priority.normalise(raw_N, feasible_N, view, request)
-            self.total_N += weight * normal_N
-            self.scores.append((priority.name, weight, raw_N, normal_N))
-        self.parts: list[Part] = []
-        # Rows that some rule other than the one about resources refuses, whoever came first.
-        self.otherwise_N = ~self.valid_N
-        self._refuse(evaluation, held)
-
-    def _refuse(self, evaluation: Evaluation, held: Sequence[Held]) -> None:
-        table, request, view = self.table, evaluation.request, self.table.view()
-        if evaluation.rejection is not None:
-            why = evaluation.rejection
-            final_N = self.valid_N & (why.code is Code.UNRESOLVABLE)
-            self.parts.append(Part(why.rule, why.reason, self.valid_N, final_N))
-            self.otherwise_N |= True
-            return
-        open_N = looked_at(evaluation, view)
-        narrowed_N = self.valid_N & ~open_N
-        if narrowed_N.any():
-            rules = [rule.name for rule in evaluation.profile.predicates if rule.narrows(request) is not None]
-            reason = f"node(s) didn't satisfy plugin(s) [{' '.join(rules)}]"
-            self.parts.append(Part(rules[0], reason, narrowed_N, narrowed_N))
-        self.otherwise_N |= narrowed_N
-        for each in held:
-            only_N = np.zeros(view.size, dtype=np.bool_)
-            only_N[each.row] = open_N[each.row]
-            for refusal in each.refusals:
-                final_N = only_N & bool(refusal.unresolvable)
-                self.parts.append(Part(refusal.rule, refusal.reason, only_N, final_N))
-            open_N[each.row] = False
-            self.otherwise_N[each.row] = True
-        for rule in evaluation.profile.predicates:
-            if not rule.applies(table, request):
-                continue
-            failures: Sequence[Failed] = rule.refusals(view, request)
-            for failed in failures:
-                rows_N = failed.rows & open_N
-                if rows_N.any():
-                    self.parts.append(Part(rule.name, failed.reason, rows_N, rows_N & failed.unresolvable))
-            refused_N, _ = combine(failures, view.size)
-            if not isinstance(rule, NodeResourcesFit):
-                self.otherwise_N |= refused_N
-            open_N &= ~refused_N
-
-    @property
-    def ranking(self) -> list[int]:
-        """Feasible rows, the best first, equals by name."""
-        rows = [int(row) for row in self.table.order if self.feasible_N[row]]
-        return sorted(rows, key=lambda row: -int(self.total_N[row]))
-
-    def scores_of(self, row: int) -> NodeScores:
-        scores = tuple(
-            RuleScore(name, weight, int(raw_N[row]), int(normal_N[row]), weight * int(normal_N[row]))
-            for name, weight, raw_N, normal_N in self.scores
-        )
-        return NodeScores(self.table.name(row), int(self.total_N[row]), scores)
-
-    def counts(self) -> tuple[ReasonCount, ...]:
-        summed: dict[tuple[str, str], list[Part]] = {}
-        for part in self.parts:
-            summed.setdefault((part.rule, part.reason), []).append(part)
-        return tuple(self._count(rule, reason, parts) for (rule, reason), parts in summed.items())
-
-    def _count(self, rule: str, reason: str, parts: Sequence[Part]) -> ReasonCount:
-        rows_N = np.logical_or.reduce([part.rows_N for part in parts])
-        final_N = np.logical_or.reduce([part.unresolvable_N for part in parts])
-        order = self.table.order
-        examples = order[rows_N[order]][:EXAMPLES]
-        names = tuple(self.table.name(int(row)) for row in examples)
-        return ReasonCount(rule, reason, int(rows_N.sum()), int(final_N.sum()), names)
-
-    def refused(self) -> tuple[NodeRefusal, ...]:
-        """One by one, in the order of their names."""
-        found: dict[int, NodeRefusal] = {}
-        for part in self.parts:
-            for row in np.flatnonzero(part.rows_N).tolist():
-                known = found.get(row)
-                final = bool(part.unresolvable_N[row])
-                code = Code.UNRESOLVABLE if final else Code.UNSCHEDULABLE
-                if known is None:
-                    found[row] = NodeRefusal(self.table.name(row), part.rule, (part.reason,), code.word)
-                else:
-                    word = code.word if final else known.code
-                    found[row] = NodeRefusal(known.node, known.rule, (*known.reasons, part.reason), word)
-        return tuple(found[row] for row in self.table.order.tolist() if row in found)
 
 
 def explain(
@@ -511,33 +245,3 @@ def clearing(cycle: Cycle, pod: Pod, nominated: Sequence[Pod] = ()) -> Clearing:
 
 def _victim(occupant: Occupant) -> Victim:
     return Victim(occupant.key, occupant.request.priority)
-
-
-class Sheet(Told, frozen=True):
-    """Every verdict and every score, as columns: what a replay compares."""
-
-    feasible: tuple[str, ...]
-    totals: tuple[int, ...]
-    raw: dict[str, tuple[int, ...]]
-    normalised: dict[str, tuple[int, ...]]
-    silent: tuple[str, ...]
-    refused: tuple[NodeRefusal, ...]
-
-
-def sheet(cycle: Cycle, pod: Pod, nominated: Sequence[Pod] = ()) -> Sheet:
-    evaluation = cycle.evaluation(pod)
-    columns = Columns(evaluation, held_rows(evaluation, pod, nominated) if nominated else ())
-    order = cycle.table.order
-    rows = order[columns.feasible_N[order]]
-
-    def column(values_N: Any) -> tuple[int, ...]:
-        return tuple(values_N[rows].tolist())
-
-    return Sheet(
-        feasible=tuple(cycle.table.name(row) for row in rows.tolist()),
-        totals=column(columns.total_N),
-        raw={name: column(raw_N) for name, _, raw_N, _ in columns.scores},
-        normalised={name: column(normal_N) for name, *_, normal_N in columns.scores},
-        silent=tuple(columns.silent),
-        refused=columns.refused(),
-    )

@@ -17,7 +17,7 @@ from fairlead.engine.trial import Trial
 from fairlead.model.node import Node
 from fairlead.model.outcome import Code
 from fairlead.model.pod import Pod
-from fairlead.placement.explaining import Columns
+from fairlead.placement.columns import Columns
 from fairlead.placement.history import Former
 from fairlead.placement.world import bare_node, profile_document, profile_of, table_of
 

@@ -17,7 +17,8 @@ from fairlead.engine.statement import Statement
 from fairlead.engine.unit import Unit, UnitOutcome, UnitPlaced
 from fairlead.model.outcome import Diagnosis, Outcome, Placed, VolumeChoice
 from fairlead.model.pod import Pod
-from fairlead.placement.explaining import Sheet, sheet
+from fairlead.placement.columns import sheet
+from fairlead.placement.explanation import Sheet
 from fairlead.placement.history import Decision, Former
 from fairlead.placement.world import ProfileDocument, World, bare_pod, profile_document, profile_of, table_of
 
