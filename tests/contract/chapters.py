@@ -124,12 +124,12 @@ class Chapter:
             self._held[sent.about] = answer
 
     def left(self) -> list[str]:
-        """The names of what may still be there; what lives in a namespace weighs on nobody outside it."""
-        if self._resource.namespaced:
-            return []
-        return sorted(
-            {str((each.get("metadata") or {}).get("name")) for each in self._held.values()} | set(self._names)
-        )
+        """Where that is what may still be there; what lives in a namespace weighs on nobody outside it."""
+        return [] if self._resource.namespaced else self._all()
+
+    def _all(self) -> list[str]:
+        held = {str((each.get("metadata") or {}).get("name")) for each in self._held.values()}
+        return [f"{self.collection}/{name}" for name in sorted(held | set(self._names))]
 
     # -- single requests ---------------------------------------------------------------------------------------
 
@@ -358,6 +358,10 @@ class CustomChapter(Chapter):
         body = json.dumps(self._definition, sort_keys=True).encode()
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         return Sent("POST", path, body, {"Accept": "application/json", "Content-Type": "application/json"})
+
+    def left(self) -> list[str]:
+        definition = self._definition["metadata"]["name"]
+        return [*self._all(), f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition}"]
 
     def _drawn(self, luck: random.Random, name: str, *, calm: bool = False) -> Json:
         thing: Json = {"apiVersion": self._resource.api_version, "kind": "Thing", "metadata": {"name": name}}

@@ -92,8 +92,7 @@ class Teller:
 
     def tidy(self) -> None:
         """Nothing stays that could weigh on another chapter."""
-        for name in self._chapter.left():
-            path = f"{self._chapter.collection}/{name}"
+        for path in self._chapter.left():
             self._ask(
                 Sent(
                     "PATCH", path, b'{"metadata":{"finalizers":null}}', {"Content-Type": "application/merge-patch+json"}
