@@ -68,7 +68,7 @@ KNOWN_DIFFERENCES: tuple[tuple[str, str], ...] = (
         "the real server gives it a new resourceVersion, for it wrote what it had not read",
     ),
     ("privileged containers", "allowed here; the real server asks for --allow-privileged, as every cluster sets it"),
-    ("quoted values that are empty", "`{}`, `\"\"` and `null` are all the same in an object as it is kept here"),
+    ("quoted values that are empty", '`{}`, `""` and `null` are all the same in an object as it is kept here'),
     ("the order of unknown fields in a patched object", "that of the fields in the real server's Go structs"),
     (
         "an autoscaler read in another version than it was written in",
