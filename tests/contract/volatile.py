@@ -71,8 +71,8 @@ KNOWN_DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("quoted values that are empty", '`{}`, `""` and `null` are all the same in an object as it is kept here'),
     ("the order of unknown fields in a patched object", "that of the fields in the real server's Go structs"),
     (
-        "an autoscaler read in another version than it was written in",
-        "told as it was written: the annotations in which v1 keeps what only v2 has are not made",
+        "who owns the metrics of an autoscaler that is written in both versions",
+        "managers are compared in the version of the write; the real server compares each in its own",
     ),
     (
         "numbers beyond 32 bits in a strategic patch",

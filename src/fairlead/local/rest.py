@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from fairlead.cluster.clock import Clock, rfc3339
-from fairlead.local import applying
+from fairlead.local import applying, autoscalers
 from fairlead.local.events import as_core, as_new
 from fairlead.local.failures import (
     Failure,
@@ -103,6 +103,8 @@ class Rest:
     def spoken(self, resource: Resource, stored: Thing) -> Thing:
         if resource.stored_as == "events.k8s.io/events" and resource.group:
             return as_new(stored)
+        if resource.stored_as == autoscalers.KEPT_AS:
+            return autoscalers.spoken(stored, resource.version)
         if stored.get("apiVersion") != resource.api_version:
             stored["apiVersion"] = resource.api_version
         return stored
@@ -116,6 +118,8 @@ class Rest:
     def is_stored_form(self, resource: Resource) -> bool:
         if resource.custom is not None:
             return resource.version == resource.custom.storage_version
+        if resource.stored_as == autoscalers.KEPT_AS:
+            return False
         return not (resource.stored_as == "events.k8s.io/events" and resource.group)
 
     def find(self, stored_as: str, key: str) -> Thing | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from fairlead.local import cells
+from fairlead.local import autoscalers, cells
 from fairlead.local.failures import Failure, bad_request
 from fairlead.local.resources import Resource
 
@@ -139,14 +139,14 @@ class TableForm:
         }
 
 
-_OLD_GENERATION = "deprecated.daemonset.template.generation"
+# What fields of other versions became in this one: seen in whole objects only.
+_CARRIED = {"deprecated.daemonset.template.generation", *autoscalers.NOTES}
 
 
 def _partial(thing: Thing) -> Thing:
     metadata = thing["metadata"]
-    if _OLD_GENERATION in (metadata.get("annotations") or ()):
-        # What a field of older versions became in this one is seen in whole objects only.
-        noted = {key: value for key, value in metadata["annotations"].items() if key != _OLD_GENERATION}
+    if not _CARRIED.isdisjoint(metadata.get("annotations") or ()):
+        noted = {key: value for key, value in metadata["annotations"].items() if key not in _CARRIED}
         metadata = {key: value for key, value in metadata.items() if key != "annotations"}
         metadata |= {"annotations": noted} if noted else {}
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}

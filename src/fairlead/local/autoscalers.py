@@ -1,0 +1,170 @@
+"""Autoscalers in their two versions: v2 has metrics and behaviour, v1 one number and annotations for the rest.
+
+An autoscaler is kept in the version it was written in, and told in the one that is asked for.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+Thing = dict[str, Any]
+METRICS = "autoscaling.alpha.kubernetes.io/metrics"
+BEHAVIOR = "autoscaling.alpha.kubernetes.io/behavior"
+KEPT_AS = "autoscaling/horizontalpodautoscalers"
+CURRENT_METRICS = "autoscaling.alpha.kubernetes.io/current-metrics"
+CONDITIONS = "autoscaling.alpha.kubernetes.io/conditions"
+NOTES = (METRICS, BEHAVIOR, CURRENT_METRICS, CONDITIONS)
+# Where v2 has metrics; the number and the annotation v1 has instead, and the word for what is measured.
+_PLACES = (
+    ("spec", "metrics", "targetCPUUtilizationPercentage", METRICS, "target"),
+    ("status", "currentMetrics", "currentCPUUtilizationPercentage", CURRENT_METRICS, "current"),
+)
+# What v1 calls the parts of each source, in its order; a dot leads into a part of v2.
+_PARTS = {
+    "object": {
+        "target": "describedObject", "metricName": "metric.name", "targetValue": "target.value",
+        "selector": "metric.selector", "averageValue": "target.averageValue",
+    },
+    "pods": {
+        "metricName": "metric.name", "targetAverageValue": "target.averageValue", "selector": "metric.selector",
+    },
+    "resource": {
+        "name": "name", "targetAverageUtilization": "target.averageUtilization",
+        "targetAverageValue": "target.averageValue",
+    },
+    "containerResource": {
+        "name": "name", "targetAverageUtilization": "target.averageUtilization",
+        "targetAverageValue": "target.averageValue", "container": "container",
+    },
+    "external": {
+        "metricName": "metric.name", "metricSelector": "metric.selector", "targetValue": "target.value",
+        "targetAverageValue": "target.averageValue",
+    },
+}  # fmt: skip
+_TYPES = (("averageUtilization", "Utilization"), ("averageValue", "AverageValue"), ("value", "Value"))
+_RULES = ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance")
+
+
+def spoken(stored: Thing, version: str) -> Thing:
+    """The same in the version asked for."""
+    if stored.get("apiVersion") == f"autoscaling/{version}":
+        return stored
+    told = {**stored, "apiVersion": f"autoscaling/{version}", "metadata": dict(stored["metadata"])}
+    told["spec"], told["status"] = dict(stored["spec"]), dict(stored.get("status") or {})
+    if version == "v1":
+        _to_v1(told)
+    else:
+        _to_v2(told)
+    return told
+
+
+def _to_v1(thing: Thing) -> None:
+    spec, status = thing["spec"], thing["status"]
+    notes = dict(thing["metadata"].get("annotations") or {})
+    for place, name, percent, note, word in _PLACES:
+        kept = []
+        for metric in thing[place].pop(name, None) or ():
+            source = metric.get("resource") or {}
+            share = (source.get(word) or {}).get("averageUtilization")
+            if metric.get("type") == "Resource" and source.get("name") == "cpu" and share is not None:
+                thing[place][percent] = share
+            else:
+                kept.append(_metric_to_v1(metric, word))
+        if kept:
+            notes[note] = msgspec.json.encode(kept).decode()
+    if behavior := spec.pop("behavior", None):
+        inside = {each: _rules_to_v1(behavior.get(each[0].lower() + each[1:])) for each in ("ScaleUp", "ScaleDown")}
+        notes[BEHAVIOR] = msgspec.json.encode(inside).decode()
+    if conditions := status.pop("conditions", None):
+        notes[CONDITIONS] = msgspec.json.encode(conditions).decode()
+    status.setdefault("currentReplicas", 0)
+    if notes:
+        thing["metadata"]["annotations"] = notes
+
+
+def _to_v2(thing: Thing) -> None:
+    spec, status, notes = thing["spec"], thing["status"], dict(thing["metadata"].get("annotations") or {})
+    for place, name, percent, note, word in _PLACES:
+        metrics = [_metric_to_v2(each, word) for each in _kept(notes.pop(note, ""), list)]
+        if (share := thing[place].pop(percent, None)) is not None:
+            kind = {"type": "Utilization"} if word == "target" else {}
+            metrics.append(
+                {"type": "Resource", "resource": {"name": "cpu", word: {**kind, "averageUtilization": share}}}
+            )
+        if metrics:
+            thing[place][name] = metrics
+    if behavior := _kept(notes.pop(BEHAVIOR, ""), dict):
+        spec["behavior"] = _lower(behavior)
+    if conditions := _kept(notes.pop(CONDITIONS, ""), list):
+        status["conditions"] = conditions
+    status.setdefault("currentMetrics", None)
+    if not status.get("currentReplicas"):
+        status.pop("currentReplicas", None)
+    if notes:
+        thing["metadata"]["annotations"] = notes
+    else:
+        thing["metadata"].pop("annotations", None)
+
+
+def _kept(text: str, shape: type) -> Any:
+    try:
+        found = msgspec.json.decode(text) if text else None
+    except msgspec.MsgspecError:
+        found = None
+    return found if isinstance(found, shape) else shape()
+
+
+def _source(metric: Thing) -> str:
+    kind = str(metric.get("type", ""))
+    return kind[:1].lower() + kind[1:]
+
+
+def _parts(source: str, word: str) -> Iterator[tuple[str, list[str]]]:
+    for name, where in _PARTS.get(source, {}).items():
+        is_measure = where.startswith("target.")
+        yield name.replace("target", word) if is_measure else name, where.replace("target.", f"{word}.").split(".")
+
+
+def _metric_to_v1(metric: Thing, word: str) -> Thing:
+    source, told = _source(metric), {}
+    for name, way in _parts(source, word):
+        value: Any = metric.get(source)
+        for step in way:
+            value = (value or {}).get(step)
+        if value is not None:
+            told[name] = value
+    return {"type": metric.get("type", ""), source: told}
+
+
+def _metric_to_v2(metric: Thing, word: str) -> Thing:
+    source = _source(metric)
+    told: Thing = {}
+    for name, (*way, last) in _parts(source, word):
+        inner = told.setdefault(way[0], {}) if way else told
+        if (value := (metric.get(source) or {}).get(name)) is not None:
+            inner[last] = value
+    if word == "target":
+        target = told.get("target", {})
+        told["target"] = {"type": next((kind for key, kind in _TYPES if key in target), ""), **target}
+    return {"type": metric.get("type", ""), source: told}
+
+
+def _rules_to_v1(rules: Thing | None) -> Thing | None:
+    """As the server's own struct is written."""
+    if rules is None:
+        return None
+    told = {each[0].upper() + each[1:]: rules.get(each) for each in _RULES}
+    told["Policies"] = [
+        {key[0].upper() + key[1:]: each.get(key) for key in ("type", "value", "periodSeconds")}
+        for each in rules.get("policies") or ()
+    ]
+    return told
+
+
+def _lower(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_lower(each) for each in value]
+    if isinstance(value, dict):
+        return {key[:1].lower() + key[1:]: _lower(each) for key, each in value.items() if each is not None}
+    return value
