@@ -45,6 +45,7 @@ class Contestant:
         self._host, self._port = place.hostname, place.port
         self._context = ssl.create_default_context(cafile=str(authority))
         self._kept = threading.local()
+        self._all: list[http.client.HTTPSConnection] = []
 
     def ask(
         self,
@@ -98,7 +99,13 @@ class Contestant:
             assert isinstance(kept.sock, socket.socket)
             kept.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._kept.connection = kept
+            self._all.append(kept)
         return kept
+
+    def close(self) -> None:
+        """Hang up in every thread: a server that is left with open connections cannot end them all by itself."""
+        for connection in self._all:
+            connection.close()
 
 
 def told(response: http.client.HTTPResponse) -> dict[str, list[str]]:
@@ -137,13 +144,17 @@ def ours(folder: Path) -> Iterator[Contestant]:
             started.set_exception(problem)
 
     def run() -> None:
-        with contextlib.closing(loop):
-            loop.run_until_complete(serve())
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(serve())
 
     thread = threading.Thread(target=run, name="embedded", daemon=True)
     thread.start()
     cluster = started.result(timeout=60)
     tokens = {name: f"token-of-{name}" for name in USERS}
-    yield Contestant("embedded", cluster.url, cluster.certificates.authority_file, tokens)
-    loop.call_soon_threadsafe(stop.set)
-    thread.join(timeout=30)
+    contestant = Contestant("embedded", cluster.url, cluster.certificates.authority_file, tokens)
+    try:
+        yield contestant
+    finally:
+        contestant.close()
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(timeout=60)

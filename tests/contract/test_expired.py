@@ -1,6 +1,7 @@
 """What a server has forgotten, it says so of: 410, in the same words."""
 
 import asyncio
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -58,9 +59,10 @@ async def test_what_is_forgotten_is_gone_in_the_same_words(
     theirs = told(the_real, version, token)
     async with embedded(tmp_path, RealClock()) as cluster:
         ours = Contestant("embedded", cluster.url, cluster.certificates.authority_file, {"admin": cluster.admin_token})
-        version, token = await asyncio.to_thread(first_page, ours)
-        cluster.rest.store.compact("/configmaps")
-        mine = await asyncio.to_thread(told, ours, version, token)
+        with contextlib.closing(ours):
+            version, token = await asyncio.to_thread(first_page, ours)
+            cluster.rest.store.compact("/configmaps")
+            mine = await asyncio.to_thread(told, ours, version, token)
     assert mine == theirs
 
 

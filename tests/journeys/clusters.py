@@ -73,8 +73,8 @@ def _fleet(rig: Rig, folder: Path) -> Iterator[None]:
             started.set_exception(problem)
 
     def run() -> None:
-        with contextlib.closing(loop):
-            loop.run_until_complete(serve())
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(serve())
 
     thread = threading.Thread(target=run, name="fleet", daemon=True)
     thread.start()
@@ -83,7 +83,7 @@ def _fleet(rig: Rig, folder: Path) -> Iterator[None]:
         yield
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(timeout=30)
+        thread.join(timeout=60)
 
 
 @contextlib.contextmanager
