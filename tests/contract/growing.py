@@ -4,6 +4,7 @@ Everything takes its luck as an argument, and walks objects in the order of thei
 same object are sent the same request.
 """
 
+import copy
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -130,10 +131,15 @@ SKIPPED: Final = frozenset({"managedFields", "resourceVersion", "selfLink", "cre
     "deletionGracePeriodSeconds"})  # fmt: skip
 
 
+def odd(luck: random.Random) -> Any:
+    """A copy, for it may be changed further."""
+    return copy.deepcopy(luck.choice(ODD))
+
+
 def value(luck: random.Random, form: str, name: str, fact: Json, depth: int) -> Any:
     """Something a field of this form could hold, good or bad."""
     if luck.random() < 0.02:
-        return luck.choice(ODD)
+        return odd(luck)
     if form.startswith("[]"):
         count = luck.choice((1, 1, 1, 2, 2, 3)) if luck.random() < 0.96 else 0
         return [value(luck, form[2:], name, fact, depth - 1) for _ in range(count)]
@@ -171,7 +177,7 @@ def value(luck: random.Random, form: str, name: str, fact: Json, depth: int) -> 
             return luck.choice((1, 80, "25%", "http", "http-alt", 0, -1, "A_b", "101%", 70000))
         case "raw" | "any":
             return luck.choice(({"a": 1}, {}, {"kind": "X"}))
-    return luck.choice(ODD)
+    return odd(luck)
 
 
 def struct(luck: random.Random, type_name: str, depth: int) -> Json:
@@ -272,11 +278,11 @@ def bend(luck: random.Random, thing: Json, *, times: int = 1) -> None:
             case 2 if isinstance(here, list):
                 here.append(json.loads(json.dumps(here[last])))
             case 3 if isinstance(here, dict):
-                here[luck.choice(("unknown", "Name", "extra"))] = luck.choice(ODD)
+                here[luck.choice(("unknown", "Name", "extra"))] = odd(luck)
             case 4 if isinstance(here, dict) and isinstance(here[last], str):
                 here[last] = luck.choice(WORDS.get(str(last), NAMES))
             case _:
-                here[last] = luck.choice(ODD)
+                here[last] = odd(luck)
 
 
 # -- patches -----------------------------------------------------------------------------------------------------
@@ -286,9 +292,9 @@ def merge_patch(luck: random.Random, thing: Json, changed: Json) -> Any:
     """What leads from one to the other, sometimes with something odd besides."""
     patch = _difference(thing, changed)
     if luck.random() < 0.1:
-        patch[luck.choice(("metadata", "spec", "status", "odd"))] = luck.choice(ODD)
+        patch[luck.choice(("metadata", "spec", "status", "odd"))] = odd(luck)
     if luck.random() < 0.02:
-        return luck.choice(ODD)
+        return odd(luck)
     return patch
 
 
@@ -306,7 +312,7 @@ def _difference(old: Any, new: Any) -> Any:
 
 def strategic_patch(luck: random.Random, thing: Json, changed: Json, type_name: str) -> Any:
     patch = _strategic(luck, thing, changed, f"@{type_name}", {})
-    return luck.choice(ODD) if luck.random() < 0.02 else patch
+    return odd(luck) if luck.random() < 0.02 else patch
 
 
 def _strategic(luck: random.Random, old: Any, new: Any, form: str, fact: Json) -> Any:
@@ -348,7 +354,7 @@ def _strategic_list(luck: random.Random, old: list[Any], new: list[Any], form: s
 
 def json_patch(luck: random.Random, thing: Json, changed: Json) -> Any:
     if luck.random() < 0.03:
-        return luck.choice(ODD)
+        return odd(luck)
     found = list(places(changed)) or [("metadata",)]
     made = []
     for _ in range(luck.choice((1, 1, 2, 3))):
@@ -361,7 +367,7 @@ def json_patch(luck: random.Random, thing: Json, changed: Json) -> Any:
         if step["op"] in ("copy", "move"):
             step["from"] = _pointer(luck.choice(found))
         if step["op"] in ("add", "replace", "test"):
-            step["value"] = at(changed, path) if luck.random() < 0.6 else luck.choice(ODD)
+            step["value"] = at(changed, path) if luck.random() < 0.6 else odd(luck)
         if luck.random() < 0.03:
             step.pop(luck.choice(sorted(step)))
         if luck.random() < 0.01:

@@ -119,7 +119,7 @@ def _extras(luck: random.Random, made: Json, root: bool) -> None:
 def drawn(luck: random.Random, given: Json) -> Any:
     """A value that mostly fits."""
     if luck.random() < 0.04:
-        return luck.choice(growing.ODD)
+        return growing.odd(luck)
     if given.get("x-kubernetes-int-or-string"):
         return luck.choice((1, "a", "25%", 0))
     if "enum" in given and luck.random() < 0.9:
@@ -144,7 +144,7 @@ def drawn(luck: random.Random, given: Json) -> Any:
                 for name, inner in given.get("properties", {}).items()
                 if (name in wanted and luck.random() < 0.95) or luck.random() < 0.6
             }
-    return luck.choice(growing.ODD)
+    return growing.odd(luck)
 
 
 def definition(luck: random.Random, group: str) -> tuple[Json, Resource, Json]:
