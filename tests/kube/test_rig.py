@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.kube.rig.servers import Rig, RigBroken, free_ports, reserved, until
+from tests.kube.rig.servers import Rig, RigBroken, until
 
 ROOT = Path(__file__).resolve().parents[2]
 NewRig = Callable[[], Rig]
@@ -42,13 +42,6 @@ def names(events: Iterable[dict[str, Any]]) -> list[str]:
 
 def is_gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
-def test_a_port_is_given_to_one_rig_only() -> None:
-    first, second = set(free_ports(50)), set(free_ports(50))
-    assert not first & second
-    # As another rig would ask for it, before anybody listens.
-    assert not any(reserved(port) for port in first)
 
 
 def test_server_and_kubectl_are_the_pinned_version(rig: Rig) -> None:
