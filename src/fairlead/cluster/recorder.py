@@ -47,7 +47,7 @@ class Recorder:
     # The second occurrence is told at once, further ones at this pace.
     COUNT_EVERY_S = 30.0
     MOST_ATTEMPTS = 5
-    WORKERS = 16
+    WORKERS = 32
     # While others write, events leave nearly all of what the server can do to what somebody waits for.
     FEW = 6
 
