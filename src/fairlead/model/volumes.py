@@ -83,6 +83,12 @@ class StorageRequests(Noun):
     requests: dict[str, Quantity] | None = None
 
 
+def class_of(metadata: ObjectMeta, named: str | None) -> str:
+    """The storage class of a claim or a volume: an old annotation goes before the field."""
+    annotated = metadata.annotations.get(BETA_CLASS_ANNOTATION)
+    return annotated if annotated is not None else named or ""
+
+
 class ClaimSpec(Noun):
     volume_name: str = ""
     storage_class_name: str | None = None
@@ -104,8 +110,7 @@ class PersistentVolumeClaim(Noun):
 
     @property
     def storage_class(self) -> str:
-        annotated = self.metadata.annotations.get(BETA_CLASS_ANNOTATION)
-        return annotated if annotated is not None else self.spec.storage_class_name or ""
+        return class_of(self.metadata, self.spec.storage_class_name)
 
     @property
     def is_bound(self) -> bool:
@@ -149,8 +154,7 @@ class PersistentVolume(Noun):
 
     @property
     def storage_class(self) -> str:
-        annotated = self.metadata.annotations.get(BETA_CLASS_ANNOTATION)
-        return annotated if annotated is not None else self.spec.storage_class_name
+        return class_of(self.metadata, self.spec.storage_class_name)
 
     def is_for(self, claim: PersistentVolumeClaim) -> bool:
         """Bound or promised to this claim and no other."""

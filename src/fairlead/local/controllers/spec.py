@@ -14,7 +14,7 @@ from fairlead.model.quantity import nanos
 from fairlead.model.selectors import LabelSelector, Selector, SelectorError, parse_label_selector
 from fairlead.model.taints import Taint
 from fairlead.model.taints import Toleration as PlainToleration
-from fairlead.model.volumes import BETA_CLASS_ANNOTATION, BIND_COMPLETED_ANNOTATION, ClaimSpec, PersistentVolumeSpec
+from fairlead.model.volumes import BIND_COMPLETED_ANNOTATION, ClaimSpec, PersistentVolumeSpec, class_of
 
 Json = dict[str, Any]
 
@@ -344,8 +344,7 @@ class Claim(Workload):
 
     @property
     def storage_class(self) -> str:
-        annotated = self.metadata.annotations.get(BETA_CLASS_ANNOTATION)
-        return annotated if annotated is not None else self.spec.storage_class_name or ""
+        return class_of(self.metadata, self.spec.storage_class_name)
 
     @property
     def is_bound(self) -> bool:
@@ -366,8 +365,7 @@ class Volume(Workload):
 
     @property
     def storage_class(self) -> str:
-        annotated = self.metadata.annotations.get(BETA_CLASS_ANNOTATION)
-        return annotated if annotated is not None else self.spec.storage_class_name
+        return class_of(self.metadata, self.spec.storage_class_name)
 
     @property
     def size(self) -> int:

@@ -104,15 +104,7 @@ def _plan_binding(claim: Claim, volume: Volume) -> list[Intent]:
     metadata, is_ours = claim.metadata, {BOUND_BY_CONTROLLER: "yes"}
     reference = volume.spec.claim_ref
     if reference is None or reference.uid != metadata.uid:
-        wanted = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": metadata.namespace,
-            "name": metadata.name,
-            "uid": metadata.uid,
-            "resourceVersion": metadata.resource_version,
-        }
-        patch: Json = {"spec": {"claimRef": wanted}}
+        patch: Json = {"spec": {"claimRef": _reference(claim)}}
         if reference is None:
             patch["metadata"] = {"annotations": is_ours}
         version = volume.metadata.resource_version
@@ -175,7 +167,7 @@ def _plan_new(seen: SeenClaim) -> list[Intent]:
 
 
 def new_volume(claim: Claim, storage_class: StorageClass, folder: PurePath) -> Json:
-    metadata, name = claim.metadata, f"pvc-{claim.metadata.uid}"
+    name = f"pvc-{claim.metadata.uid}"
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -187,15 +179,21 @@ def new_volume(claim: Claim, storage_class: StorageClass, folder: PurePath) -> J
             "storageClassName": storage_class.metadata.name,
             "volumeMode": "Filesystem",
             "hostPath": {"path": str(folder / name), "type": "DirectoryOrCreate"},
-            "claimRef": {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "namespace": metadata.namespace,
-                "name": metadata.name,
-                "uid": metadata.uid,
-                "resourceVersion": metadata.resource_version,
-            },
+            "claimRef": _reference(claim),
         },
+    }
+
+
+def _reference(claim: Claim) -> Json:
+    """The claim as its volume names it."""
+    metadata = claim.metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": metadata.namespace,
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "resourceVersion": metadata.resource_version,
     }
 
 
