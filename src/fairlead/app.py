@@ -20,17 +20,6 @@ import msgspec
 import structlog
 
 from fairlead import settings as configuration
-from fairlead.api.dispatcher import Dispatcher
-from fairlead.api.explain import Explain
-from fairlead.api.extender import extending
-from fairlead.api.guard import Guard
-from fairlead.api.limits import Limits
-from fairlead.api.openapi import document_route
-from fairlead.api.page import page_route
-from fairlead.api.probes import Probes, served
-from fairlead.api.routes import RouteTable
-from fairlead.api.schedule_pod import SchedulePod
-from fairlead.api.tls import ServingCertificate
 from fairlead.cluster.backoff import Backoff, Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
@@ -54,6 +43,9 @@ from fairlead.engine.profile import (
 )
 from fairlead.engine.removal import RemovalWeights
 from fairlead.model.kinds import Kind, ServerVersion
+from fairlead.placement.api.explain import Explain
+from fairlead.placement.api.extender import extending
+from fairlead.placement.api.schedule_pod import SchedulePod
 from fairlead.placement.forecasts import compose
 from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.loop import Loop
@@ -63,6 +55,14 @@ from fairlead.placement.requests.metrics import RequestMetrics
 from fairlead.placement.requests.plan import RoundOptions
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS
 from fairlead.settings import BadSettings, Settings
+from fairlead.web.dispatcher import Dispatcher
+from fairlead.web.guard import Guard
+from fairlead.web.limits import Limits
+from fairlead.web.openapi import document_route
+from fairlead.web.page import page_route
+from fairlead.web.probes import Probes, served
+from fairlead.web.routes import RouteTable
+from fairlead.web.tls import ServingCertificate
 
 log = structlog.get_logger("fairlead")
 

@@ -16,8 +16,9 @@ import structlog
 import yaml
 
 from fairlead import app
-from fairlead.api.guard import Guard
-from fairlead.api.probes import Probes
+from fairlead.apiserver.auth.tokens import write_secret
+from fairlead.apiserver.embedded import Embedded, embedded
+from fairlead.apiserver.failures import Failure
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
@@ -29,10 +30,7 @@ from fairlead.cluster.writer import Outcome, Writer
 from fairlead.local import controllers
 from fairlead.local.controllers.spec import STORAGE_CLASSES
 from fairlead.local.controllers.storage import DEFAULT_CLASS
-from fairlead.local.embedded import Embedded, embedded
-from fairlead.local.failures import Failure
 from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names
-from fairlead.local.tokens import write_secret
 from fairlead.model.intents import Apply, Create, Delete
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import Thing
@@ -40,6 +38,8 @@ from fairlead.nodes.node import NODES, PROVIDER_LABEL
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
 from fairlead.placement.requests.spec import definition
 from fairlead.settings import Settings, identity
+from fairlead.web.guard import Guard
+from fairlead.web.probes import Probes
 
 log = structlog.get_logger("fairlead.up")
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from fairlead.local.objects.facts import Resource, load
+from fairlead.apiserver.schema.facts import Resource, load
+from tests.apiserver.objects import manifests
 from tests.contract import growing, shapes
 from tests.contract.stories import ACCEPTED, PATCHES
-from tests.local.objects import manifests
 
 Json = dict[str, Any]
 

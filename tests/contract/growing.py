@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from fairlead.local.objects.facts import load
+from fairlead.apiserver.schema.facts import load
 
 Json = dict[str, Any]
 Path = tuple[Any, ...]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import structlog
 
+from fairlead.apiserver.embedded import embedded
 from fairlead.cluster.clock import RealClock
-from fairlead.local.embedded import embedded
 
 
 async def serve(folder: Path, port: int) -> None:

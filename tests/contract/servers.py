@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from fairlead.apiserver.embedded import Embedded, embedded
+from fairlead.apiserver.request.info import User
 from fairlead.cluster.clock import RealClock
-from fairlead.local.asking import User
-from fairlead.local.embedded import Embedded, embedded
 from tests.kube.rig.servers import Rig
 
 # Who may ask, under the same names on both servers; the rig writes the stranger one group without a name.

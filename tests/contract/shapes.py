@@ -4,7 +4,7 @@ import json
 import random
 from typing import Any, Final
 
-from fairlead.local.objects.facts import Resource, Subresource
+from fairlead.apiserver.schema.facts import Resource, Subresource
 from tests.contract import growing
 
 Json = dict[str, Any]

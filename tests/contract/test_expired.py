@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fairlead.apiserver.embedded import embedded
 from fairlead.cluster.clock import RealClock
-from fairlead.local.embedded import embedded
 from tests.contract.servers import Contestant, ContractRig, Heard
 from tests.contract.volatile import Words
 

@@ -1,6 +1,6 @@
 """The committed facts are the real server's."""
 
-from fairlead.local.objects import facts
+from fairlead.apiserver.schema import facts
 from tests.kube.rig.facts import FACTS, INTERNAL, from_rig, gather, internal_text, read_go_types, text
 from tests.kube.rig.servers import Rig
 

@@ -14,11 +14,14 @@ from urllib.parse import urlparse
 
 import pytest
 
-from fairlead.local.objects import defaults, facts, managed, patches, schema, validate
-from fairlead.local.objects.crd import CustomKind
-from fairlead.local.objects.plain import go_text
+from fairlead.apiserver.fields import managed, patches
+from fairlead.apiserver.json_values import go_text
+from fairlead.apiserver.schema import defaults, facts
+from fairlead.apiserver.schema import shape as schema
+from fairlead.apiserver.schema.custom import CustomKind
+from fairlead.apiserver.validation import registry as validate
+from tests.apiserver.objects import customs, manifests, mistakes, stories
 from tests.kube.rig.servers import Rig, until
-from tests.local.objects import customs, manifests, mistakes, stories
 
 Json = dict[str, Any]
 NAMESPACE = "objects-parity"
@@ -74,7 +77,7 @@ def read(resource: facts.Resource, manifest: Json) -> Json:
 
 
 def without_the_servers_own(kind: str, obj: Json) -> Json:
-    """Without what strategies and admission add: not the business of `fairlead.local.objects`."""
+    """Without what strategies and admission add: not the business of `fairlead.apiserver.schema`."""
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     for key in ("uid", "creationTimestamp", "managedFields", "generation", "namespace", "resourceVersion"):
         metadata.pop(key, None)

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import click
 
 from bench.store import memory_mb
-from fairlead.local.objects.facts import load
+from fairlead.apiserver.schema.facts import load
 from tests.contract.served import Served, served
 
 MEMORY_MB = 500.0

@@ -6,7 +6,7 @@
 import asyncio
 import sys
 
-from fairlead.local.store import Store
+from fairlead.apiserver.storage.store import Store
 from tests.contract.served import run
 
 LATE_S = 0.3

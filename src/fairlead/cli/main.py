@@ -154,8 +154,8 @@ def _serve(settings: Settings) -> None:
 def _run(settings: Settings, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     """Work until a signal says stop; what the user can mend ends in one sentence."""
     from fairlead import app
+    from fairlead.apiserver.storage.store import Locked, Unusable, WrongSchema
     from fairlead.cluster.errors import ClusterError
-    from fairlead.local.store import Locked, Unusable, WrongSchema
     from fairlead.logs import start_logs
     from fairlead.tracing import start_tracing
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from fairlead.apiserver.schema.defaults import apply_defaults
+from fairlead.apiserver.schema.shape import DecodeError, Schema, decode, for_kind, kind_label
+from fairlead.apiserver.validation.registry import validate_create
 from fairlead.engine.table import NodeTable
-from fairlead.local.objects.defaults import apply_defaults
-from fairlead.local.objects.schema import DecodeError, Schema, decode, for_kind, kind_label
-from fairlead.local.objects.validate import validate_create
 from fairlead.model.node import Node
 from fairlead.model.pod import Pod
 from fairlead.model.quantity import QuantityError

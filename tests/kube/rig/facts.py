@@ -1,9 +1,9 @@
-"""Takes the facts about Kubernetes' kinds from the real server and writes them into src/fairlead/local/facts.json.
+"""Takes the facts about Kubernetes' kinds from the real server and writes them into apiserver/schema/facts.json.
 
 Two sources: the running kube-apiserver (`/openapi/v3`, aggregated discovery) and the Go types it was built from
 (facts.go), which alone know pointers, omitempty, named types and protobuf numbers. No descriptions are kept.
 Run by hand after the rig's Kubernetes changes: `python -m tests.kube.rig.facts`; tests/kube/test_facts.py keeps the
-file equal. fairlead/local/objects/facts.py explains the file's short keys where it reads them.
+file equal. fairlead/apiserver/schema/facts.py explains the file's short keys where it reads them.
 """
 
 import json
@@ -19,7 +19,7 @@ from tests.kube.rig.servers import Rig
 Json = dict[str, Any]
 Get = Callable[[str], Any]
 
-FACTS: Final = Path(__file__).resolve().parents[3] / "src/fairlead/local/facts.json"
+FACTS: Final = Path(__file__).resolve().parents[3] / "src/fairlead/apiserver/schema/facts.json"
 INTERNAL: Final = FACTS.with_name("internal.json")
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 REF: Final = "#/components/schemas/"

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import pytest
 
+from fairlead.apiserver.embedded import embedded
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import Forbidden, Status, Unavailable, no_answer
@@ -23,7 +24,6 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.removal import DELETION_COST
-from fairlead.local.embedded import embedded
 from fairlead.model.intents import Apply, Evict, Intent, RecordEvent, Scale
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import Thing

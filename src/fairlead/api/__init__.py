@@ -1,1 +1,0 @@
-"""HTTP: routes, views, the error shape."""

@@ -1,0 +1,1 @@
+"""A Kubernetes API server on SQLite. Imports a clock and quantities, nothing else of Fairlead."""

@@ -1,0 +1,271 @@
+"""Admission that Kubernetes builds in: what every object passes before webhooks see it.
+
+Each is one function from an attempt to the changed object, or None for "as it is", or a Failure. `admit` changes
+objects, `check` looks at what came out of it once it was found valid.
+"""
+
+import secrets
+from typing import Any
+
+from fairlead.apiserver.failures import forbidden
+from fairlead.apiserver.registry.rest import Attempt, Rest, Thing
+from fairlead.model.quantity import nanos
+
+PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+_TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+DEFAULT_ACCOUNT_LOOKS = 20
+BETWEEN_LOOKS_S = 0.25
+_NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+# Storage is not taken away while it is in use; controllers lift that when nobody uses it.
+_PROTECTED = {
+    "/persistentvolumeclaims": "kubernetes.io/pvc-protection",
+    "/persistentvolumes": "kubernetes.io/pv-protection",
+    "storage.k8s.io/volumeattributesclasses": "kubernetes.io/vac-protection",
+}
+
+
+class BuiltIn:
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+
+    async def admit(self, attempt: Attempt) -> Thing | None:
+        place = attempt.resource.stored_as
+        if attempt.thing is None or attempt.subresource:
+            return attempt.thing
+        if attempt.operation == "UPDATE" and place == "/pods":
+            self._keep_priority(attempt.thing, attempt.old or {})
+            self._default_tolerations(attempt.thing)
+        elif attempt.operation == "CREATE":
+            if place == "/pods":
+                await self._service_account(attempt, attempt.thing)
+                self._default_tolerations(attempt.thing)
+                self._priority(attempt, attempt.thing)
+                self._runtime_class(attempt, attempt.thing)
+                label_with_place(self._rest, attempt.thing)
+            elif place == "/nodes":
+                self._new_node(attempt.thing)
+            elif place == "/persistentvolumeclaims":
+                self._storage_class(attempt.thing)
+            if place in _PROTECTED:
+                _protect(attempt.thing, _PROTECTED[place])
+        return attempt.thing
+
+    async def check(self, attempt: Attempt) -> Thing | None:
+        """Once the object is known to be valid."""
+        thing, old = attempt.thing, attempt.old
+        if thing is None or attempt.subresource:
+            return None
+        match attempt.resource.stored_as:
+            case "/pods" if attempt.operation == "CREATE" and "overhead" in thing["spec"]:
+                if not thing["spec"].get("runtimeClassName"):
+                    why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+                    raise forbidden("", "pods", attempt.name, why)
+            case "/persistentvolumeclaims" if old is not None:
+                self._check_expansion(attempt.name, thing, old)
+            case "scheduling.k8s.io/priorityclasses" if thing.get("globalDefault"):
+                self._check_only_default(attempt.resource.plural, attempt.name)
+        return None
+
+    def _check_expansion(self, name: str, claim: Thing, old: Thing) -> None:
+        new, before = (each["spec"]["resources"]["requests"]["storage"] for each in (claim, old))
+        if nanos(new) <= nanos(before):
+            return
+        if (old.get("status") or {}).get("phase") != "Bound":
+            why = "Only bound persistent volume claims can be expanded"
+            raise forbidden("", "persistentvolumeclaims", name, why)
+        wanted = claim["spec"].get("storageClassName", "")
+        found = self._rest.find("storage.k8s.io/storageclasses", wanted) or {}
+        if wanted != old["spec"].get("storageClassName", "") or not found.get("allowVolumeExpansion"):
+            why = (
+                "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
+                "support resize"
+            )
+            raise forbidden("", "persistentvolumeclaims", name, why)
+
+    def _check_only_default(self, plural: str, name: str) -> None:
+        place = f"scheduling.k8s.io/{plural}"
+        found = [self._rest.find(place, key) or {} for key in self._rest.store.shelf(place).entries]
+        marked = sorted((each["value"], each["metadata"]["name"]) for each in found if each.get("globalDefault"))
+        if marked and marked[0][1] != name:
+            why = f"PriorityClass {marked[0][1]} is already marked as default. Only one default can exist"
+            raise forbidden("scheduling.k8s.io", plural, name, why)
+
+    async def _service_account(self, attempt: Attempt, pod: Thing) -> None:
+        spec = pod["spec"]
+        if pod["metadata"].get("annotations", {}).get("kubernetes.io/config.mirror"):
+            return
+        name = spec.setdefault("serviceAccountName", "default")
+        spec["serviceAccount"] = name
+        account = await self._account(attempt.namespace, name)
+        if account is None:
+            why = f'error looking up service account {attempt.namespace}/{name}: serviceaccount "{name}" not found'
+            raise forbidden("", "pods", _told_name(attempt), why)
+        wanted = spec.get("automountServiceAccountToken")
+        if wanted is None:
+            wanted = account.get("automountServiceAccountToken", True)
+        if account.get("imagePullSecrets") and not spec.get("imagePullSecrets"):
+            spec["imagePullSecrets"] = account["imagePullSecrets"]
+        if wanted:
+            self._mount_token(spec)
+
+    async def _account(self, namespace: str, name: str) -> Thing | None:
+        """The account; the one every namespace is given is waited for, since pods often come right after it."""
+        looks = DEFAULT_ACCOUNT_LOOKS if name == "default" else 1
+        for look in range(looks):
+            if look:
+                await self._rest.clock.sleep(BETWEEN_LOOKS_S)
+            if (found := self._rest.find("/serviceaccounts", f"{namespace}/{name}")) is not None:
+                return found
+        return None
+
+    def _mount_token(self, spec: Thing) -> None:
+        containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+        missing = [
+            container
+            for container in containers
+            if all(mount["mountPath"] != _TOKEN_MOUNT for mount in container.get("volumeMounts") or ())
+        ]
+        if not missing:
+            return
+        name = "kube-api-access-" + "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
+        for container in missing:
+            mount = {"name": name, "readOnly": True, "mountPath": _TOKEN_MOUNT}
+            container.setdefault("volumeMounts", []).append(mount)
+        spec.setdefault("volumes", []).append(
+            {
+                "name": name,
+                "projected": {
+                    "sources": [
+                        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                        {
+                            "downwardAPI": {
+                                "items": [
+                                    {
+                                        "path": "namespace",
+                                        "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"},
+                                    }
+                                ]
+                            }
+                        },
+                    ],
+                    "defaultMode": 420,
+                },
+            }
+        )
+
+    def _priority(self, attempt: Attempt, pod: Thing) -> None:
+        spec = pod["spec"]
+        name = spec.get("priorityClassName", "")
+        classes = self._rest.store.shelf("scheduling.k8s.io/priorityclasses").entries
+        found: Thing | None = None
+        if name:
+            found = self._rest.find("scheduling.k8s.io/priorityclasses", name)
+            if found is None and name not in _SYSTEM_PRIORITIES:
+                raise forbidden("", "pods", _told_name(attempt), f"no PriorityClass with name {name} was found")
+        else:
+            for key in sorted(classes):
+                candidate = self._rest.find("scheduling.k8s.io/priorityclasses", key)
+                if candidate is not None and candidate.get("globalDefault"):
+                    found = candidate
+                    spec["priorityClassName"] = key
+        value = found["value"] if found else _SYSTEM_PRIORITIES.get(name, 0)
+        if spec.get("priority", value) != value:
+            why = (
+                f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
+                f"priority admission controller computed {value} from the given PriorityClass name"
+            )
+            raise forbidden("", "pods", _told_name(attempt), why)
+        spec["priority"] = value
+        policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
+        if spec.setdefault("preemptionPolicy", policy) != policy:
+            why = (
+                f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
+                f"priority admission controller computed {policy} from the given PriorityClass name"
+            )
+            raise forbidden("", "pods", _told_name(attempt), why)
+
+    @staticmethod
+    def _keep_priority(pod: Thing, old: Thing) -> None:
+        for key in ("priority", "preemptionPolicy"):
+            if key not in pod["spec"] and key in old["spec"]:
+                pod["spec"][key] = old["spec"][key]
+
+    def _runtime_class(self, attempt: Attempt, pod: Thing) -> None:
+        """A pod takes its overhead, and where it may run, from the class it names."""
+        spec = pod["spec"]
+        name = spec.get("runtimeClassName")
+        found: Thing = {}
+        if name:
+            found = self._rest.find("node.k8s.io/runtimeclasses", name) or {}
+            if not found:
+                raise forbidden("", "pods", _told_name(attempt), f'pod rejected: RuntimeClass "{name}" not found')
+        overhead = (found.get("overhead") or {}).get("podFixed")
+        if overhead and spec.setdefault("overhead", dict(overhead)) != overhead:
+            why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+            raise forbidden("", "pods", _told_name(attempt), why)
+        scheduling = found.get("scheduling") or {}
+        for key, value in (scheduling.get("nodeSelector") or {}).items():
+            given = spec.setdefault("nodeSelector", {}).setdefault(key, value)
+            if given != value:
+                why = (
+                    f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
+                    f"pod.spec.nodeSelector[{key}] = {given}"
+                )
+                raise forbidden("", "pods", _told_name(attempt), why)
+        for toleration in scheduling.get("tolerations") or ():
+            if toleration not in spec["tolerations"]:
+                spec["tolerations"].append(toleration)
+
+    @staticmethod
+    def _default_tolerations(pod: Thing) -> None:
+        tolerations = pod["spec"].get("tolerations") or []
+        for key in _NOT_READY:
+            if not any(_covers(each, key) for each in tolerations):
+                tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
+        pod["spec"]["tolerations"] = tolerations
+
+    @staticmethod
+    def _new_node(node: Thing) -> None:
+        """No pods on a node before it says that it is ready."""
+        taints = node.setdefault("spec", {}).setdefault("taints", [])
+        wanted = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+        if not any((each.get("key"), each.get("effect")) == tuple(wanted.values()) for each in taints):
+            taints.append(wanted)
+
+    def _storage_class(self, claim: Thing) -> None:
+        if "storageClassName" in claim["spec"]:
+            return
+        marked = "storageclass.kubernetes.io/is-default-class"
+        for key in sorted(self._rest.store.shelf("storage.k8s.io/storageclasses").entries):
+            found = self._rest.find("storage.k8s.io/storageclasses", key) or {}
+            if (found["metadata"].get("annotations") or {}).get(marked) == "true":
+                claim["spec"]["storageClassName"] = key
+                return
+
+
+def _told_name(attempt: Attempt) -> str:
+    """What a refused object is called: by what its name would begin with, where it has none yet."""
+    metadata = (attempt.thing or {}).get("metadata") or {}
+    return attempt.name or str(metadata.get("generateName", ""))
+
+
+def label_with_place(rest: Rest, pod: Thing) -> None:
+    """A pod that has a node says in which zone and region it is."""
+    node = rest.store.get("/nodes", pod["spec"].get("nodeName", ""))
+    places = {} if node is None else {key: node.labels[key] for key in PLACES if key in node.labels}
+    if places:
+        pod["metadata"].setdefault("labels", {}).update(places)
+
+
+def _covers(toleration: Any, key: str) -> bool:
+    return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
+
+
+def _protect(thing: Thing, finalizer: str) -> None:
+    finalizers = thing["metadata"].setdefault("finalizers", [])
+    if finalizer not in finalizers:
+        finalizers.append(finalizer)

@@ -1,0 +1,132 @@
+"""Who may act as whom: Kubernetes' two ways, the constrained one by request and the old one by user.
+
+Constrained: leave to do *this* while being another (`impersonate-on:<mode>:<verb>` on what is asked for) and leave to
+be that other (`impersonate:<mode>`). Old: leave to be that other (`impersonate`), whatever is then done. Whoever has
+neither is told what the way that worked for them last, or else the first, said.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from fairlead.apiserver.auth.rbac import Action, Rbac
+from fairlead.apiserver.failures import Failure, forbidden
+from fairlead.apiserver.request.info import User
+from fairlead.apiserver.validation import names
+
+MOST_REMEMBERED: Final = 1024
+_AUTHENTICATION: Final = "authentication.k8s.io"
+_ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
+_NODE: Final = "system:node:"
+_OLD: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Whom somebody wants to be, as the headers say."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def node(self) -> str:
+        name = self.name.removeprefix(_NODE)
+        return name if self.name.startswith(_NODE) and not names.subdomain(name) else ""
+
+    @property
+    def account(self) -> tuple[str, str] | None:
+        found = _ACCOUNT.fullmatch(self.name)
+        return None if found is None else (found[1], found[2])
+
+    @property
+    def is_only_a_name(self) -> bool:
+        return not self.uid and not self.groups and not self.extra
+
+
+class Impersonation:
+    def __init__(self, rbac: Rbac) -> None:
+        self._rbac = rbac
+        self._worked: dict[str, str] = {}
+
+    def become(self, asker: User, wanted: Wanted, action: Action) -> User:
+        """The user to go on as, or the refusal."""
+        known = self._worked.get(asker.name)
+        modes = [*([] if known is None else [known]), *(mode for mode in _modes(wanted) if mode != known)]
+        refusal: Failure | None = None
+        for mode in modes:
+            if mode != _OLD and mode not in _modes(wanted):
+                continue
+            found = self._refused(asker, wanted, action, mode)
+            if found is None:
+                if len(self._worked) >= MOST_REMEMBERED:
+                    self._worked.clear()
+                self._worked[asker.name] = mode
+                return _become(wanted, mode)
+            refusal = refusal or found
+        assert refusal is not None
+        raise refusal
+
+    def _refused(self, asker: User, wanted: Wanted, action: Action, mode: str) -> Failure | None:
+        if mode != _OLD:
+            on = replace(action, verb=f"impersonate-on:{mode}:{action.verb}")
+            if not self._rbac.allows(asker, on):
+                return refusal(asker, on)
+            if "system:masters" in wanted.groups:
+                asked = Action(f"impersonate:{mode}", _AUTHENTICATION, "groups", name="system:masters")
+                return refusal(asker, asked, "impersonating the system:masters group is not allowed")
+        for asked in _checks(wanted, mode):
+            if not self._rbac.allows(asker, asked):
+                return refusal(asker, asked)
+        return None
+
+
+def refusal(user: User, action: Action, more: str = "") -> Failure:
+    more = f": {more}" if more else ""
+    if action.path:
+        why = f'User "{user.name}" cannot {action.verb} path "{action.path}"{more}'
+        return Failure(403, "Forbidden", f"forbidden: {why}", {})
+    why = f'User "{user.name}" cannot {action.verb} resource "{action.called}" in API group "{action.group}"'
+    why += f' in the namespace "{action.namespace}"' if action.namespace else " at the cluster scope"
+    return forbidden(action.group, action.resource, action.name, why + more)
+
+
+def _modes(wanted: Wanted) -> list[str]:
+    if wanted.node:
+        return ["arbitrary-node", _OLD] if wanted.is_only_a_name else [_OLD]
+    if wanted.account is not None:
+        return ["serviceaccount", _OLD] if wanted.is_only_a_name else [_OLD]
+    return ["user-info", _OLD]
+
+
+def _checks(wanted: Wanted, mode: str) -> list[Action]:
+    verb, group = (f"impersonate:{mode}", _AUTHENTICATION) if mode != _OLD else ("impersonate", "")
+    if wanted.account is not None:
+        space, name = wanted.account
+        asked = [Action(verb, group, "serviceaccounts", name=name, namespace=space)]
+    elif wanted.node and mode != _OLD:
+        asked = [Action(verb, group, "nodes", name=wanted.node)]
+    else:
+        asked = [Action(verb, group, "users", name=wanted.name)]
+    if wanted.uid:
+        asked.append(Action(verb, _AUTHENTICATION, "uids", name=wanted.uid))
+    asked += [Action(verb, group, "groups", name=each) for each in wanted.groups]
+    for key, values in wanted.extra.items():
+        asked += [Action(verb, _AUTHENTICATION, "userextras", key, value) for value in values]
+    return asked
+
+
+def _become(wanted: Wanted, mode: str) -> User:
+    groups = wanted.groups
+    if wanted.account is not None and not groups:
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{wanted.account[0]}")
+    elif wanted.node and mode != _OLD:
+        groups = ("system:nodes",)
+    everybody: tuple[str, ...] = ("system:authenticated",)
+    if wanted.name == "system:anonymous":
+        everybody = ("system:unauthenticated",)
+    elif "system:unauthenticated" in groups:
+        everybody = ()
+    return User(wanted.name, wanted.uid, tuple(dict.fromkeys((*groups, *everybody))), wanted.extra)

@@ -1,0 +1,1 @@
+"""CEL: parsed, type-checked, evaluated."""

@@ -1,0 +1,228 @@
+"""The embedded cluster put together: store, rules, server, its certificates and the kubeconfig for its user."""
+
+import base64
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+import yaml
+from aiohttp import web
+
+from fairlead.apiserver.admission.builtin import BuiltIn
+from fairlead.apiserver.admission.webhooks import Webhooks
+from fairlead.apiserver.auth.certificates import Certificates
+from fairlead.apiserver.auth.escalation import NoEscalation
+from fairlead.apiserver.auth.rbac import DEFAULTS, Rbac
+from fairlead.apiserver.auth.tokens import Tokens, write_secret
+from fairlead.apiserver.failures import Failure
+from fairlead.apiserver.registry.definitions import Definitions
+from fairlead.apiserver.registry.resources import Resource, Resources
+from fairlead.apiserver.registry.rest import Rest, Thing
+from fairlead.apiserver.registry.strategies import Addresses, strategy_of
+from fairlead.apiserver.request.info import User
+from fairlead.apiserver.request.options import Options
+from fairlead.apiserver.server import Logs, Server
+from fairlead.apiserver.storage.store import Store, Unusable, usable
+from fairlead.cluster.clock import Clock
+
+log = structlog.get_logger("fairlead.local")
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+# Service addresses are loopback ones, so that the proxy can really listen on them; pods take theirs elsewhere.
+SERVICE_NETWORK = "127.96.0.0/16"
+API_ADDRESS = "127.96.0.1"
+NODE_PORTS = (30_000, 32_767)
+OURSELVES = User("system:fairlead", groups=("system:masters",))
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A running embedded API server."""
+
+    url: str
+    kubeconfig: Path
+    admin_token: str
+    server: Server
+    rest: Rest
+    certificates: Certificates
+    tokens: Tokens
+
+
+def selectable(kind: str, thing: Mapping[str, Any]) -> dict[str, str]:
+    """What field selectors may ask of an object, for the store."""
+    metadata = thing["metadata"]
+    found = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
+    found |= strategy_of(kind).fields(thing)
+    return found
+
+
+@asynccontextmanager
+async def embedded(
+    folder: Path, clock: Clock, *, host: str = "127.0.0.1", port: int = 0, logs: Logs | None = None
+) -> AsyncIterator[Embedded]:
+    """An API server on a data folder, for as long as the block runs."""
+    definitions: Definitions | None = None
+
+    def fields(kind: str, thing: Mapping[str, Any]) -> Mapping[str, str]:
+        found = selectable(kind, thing)
+        return found if definitions is None else found | definitions.selectable(kind, thing)
+
+    store = Store(folder, fields)
+    try:
+        resources = Resources()
+        addresses = Addresses(SERVICE_NETWORK, *NODE_PORTS)
+        rest = Rest(store, resources, clock, addresses)
+        definitions = Definitions(rest)
+        definitions.load()
+        with usable(folder):
+            tokens = Tokens(folder, lambda namespace, name: _uid(rest, f"{namespace}/{name}"))
+            certificates = Certificates(folder / "pki", clock.now())
+        rbac = Rbac(store)
+        webhooks = Webhooks(rest)
+        built_in = BuiltIn(rest)
+        rest.mutating += [built_in.admit, webhooks.mutate]
+        rest.validating += [built_in.check, NoEscalation(rbac).admit, webhooks.validate, definitions.empty]
+        rest.after_write += [
+            definitions.learn,
+            lambda resource, thing, exists: _learn_addresses(rest, resource, thing, exists),
+        ]
+        for key, entry in store.items("/services"):
+            addresses.learn(key, msgspec.json.decode(entry.body))
+        server = Server(rest, tokens, rbac, logs)
+        names = (
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        )
+        tls = certificates.server_context(clock.now(), names, ("127.0.0.1", API_ADDRESS))
+        runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0, handle_signals=False)
+        await runner.setup()
+        try:
+            async with webhooks:
+                try:
+                    await web.TCPSite(runner, host, port, ssl_context=tls).start()
+                except OSError as problem:
+                    hint = "name another port (--port N), or none at all for any free one"
+                    raise Unusable(f"cannot serve the API on {host}:{port}: {problem.strerror}; {hint}") from problem
+                bound = runner.addresses[0]
+                server.address = f"{bound[0]}:{bound[1]}"
+                url = f"https://{server.address}"
+                with usable(folder):
+                    await furnish(rest, bound[0], bound[1])
+                    kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificates.authority, tokens.admin)
+                server.ready = True
+                log.info(
+                    "API server ready", url=url, objects=sum(len(store.shelf(kind).entries) for kind in store.kinds())
+                )
+                yield Embedded(url, kubeconfig, tokens.admin, server, rest, certificates, tokens)
+        finally:
+            server.ready = False
+            await server.end_watches()
+            await runner.cleanup()
+    finally:
+        store.close()
+
+
+def _uid(rest: Rest, key: str) -> str | None:
+    found = rest.find("/serviceaccounts", key)
+    return None if found is None else str(found["metadata"]["uid"])
+
+
+def _learn_addresses(rest: Rest, resource: Resource, thing: Thing, exists: bool) -> None:
+    if resource.stored_as == "/services":
+        key = f"{thing['metadata']['namespace']}/{thing['metadata']['name']}"
+        rest.addresses.learn(key, thing if exists else {})
+
+
+async def furnish(rest: Rest, host: str, port: int) -> None:
+    """What every cluster has from its first moment; what is there already stays as it is.
+
+    `host` and `port` are where this server listens, which the Service `kubernetes` leads to.
+    """
+    options = Options(OURSELVES, manager="fairlead")
+    namespaces = rest.resources.find("", "v1", "namespaces")
+    assert namespaces is not None
+    for name in NAMESPACES:
+        await _ensure(rest, namespaces, "", {"metadata": {"name": name}}, options)
+    for thing in DEFAULTS:
+        found = rest.resources.by_api_version(thing["apiVersion"], thing["kind"])
+        assert found is not None
+        await _ensure(rest, found, "", thing, options)
+    # Since when tokens kept in Secrets are watched for use; the controller that cleans them up asks for it.
+    tracking = {
+        "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking"},
+        "data": {"since": rest.clock.now().strftime("%Y-%m-%d")},
+    }
+    config_maps = rest.resources.find("", "v1", "configmaps")
+    assert config_maps is not None
+    await _ensure(rest, config_maps, "kube-system", tracking, options)
+    for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)):
+        classes = rest.resources.find("scheduling.k8s.io", "v1", "priorityclasses")
+        assert classes is not None
+        await _ensure(rest, classes, "", {"metadata": {"name": name}, "value": value}, options)
+
+    await _lead_here(rest, host, port, options)
+
+
+async def _lead_here(rest: Rest, host: str, port: int, options: Options) -> None:
+    """The Service by which pods know the API server; the port may be another one at every start."""
+    named = {"name": "https", "protocol": "TCP"}
+    service = {
+        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {"clusterIP": API_ADDRESS, "ports": [{**named, "port": 443, "targetPort": port}]},
+    }
+    part = {
+        "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
+        "ports": [{**named, "port": port}],
+    }
+    for group, plural, wanted in (("", "services", service), ("discovery.k8s.io", "endpointslices", part)):
+        resource = rest.resources.find(group, "v1", plural)
+        assert resource is not None
+        if rest.find(resource.stored_as, "default/kubernetes") is None:
+            await _ensure(rest, resource, "default", wanted, options)
+        else:
+            await rest.change(resource, "default", "kubernetes", partial(_pointed, wanted), options)
+
+
+def _pointed(wanted: Thing, found: Thing) -> Thing:
+    """The object as it is, its ports and endpoints as they are wanted."""
+    if "spec" in wanted:
+        return {**found, "spec": {**found["spec"], "ports": wanted["spec"]["ports"]}}
+    return {**found, "endpoints": wanted["endpoints"], "ports": wanted["ports"]}
+
+
+async def _ensure(rest: Rest, resource: Resource, namespace: str, thing: Thing, options: Options) -> None:
+    key = rest.key(resource, namespace, thing["metadata"]["name"])
+    if rest.store.get(resource.stored_as, key) is not None:
+        return
+    try:
+        await rest.create(resource, namespace, msgspec.json.decode(msgspec.json.encode(thing)), options)
+    except Failure as failure:
+        raise RuntimeError(f"{resource.kind} {key}: {failure.message}") from failure
+
+
+def write_kubeconfig(path: Path, url: str, authority: str, token: str) -> Path:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "fairlead",
+                "cluster": {"server": url, "certificate-authority-data": base64.b64encode(authority.encode()).decode()},
+            }
+        ],
+        "users": [{"name": "admin", "user": {"token": token}}],
+        "contexts": [{"name": "fairlead", "context": {"cluster": "fairlead", "user": "admin"}}],
+        "current-context": "fairlead",
+    }
+    write_secret(path, yaml.safe_dump(config, sort_keys=False).encode())
+    return path

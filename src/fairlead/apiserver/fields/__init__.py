@@ -1,0 +1,1 @@
+"""Patches, and which manager owns which field."""

@@ -1,0 +1,485 @@
+"""The three patches that are not applies: JSON patch, merge patch, strategic merge patch.
+
+Inputs are never changed and nothing of them is shared with the result. What is wrong with a patch is a PatchFailed
+with the status and the words of the real server.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NoReturn
+
+from fairlead.apiserver.json_values import copied, go_text, same
+from fairlead.apiserver.schema.scalars import ScalarError, canonical_micro_time, canonical_quantity, canonical_time
+from fairlead.apiserver.schema.shape import Schema
+
+Json = dict[str, Any]
+Identity = Callable[[Any], Any]
+
+MOST_OPERATIONS: Final = 10_000
+# What the real server says instead of the reason when a JSON patch does not fit.
+REJECTED: Final = "the server rejected our request due to an error in our request"
+
+_REASONS = {400: "BadRequest", 413: "RequestEntityTooLarge", 422: "Invalid", 500: ""}
+_DIRECTIVE = "$patch"
+_RETAIN = "$retainKeys"
+_ORDER = "$setElementOrder/"
+_DELETE_LIST = "$deleteFromPrimitiveList/"
+
+
+class PatchFailed(ValueError):
+    """A patch that cannot be carried out. `str()` is the server's message; `why` says more for our own log."""
+
+    def __init__(self, code: int, message: str, why: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = _REASONS[code]
+        self.why = why or message
+
+
+def check_patch(form: str, patch: Any) -> None:
+    """Refuses a body that is not even the shape of a patch. `form`: json, merge or strategic."""
+    if form == "json":
+        if not isinstance(patch, list):
+            _wrong_shape("error decoding patch: ", patch, "[]handlers.jsonPatchOp")
+        if len(patch) > MOST_OPERATIONS:
+            raise PatchFailed(
+                413,
+                f"Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, "
+                f"got {len(patch)}",
+            )
+        for operation in patch:
+            if not isinstance(operation, dict):
+                _wrong_shape("error decoding patch: ", operation, "handlers.jsonPatchOp")
+    elif not isinstance(patch, dict):
+        _wrong_shape("error decoding patch: " if form == "merge" else "", patch, "map[string]interface {}")
+
+
+def _wrong_shape(prefix: str, value: Any, wanted: str) -> NoReturn:
+    if value is None:
+        raise PatchFailed(400, f"{prefix}unexpected end of JSON input")
+    seen = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}.get(type(value), "object")
+    raise PatchFailed(400, f"{prefix}json: cannot unmarshal {seen} into Go value of type {wanted}")
+
+
+# --- JSON patch -------------------------------------------------------------------------------------------------
+
+
+def json_patch(doc: Any, ops: Sequence[Json]) -> Any:
+    check_patch("json", ops if isinstance(ops, list) else list(ops) if isinstance(ops, tuple) else ops)
+    out = copied(doc)
+    for operation in ops:
+        out = _step(out, operation)
+    return out
+
+
+def _step(doc: Any, operation: Json) -> Any:
+    name, path = operation.get("op"), operation.get("path")
+    if not isinstance(path, str):
+        raise _rejected("an operation without a path")
+    match name:
+        case "add":
+            return _put(doc, path, copied(operation.get("value")), new=True)
+        case "replace":
+            return _put(doc, path, copied(operation.get("value")), new=False)
+        case "remove":
+            return _take(doc, path)
+        case "move":
+            origin = _origin(operation)
+            value = _get(doc, origin, must_exist=True)
+            return _put(_take(doc, origin), path, value, new=True)
+        case "copy":
+            return _put(doc, path, copied(_get(doc, _origin(operation), must_exist=False)), new=True)
+        case "test":
+            if not same(_get(doc, path, must_exist=False), operation.get("value")):
+                raise _rejected(f"testing value {path} failed: test failed")
+            return doc
+    raise _rejected(f"Unexpected kind: {name}")
+
+
+def _rejected(why: str) -> PatchFailed:
+    return PatchFailed(422, REJECTED, why)
+
+
+def _origin(operation: Json) -> str:
+    origin = operation.get("from")
+    if not isinstance(origin, str):
+        raise _rejected("an operation without a from")
+    return origin
+
+
+def _split(path: str) -> list[str]:
+    if not path.startswith("/"):
+        raise _rejected(f"path {path!r} does not start with a slash")
+    return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
+
+
+def _index(container: list[Any], key: str, end: int) -> int:
+    if not key.lstrip("-").isdecimal():
+        raise _rejected(f"{key!r} is no index")
+    index = int(key)
+    # As the server's library does, -1 is the last one.
+    index += end if index < 0 else 0
+    if not 0 <= index < end:
+        raise _rejected(f"index {key} is out of bounds")
+    return index
+
+
+def _missing(verb: str, path: str) -> PatchFailed:
+    """In the words of the library that Kubernetes patches with, which quotes a path for some verbs only."""
+    shown = f'"{path}"' if verb in ("add", "remove") else path
+    return _rejected(f"{verb} operation does not apply: doc is missing path: {shown}: missing value")
+
+
+def _container(doc: Any, parts: list[str], verb: str, path: str) -> Any:
+    for part in parts:
+        if isinstance(doc, dict) and part in doc:
+            doc = doc[part]
+        elif isinstance(doc, list):
+            doc = doc[_index(doc, part, len(doc))]
+        else:
+            raise _missing(verb, path)
+    if not isinstance(doc, dict | list):
+        raise _missing(verb, path)
+    return doc
+
+
+def _get(doc: Any, path: str, must_exist: bool) -> Any:
+    if path == "":
+        return doc
+    *parents, last = _split(path)
+    container = _container(doc, parents, "test", path)
+    if isinstance(container, list):
+        return container[_index(container, last, len(container))]
+    if must_exist and last not in container:
+        raise _rejected(f"{path} does not exist")
+    return container.get(last)
+
+
+def _put(doc: Any, path: str, value: Any, new: bool) -> Any:
+    if path == "":
+        return value
+    *parents, last = _split(path)
+    container = _container(doc, parents, "add" if new else "replace", path)
+    if isinstance(container, dict):
+        container[last] = value
+    elif new and last == "-":
+        container.append(value)
+    elif new:
+        container.insert(_index(container, last, len(container) + 1), value)
+    else:
+        container[_index(container, last, len(container))] = value
+    return doc
+
+
+def _take(doc: Any, path: str) -> Any:
+    *parents, last = _split(path)
+    container = _container(doc, parents, "remove", path)
+    if isinstance(container, list):
+        del container[_index(container, last, len(container))]
+    elif last in container:
+        del container[last]
+    else:
+        why = f"Unable to remove nonexistent key: {last}: missing value"
+        raise _rejected(f"error in remove for path: '{path}': {why}")
+    return doc
+
+
+# --- merge patch ------------------------------------------------------------------------------------------------
+
+
+def merge_patch(doc: Any, patch: Any) -> Any:
+    """RFC 7386. A patch that is no object is refused, as the server does."""
+    check_patch("merge", patch)
+    return _merged(copied(doc), patch)
+
+
+def _merged(doc: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict) or not isinstance(doc, dict):
+        return _without_nulls(patch)
+    out = doc
+    for key, value in patch.items():
+        if value is None:
+            out.pop(key, None)
+        else:
+            out[key] = _merged(out.get(key), value)
+    return out
+
+
+# --- strategic merge patch --------------------------------------------------------------------------------------
+
+
+def strategic_merge(schema: Schema, doc: Json, patch: Any) -> Json:
+    """Kubernetes' own: lists of objects are merged by key, with $patch, $retainKeys and their kin as directives."""
+    check_patch("strategic", patch)
+    return _merge_map(schema, copied(doc), copied(patch))
+
+
+def spent_patch(schema: Schema, doc: Json, patch: Json) -> Json:
+    """The patch without the directives that merging it used up: what a complaint about the result quotes."""
+    left: Json = copied(patch)
+    _merge_map(schema, copied(doc), left)
+    return left
+
+
+def _merge_map(schema: Schema | None, original: Json, patch: Json) -> Json:
+    match patch.pop(_DIRECTIVE, None):
+        case None:
+            pass
+        case "replace":
+            return patch
+        case "delete":
+            return {}
+        case unknown:
+            raise PatchFailed(500, f"unknown patch type: {unknown} in map: {go_text({_DIRECTIVE: unknown, **patch})}")
+    _retain_keys(original, patch)
+    orders = {key.removeprefix(_ORDER): patch.pop(key) for key in list(patch) if key.startswith(_ORDER)}
+    deletions = {key.removeprefix(_DELETE_LIST): patch.pop(key) for key in list(patch) if key.startswith(_DELETE_LIST)}
+    for key, gone in deletions.items():
+        if isinstance(original.get(key), list) and isinstance(gone, list):
+            original[key] = [item for item in original[key] if item not in gone]
+    for key, order in orders.items():
+        if schema is not None and schema.form == "object" and schema.struct is not None and _child(schema, key) is None:
+            name = schema.struct.name
+            raise PatchFailed(500, f'unable to find api field in struct {name} for the json field "{key}"')
+        _merge_ordered(_child(schema, key), key, original, patch, order)
+    for key, value in patch.items():
+        if value is None:
+            original.pop(key, None)
+        else:
+            original[key] = _merge_value(_child(schema, key), key, original.get(key), value)
+    return original
+
+
+def _child(schema: Schema | None, key: str) -> Schema | None:
+    return None if schema is None else schema.child(key)
+
+
+def _merge_value(schema: Schema | None, key: str, original: Any, value: Any) -> Any:
+    strategies = schema.strategies if schema is not None else ()
+    if original is None or type(original) is not type(value):
+        return _without_directives(value)
+    if isinstance(value, dict):
+        return _without_directives(value) if "replace" in strategies else _merge_map(schema, original, value)
+    if isinstance(value, list) and "merge" in strategies and schema is not None:
+        return _merge_list(schema, original, value)
+    return _without_nulls(value)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _retain_keys(original: Json, patch: Json) -> None:
+    retained = patch.pop(_RETAIN, None)
+    if retained is None:
+        return
+    if not isinstance(retained, list):
+        raise PatchFailed(400, "invalid patch format of retainKeys")
+    for key in patch:
+        if key not in retained and not key.startswith("$") and patch[key] is not None:
+            raise PatchFailed(400, "invalid patch format of retainKeys")
+    for key in [key for key in original if key not in retained]:
+        del original[key]
+
+
+def _merge_list(schema: Schema, original: list[Any], patch: list[Any]) -> list[Any]:
+    """Merged and in the patch's order; what only the server has keeps its place as far as it can."""
+    if not original and not patch:
+        return original
+    before = list(original)
+    if not _are_maps(original, patch):
+        if any(isinstance(item, dict) for item in [*original, *patch]):
+            raise PatchFailed(500, f"list element types are not identical: {go_text([original, patch])}")
+        merged = [*original, *(item for index, item in enumerate(patch) if item not in [*original, *patch[:index]])]
+        return _in_order(merged, patch, before, _itself)
+    if schema.merge_key is None:
+        raise PatchFailed(500, f"cannot merge lists without merge key for {go_text(patch)}")
+    identity = _identity(schema.merge_key)
+    changes, original, replace = _sorted_out(schema.merge_key, original, patch)
+    if replace:
+        return [_without_directives(item) for item in changes]
+    for item in changes:
+        if schema.merge_key not in item:
+            raise _without_key(item, schema.merge_key)
+        at = next((at for at, other in enumerate(original) if same(identity(other), identity(item))), None)
+        if at is None:
+            original.append(_without_directives(item))
+        else:
+            original[at] = _merge_map(schema.items, original[at], item)
+    return _in_order(original, changes, before, identity)
+
+
+def _sorted_out(merge_key: str, original: list[Json], patch: list[Json]) -> tuple[list[Json], list[Json], bool]:
+    """The patch's items that carry no directive, the list without what was deleted, and whether it is replaced."""
+    changes: list[Json] = []
+    replace = False
+    for item in patch:
+        match item.get(_DIRECTIVE):
+            case None:
+                changes.append(item)
+            case "delete":
+                if merge_key not in item:
+                    raise _without_key(item, merge_key)
+                original = [other for other in original if not same(other.get(merge_key), item[merge_key])]
+            case "replace":
+                replace = True
+            case "merge":
+                raise PatchFailed(500, "merging lists cannot yet be specified in the patch")
+            case unknown:
+                raise PatchFailed(500, f"unknown patch type: {unknown} in map: {go_text(item)}")
+    return changes, original, replace
+
+
+def _without_key(item: Json, key: str) -> PatchFailed:
+    return PatchFailed(500, f"map: {go_text(item)} does not contain declared merge key: {key}")
+
+
+def _are_maps(*lists: list[Any]) -> bool:
+    return all(isinstance(item, dict) for items in lists for item in items)
+
+
+def _merge_ordered(schema: Schema | None, key: str, original: Json, patch: Json, order: Any) -> None:
+    """Merges a list and puts it into the order a $setElementOrder wishes."""
+    if not isinstance(order, list):
+        raise PatchFailed(500, f"expected a []interface {{}}, but received a {_go_type(order)}")
+    ours, theirs = original.get(key), patch.pop(key, None)
+    if ours is None and theirs is None:
+        return
+    for found in (ours, theirs):
+        if found is not None and not isinstance(found, list):
+            raise PatchFailed(500, f"expected a []interface {{}}, but received a {_go_type(found)}")
+    by_key = schema is not None and schema.merge_key is not None and _are_maps(ours or [], theirs or [], order)
+    identity = _identity(schema.merge_key) if by_key and schema is not None and schema.merge_key else _itself
+    _check_order(theirs or [], order, identity)
+    before = list(ours or [])
+    merged = _merge_value(schema, key, ours, theirs) if ours is not None and theirs is not None else theirs or ours
+    original[key] = _in_order(_without_directives(merged), order, before, identity)
+
+
+def _check_order(patch: list[Any], order: list[Any], identity: Identity) -> None:
+    wished = [identity(item) for item in order]
+    at = -1
+    for item in patch:
+        if isinstance(item, dict) and _DIRECTIVE in item:
+            continue
+        if identity(item) not in wished or wished.index(identity(item)) <= at:
+            raise PatchFailed(
+                500,
+                f"The order in patch list:\n{go_text(patch)}\n"
+                f" doesn't match $setElementOrder list:\n{go_text(order)}\n",
+            )
+        at = wished.index(identity(item))
+
+
+def _in_order(merged: list[Any], wished: list[Any], before: list[Any], identity: Identity) -> list[Any]:
+    """What is wished in its wished order; the others before it where they were before it, new things first."""
+    order = [identity(item) for item in wished]
+    earlier = [identity(item) for item in before]
+    right = sorted((item for item in merged if identity(item) in order), key=lambda item: order.index(identity(item)))
+    left = [item for item in merged if identity(item) not in order]
+    out: list[Any] = []
+    while left and right:
+        mine, yours = identity(left[0]), identity(right[0])
+        first = mine in earlier and yours in earlier and earlier.index(mine) <= earlier.index(yours)
+        out.append(left.pop(0) if first else right.pop(0))
+    return [*out, *left, *right]
+
+
+def _identity(merge_key: str) -> Identity:
+    return lambda item: item.get(merge_key)
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
+def _go_type(value: Any) -> str:
+    names = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map[string]interface {}"}
+    return names.get(type(value), "[]interface {}")
+
+
+def _without_directives(value: Any) -> Any:
+    """A new value taken over from a patch: nulls and directives have nothing to act on and go."""
+    if isinstance(value, dict):
+        return {
+            key: _without_directives(inner)
+            for key, inner in value.items()
+            if inner is not None and not _is_directive(key)
+        }
+    if isinstance(value, list):
+        return [
+            _without_directives(item)
+            for item in value
+            if not (isinstance(item, dict) and item.get(_DIRECTIVE) in ("delete", "replace"))
+        ]
+    return value
+
+
+def _is_directive(key: str) -> bool:
+    return key in (_DIRECTIVE, _RETAIN) or key.startswith((_ORDER, _DELETE_LIST))
+
+
+def strategic_problem(schema: Schema, merged: Any) -> str:
+    """Why a strategically merged document does not have the kind's shape, in the words the server has for this case
+    alone; empty where it has. The server quotes the patch beside it as `plain.go_text(patch)`, field `patch`, 422."""
+    if merged is None:
+        return ""
+    form, kind = schema.form, _kind_word(merged)
+    match form:
+        case "object":
+            if not isinstance(merged, dict):
+                return f"cannot restore struct from: {kind}"
+            inner = ((schema.fields.get(key), value) for key, value in merged.items())
+            return _first(strategic_problem(field, value) for field, value in inner if field is not None)
+        case "list" | "map":
+            if not isinstance(merged, list if form == "list" else dict):
+                return f"cannot restore {'slice' if form == 'list' else 'map'} from {kind}"
+            items = schema.items
+            values = merged if isinstance(merged, list) else merged.values()
+            return "" if items is None else _first(strategic_problem(items, value) for value in values)
+        case "bool":
+            return "" if isinstance(merged, bool) else "unrecognized type: bool"
+        case "int32" | "int64":
+            if isinstance(merged, float) and not merged.is_integer():
+                return f"cannot convert float64 to {form}"
+            return "" if kind in ("int64", "float64") else f"unrecognized type: {form}"
+        case "string":
+            if kind == "int64":
+                return f"cannot convert {kind} to {schema.go}"
+            return "" if isinstance(merged, str) else "unrecognized type: string"
+    return _scalar_problem(form, merged)
+
+
+def _scalar_problem(form: str, value: Any) -> str:
+    try:
+        match form:
+            case "quantity":
+                canonical_quantity(value if isinstance(value, str) else json.dumps(value))
+            case "time" if isinstance(value, str):
+                canonical_time(value)
+            case "microtime" if isinstance(value, str):
+                canonical_micro_time(value)
+            case "time" | "microtime":
+                return f"json: cannot unmarshal {_json_word(value)} into Go value of type string"
+            case "intstr" if isinstance(value, float):
+                return f"json: cannot unmarshal number {value} into Go value of type int32"
+            case "intstr" if isinstance(value, bool) or not isinstance(value, int | str):
+                return f"json: cannot unmarshal {_json_word(value)} into Go value of type int32"
+    except ScalarError as problem:
+        return str(problem)
+    return ""
+
+
+def _json_word(value: Any) -> str:
+    return {bool: "bool", dict: "object", list: "array"}.get(type(value), "number")
+
+
+def _first(problems: Iterable[str]) -> str:
+    return next((problem for problem in problems if problem), "")
+
+
+def _kind_word(value: Any) -> str:
+    words = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map", list: "slice"}
+    return words.get(type(value), "nil")

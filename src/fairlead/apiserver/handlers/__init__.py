@@ -1,0 +1,1 @@
+"""What is answered per kind of request: lists, watches, subresources, discovery, OpenAPI."""

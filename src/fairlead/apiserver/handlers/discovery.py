@@ -1,0 +1,171 @@
+"""Discovery: which groups, versions and resources there are, in the plain and in the aggregated form."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from fairlead.apiserver.registry.resources import Resource, Resources, Subresource
+
+# The order kubectl lists things in, and which version it prefers, follow from the order here.
+_PRIORITY = (
+    "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch",
+    "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io", "admissionregistration.k8s.io",
+    "apiextensions.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io",
+    "resource.k8s.io",
+)  # fmt: skip
+
+AGGREGATED = ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")
+
+
+def groups(resources: Resources) -> dict[str, list[str]]:
+    """Named groups with their versions, the preferred one first."""
+    found: dict[str, list[str]] = {}
+    for resource in resources:
+        if resource.group:
+            versions = found.setdefault(resource.group, [])
+            if resource.version not in versions:
+                versions.append(resource.version)
+    for versions in found.values():
+        versions.sort(key=_version_rank, reverse=True)
+    order = {name: number for number, name in enumerate(_PRIORITY)}
+    return dict(sorted(found.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
+
+
+def _version_rank(version: str) -> tuple[int, int, int]:
+    """v2 before v1 before v1beta1 before v1alpha1."""
+
+    found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
+    if found is None:
+        return (0, 0, 0)
+    stage = {None: 3, "beta": 2, "alpha": 1}[found[2]]
+    return (stage, int(found[1]), int(found[3] or 0))
+
+
+def api_versions(server_address: str) -> dict[str, Any]:
+    return {
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
+    }
+
+
+def group(name: str, versions: list[str]) -> dict[str, Any]:
+    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+
+
+def group_list(resources: Resources) -> dict[str, Any]:
+    return {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [group(name, versions) for name, versions in groups(resources).items()],
+    }
+
+
+def resource_list(resources: Iterable[Resource], api_version: str) -> dict[str, Any]:
+    listed: list[dict[str, Any]] = []
+    for resource in sorted(resources, key=lambda each: each.plural):
+        entry: dict[str, Any] = {
+            "name": resource.plural,
+            "singularName": resource.singular,
+            "namespaced": resource.namespaced,
+            "kind": resource.kind,
+            "verbs": list(resource.verbs),
+        }
+        if resource.short_names:
+            entry["shortNames"] = list(resource.short_names)
+        if resource.categories:
+            entry["categories"] = list(resource.categories)
+        if resource.is_stored:
+            entry["storageVersionHash"] = storage_hash(resource)
+        listed.append(entry)
+        for sub in _in_order(resource):
+            told: dict[str, Any] = {
+                "name": f"{resource.plural}/{sub.name}",
+                "singularName": "",
+                "namespaced": resource.namespaced,
+                "kind": sub.kind,
+                "verbs": list(sub.verbs),
+            }
+            if sub.version and (sub.group, sub.version) != (resource.group, resource.version):
+                told |= {"group": sub.group, "version": sub.version}
+            listed.append(told)
+    made: dict[str, Any] = {"kind": "APIResourceList"}
+    if "/" in api_version:
+        made["apiVersion"] = "v1"  # the core group's list does not say
+    return made | {"groupVersion": api_version, "resources": listed}
+
+
+def _in_order(resource: Resource) -> list[Subresource]:
+    """By name; a custom kind's as they were made, status first."""
+    subs = list(resource.subresources.values())
+    return subs if resource.custom is not None else sorted(subs, key=lambda each: each.name)
+
+
+def storage_hash(resource: Resource) -> str:
+    """By which clients tell that an object is kept under another version now."""
+    group, version = resource.group, resource.version
+    if resource.custom is not None:
+        version = resource.custom.storage_version
+    elif resource.stored_as == "events.k8s.io/events":
+        group = ""
+    elif resource.stored_as == "autoscaling/horizontalpodautoscalers":
+        version = "v2"
+    elif resource.kind == "CustomResourceDefinition":
+        version = "v1beta1"
+    digest = hashlib.sha256(f"{group}/{version}/{resource.kind}".encode()).digest()
+    return base64.b64encode(digest[:8]).decode()
+
+
+def aggregated(resources: Resources, *, core: bool) -> dict[str, Any]:
+    named = {"": ["v1"]} if core else groups(resources)
+    items = []
+    for name, versions in named.items():
+        items.append(
+            {
+                "metadata": {"name": name} if name else {},
+                "versions": [
+                    {
+                        "version": version,
+                        "resources": [
+                            _discovered(each)
+                            for each in sorted(resources, key=lambda each: each.plural)
+                            if each.group == name and each.version == version
+                        ],
+                        "freshness": "Current",
+                    }
+                    for version in versions
+                ],
+            }
+        )
+    return {"kind": AGGREGATED[2], "apiVersion": f"{AGGREGATED[0]}/{AGGREGATED[1]}", "metadata": {}, "items": items}
+
+
+def _discovered(resource: Resource) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "resource": resource.plural,
+        "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": list(resource.verbs),
+    }
+    if resource.short_names:
+        told["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        told["categories"] = list(resource.categories)
+    if resource.subresources:
+        told["subresources"] = [
+            {
+                "subresource": sub.name,
+                "responseKind": {
+                    "group": sub.group or resource.group,
+                    "version": sub.version or resource.version,
+                    "kind": sub.kind,
+                },
+                "verbs": list(sub.verbs),
+            }
+            for sub in _in_order(resource)
+        ]
+    return told

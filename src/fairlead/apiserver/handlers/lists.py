@@ -1,0 +1,235 @@
+"""Lists: selectors, pages of one version, and the forms a client may want them in."""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fairlead.apiserver.failures import Failure, bad_request, gone, options_invalid
+from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.registry.rest import Rest
+from fairlead.apiserver.request.info import is_true, whole_number
+from fairlead.apiserver.request.selectors import Requirement, check_fields, label_selector, matcher, parse_fields
+from fairlead.apiserver.schema.shape import ParseError, parse
+from fairlead.apiserver.storage.store import Compacted, Entry
+
+Matches = Callable[[Mapping[str, str], Mapping[str, str]], bool]
+_ALWAYS = frozenset({"metadata.name", "metadata.namespace"})
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    revision: int
+    entries: list[Entry]
+    next_token: str = ""
+    remaining: int | None = None
+
+
+class ContinueToken(msgspec.Struct, frozen=True, rename={"version": "v", "revision": "rv", "start": "start"}):
+    version: str
+    revision: int
+    start: str
+
+
+def selected(resource: Resource, namespace: str, query: Mapping[str, str]) -> Matches | None:
+    """What the query's selectors ask; None when everything will do."""
+    custom = resource.custom.selectable(resource.version) if resource.custom is not None else ()
+    known = _ALWAYS | resource.strategy.field_names_in(resource.group)
+    known |= frozenset(path.lstrip(".") for path in custom)
+    labels = label_selector(query.get("labelSelector", ""))
+    fields = parse_fields(query.get("fieldSelector", ""))
+    if not is_true(query, "watch"):
+        check_list_options(query)
+    check_fields(fields, known, resource.kind, custom=resource.custom is not None)
+    if not is_true(query, "watch"):
+        check_list_version(query)
+    return matcher(labels, fields)
+
+
+def single_name(query: Mapping[str, str]) -> str | None:
+    """The one object a field selector narrows a list to, if it does: kubectl's get -w and wait ask so."""
+    for part in query.get("fieldSelector", "").split(","):
+        key, _, value = part.partition("=")
+        if key.strip() == "metadata.name" and not value.startswith("="):
+            return value.strip()
+    return None
+
+
+def page(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str]) -> Page:
+    limit = whole_number(query, "limit") or 0
+    matches = selected(resource, namespace, query)
+    token = query.get("continue", "")
+    wanted = query.get("resourceVersion", "")
+    how = query.get("resourceVersionMatch", "")
+    store = rest.store
+    prefix = f"{namespace}/" if resource.namespaced and namespace else ""
+    revision, start = store.revision, ""
+    if token:
+        revision, start = _read_token(token, store.revision)
+    elif how == "Exact" or (limit and not how and wanted not in ("", "0")):
+        # Pages are of one version: where one is named, of that.
+        revision = int(wanted)
+        if revision > store.revision:
+            raise _too_large(revision, store.revision)
+    elif wanted not in ("", "0") and int(wanted) > store.revision:
+        raise _too_large(int(wanted), store.revision)
+    if wanted == "0" and not token:
+        limit = 0  # whatever is at hand, all of it
+    entries: list[Entry] = []
+    last = ""
+    remaining = 0
+    for key, entry in _items(rest, resource, prefix, revision, start):
+        if matches is not None and not matches(entry.labels, entry.fields):
+            continue
+        if limit and len(entries) == limit:
+            remaining += 1
+            if matches is not None:
+                break
+            continue
+        entries.append(entry)
+        last = key
+    if not remaining:
+        return Page(revision, entries)
+    next_token = _token(revision, f"{last}\0")
+    # Counting what a selector leaves would cost a walk over everything; Kubernetes does not either.
+    return Page(revision, entries, next_token, None if matches else remaining)
+
+
+def _items(rest: Rest, resource: Resource, prefix: str, revision: int, start: str) -> Iterator[tuple[str, Entry]]:
+    store = rest.store
+    if revision == store.revision:
+        for key, entry in store.items(resource.stored_as, prefix):
+            if key >= start:
+                yield key, entry
+        return
+    try:
+        then = store.shelf(resource.stored_as).at(revision)
+    except Compacted:
+        if start:
+            raise _token_expired(start) from None
+        raise gone("The resourceVersion for the provided list is too old.") from None
+    for key in sorted(then):
+        if key >= start and key.startswith(prefix):
+            yield key, then[key]
+
+
+def check_list_options(query: Mapping[str, str]) -> None:
+    wanted, how = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+    field = "resourceVersionMatch"
+    causes = []
+    if how and not wanted:
+        why = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+        causes.append(("FieldValueForbidden", why, field))
+    if how and query.get("continue"):
+        why = "Forbidden: resourceVersionMatch is forbidden when continue is provided"
+        causes.append(("FieldValueForbidden", why, field))
+    if how and how not in ("Exact", "NotOlderThan"):
+        why = f'Unsupported value: "{how}": supported values: "Exact", "NotOlderThan", ""'
+        causes.append(("FieldValueNotSupported", why, field))
+    if how == "Exact" and wanted == "0":
+        why = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        causes.append(("FieldValueForbidden", why, field))
+    if query.get("sendInitialEvents"):
+        why = "Forbidden: sendInitialEvents is forbidden for list"
+        causes.append(("FieldValueForbidden", why, "sendInitialEvents"))
+    if causes:
+        raise options_invalid("ListOptions", causes)
+
+
+def check_list_version(query: Mapping[str, str]) -> None:
+    wanted = query.get("resourceVersion", "")
+    if wanted and not wanted.isdecimal():
+        raise bad_request(f"invalid resource version: {not_a_version(wanted)}")
+    if query.get("continue") and wanted not in ("", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+
+
+def not_a_version(text: str) -> str:
+    shown = msgspec.json.encode(text).decode()
+    return f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: invalid syntax"
+
+
+ANY_REVISION = -1
+"""In a continue token: go on with whatever there is now."""
+
+
+def _token(revision: int, start: str) -> str:
+    packed = msgspec.json.encode(ContinueToken("meta.k8s.io/v1", revision, start))
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def _token_expired(start: str) -> Failure:
+    """With a token to go on from, for those who can do with a list of two versions."""
+    expired = gone(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+        "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+        "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+        "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+    )
+    expired.metadata["continue"] = _token(ANY_REVISION, start)
+    return expired
+
+
+def _read_token(token: str, newest: int) -> tuple[int, str]:
+    refused = "invalid continue token: continue key is not valid"
+    try:
+        packed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        parsed = parse(packed).value
+        found = msgspec.convert(parsed, ContinueToken)
+    except (ValueError, msgspec.ValidationError) as problem:
+        if isinstance(problem, ParseError):
+            raise bad_request(f"{refused}: {problem}") from None
+        if isinstance(problem, msgspec.ValidationError):
+            raise bad_request(f"{refused}: server does not recognize this encoded version ") from None
+        raise bad_request(f"{refused}: illegal base64 data at input byte 0") from None
+    if found.version != "meta.k8s.io/v1":
+        raise bad_request(f"{refused}: server does not recognize this encoded version {found.version}")
+    if found.revision == ANY_REVISION:
+        return newest, found.start
+    if not 0 < found.revision <= newest:
+        raise bad_request(f"{refused}: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+    return found.revision, found.start
+
+
+def _too_large(wanted: int, newest: int) -> Failure:
+    return Failure(
+        504,
+        "Timeout",
+        f"Too large resource version: {wanted}, current: {newest}",
+        {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
+        retry_after_s=1,
+    )
+
+
+def list_body(rest: Rest, resource: Resource, found: Page) -> bytes:
+    """A list object around the bytes of its items, which are not decoded again."""
+    metadata: dict[str, Any] = {"resourceVersion": str(found.revision)}
+    if found.next_token:
+        metadata["continue"] = found.next_token
+        if found.remaining is not None:
+            metadata["remainingItemCount"] = found.remaining
+    elif resource.custom is not None:
+        metadata = {"continue": "", **metadata}
+    head = msgspec.json.encode(
+        {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
+    )
+    if resource.custom is None:
+        # Kubernetes leaves apiVersion and kind out of the items of built-in lists; each was stored with both.
+        front = msgspec.json.encode({"kind": resource.kind, "apiVersion": resource.api_version})[:-1] + b","
+        items = [bare(rest.body(resource, entry), front) for entry in found.entries]
+    else:
+        items = [rest.body(resource, entry) for entry in found.entries]
+    return head[:-1] + b',"items":[' + b",".join(items) + b"]}"
+
+
+def bare(body: bytes, front: bytes) -> bytes:
+    """Cut `{"kind":…,"apiVersion":…,` off the front of an encoded object, where `rest` always puts them."""
+    if body.startswith(front):
+        return b"{" + body[len(front) :]
+    thing = msgspec.json.decode(body)
+    return msgspec.json.encode({name: value for name, value in thing.items() if name not in ("kind", "apiVersion")})
+
+
+__all__ = ["Page", "Requirement", "bare", "is_true", "list_body", "page", "selected", "single_name"]

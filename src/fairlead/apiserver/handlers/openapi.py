@@ -1,0 +1,88 @@
+"""The pages that describe what is served: OpenAPI by group and version, and all of it in the older form."""
+
+from typing import Any
+
+import msgspec
+
+from fairlead.apiserver.registry.rest import Rest
+from fairlead.apiserver.schema import openapi2
+from fairlead.apiserver.schema.facts import load, openapi_v3
+
+Thing = dict[str, Any]
+
+
+class Schemas:
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+        self._kept: dict[tuple[str, str], bytes] = {}
+
+    def index(self) -> Thing:
+        paths = {}
+        for group, version in sorted({(each.group, each.version) for each in self._rest.resources}):
+            path = f"apis/{group}/{version}" if group else f"api/{version}"
+            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={self._rest.store.revision:X}"}
+        return {"paths": paths}
+
+    def document(self, group: str, version: str) -> bytes:
+        if (group, version) not in self._kept:
+            if any(each.custom for each in self._rest.resources if (each.group, each.version) == (group, version)):
+                return msgspec.json.encode(self._of(group, version))
+            self._kept[group, version] = msgspec.json.encode(self._of(group, version))
+        return self._kept[group, version]
+
+    def _of(self, group: str, version: str) -> Thing:
+        custom = [
+            each.custom.openapi(version)
+            for each in self._rest.resources
+            if each.custom is not None and (each.group, each.version) == (group, version)
+        ]
+        if not custom:
+            return explainable(openapi_v3(group, version))
+        whole: Thing = {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": version},
+            "paths": {},
+            "components": {"schemas": {}},
+        }
+        for document in custom:
+            whole["paths"] |= document["paths"]
+            whole["components"]["schemas"] |= document["components"]["schemas"]
+        return whole
+
+    def older(self) -> bytes:
+        """All that is served, in OpenAPI v2."""
+        versions = sorted({(each.group, each.version) for each in self._rest.resources})
+        major, minor, *_ = load().kubernetes.split(".")
+        made = openapi2.document(f"{major}.{minor}", (self._of(*each) for each in versions))
+        return msgspec.json.encode(made)
+
+
+_NAMED: dict[str, Thing] = {
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {
+        "format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}],
+    },
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": {"type": "object"},
+}  # fmt: skip
+
+
+def explainable(document: Thing) -> Thing:
+    """With names for the types that are more than one, as `kubectl explain` shows them."""
+    schemas = document["components"]["schemas"]
+    for schema in schemas.values():
+        for name, place in (schema.get("properties") or {}).items():
+            schema["properties"][name] = _named(place)
+            for inner in ("items", "additionalProperties"):
+                if isinstance(place.get(inner), dict):
+                    place[inner] = _named(place[inner])
+    schemas |= _NAMED
+    return document
+
+
+def _named(place: Thing) -> Thing:
+    told = {key: value for key, value in place.items() if key in ("format", "oneOf")}
+    for name, meant in _NAMED.items():
+        if told == meant if place else "FieldsV1" in name:
+            rest = {key: value for key, value in place.items() if key not in told}
+            return {"allOf": [{"$ref": f"#/components/schemas/{name}"}], **rest}
+    return place

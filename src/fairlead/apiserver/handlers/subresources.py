@@ -1,0 +1,465 @@
+"""Subresources: scale, binding, eviction, tokens, finalizing a namespace; and the reviews that store nothing."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from fairlead.apiserver.admission.builtin import label_with_place
+from fairlead.apiserver.auth.rbac import Action, Rbac
+from fairlead.apiserver.auth.tokens import ISSUER, BadToken, Tokens
+from fairlead.apiserver.failures import Failure, bad_request, conflict, invalid, not_found, too_many_requests
+from fairlead.apiserver.fields import managed
+from fairlead.apiserver.registry import apply as applying
+from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.registry.rest import Rest, Thing, storage_precondition
+from fairlead.apiserver.request.decoding import read_as, unusable_patch
+from fairlead.apiserver.request.info import User
+from fairlead.apiserver.request.options import DeleteOptions, Options, parse_delete_options
+from fairlead.apiserver.request.selectors import labels_match
+from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
+from fairlead.cluster.clock import rfc3339
+
+SUCCESS: Thing = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+# -- scale ----------------------------------------------------------------------------------------------------
+
+
+def scale_of(resource: Resource, thing: Thing) -> Thing:
+    metadata = {
+        name: thing["metadata"][name]
+        for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        if name in thing["metadata"]
+    }
+    if resource.custom is not None:
+        paths = resource.custom.scale(resource.version)
+        assert paths is not None
+        replicas, current, selector = (resource.custom.at(thing, path) if path else None for path in paths)
+        text = selector or ""
+    else:
+        replicas = thing["spec"].get("replicas", 0)
+        current = (thing.get("status") or {}).get("replicas", 0)
+        text = selector_text(thing["spec"].get("selector"), is_map=resource.kind == "ReplicationController")
+    spec = {"replicas": replicas} if replicas else {}
+    status: Thing = {"replicas": current or 0}
+    if text:
+        status["selector"] = text
+    return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
+
+
+def with_scale(resource: Resource, thing: Thing, sent: Any, options: Options, *, patched: bool) -> Thing:
+    """The object with the replicas a Scale asks for."""
+    name = thing["metadata"]["name"]
+    label = kind_label("Scale", "v1")
+    try:
+        scale: Thing = decode(for_type("autoscaling.v1.Scale"), sent, label).value
+    except DecodeError as problem:
+        if patched:
+            raise unusable_patch(sent, str(problem).removeprefix(f"{label}: ")) from None
+        raise bad_request(str(problem)) from None
+    Rest._check_name(scale.get("metadata") or {}, name)
+    wanted = (scale.get("spec") or {}).get("replicas", 0)
+    if wanted < 0:
+        why = f"Invalid value: {wanted}: must be greater than or equal to 0"
+        raise invalid("autoscaling", "Scale", name, [("FieldValueInvalid", why, "spec.replicas")])
+    changed = copy.deepcopy(thing)
+    if resource.custom is not None:
+        paths = resource.custom.scale(resource.version)
+        assert paths is not None
+        resource.custom.put(changed, paths[0], wanted)
+    else:
+        changed["spec"]["replicas"] = wanted
+    version = (scale.get("metadata") or {}).get("resourceVersion")
+    if version:
+        changed["metadata"]["resourceVersion"] = version
+    return changed
+
+
+async def apply_scale(
+    rest: Rest, resource: Resource, namespace: str, name: str, applied: Any, options: Options
+) -> Thing:
+    """Server-side apply of a Scale: who owns the replicas of the object owns them of its scale."""
+    current = rest.entry(resource, namespace, name)
+    applying.check_as(for_type("autoscaling.v1.Scale"), "autoscaling/v1", "Scale", applied)
+    thing = rest.thing(resource, current)
+    path = _replicas_path(resource)
+    entries = thing["metadata"].get("managedFields") or []
+    owned = [
+        {**each, "apiVersion": "autoscaling/v1", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+        for each in entries
+        if managed.owns(each, path)
+    ]
+    live = scale_of(resource, thing)
+    live["metadata"]["managedFields"] = owned
+    merged = rest.merged(
+        for_type("autoscaling.v1.Scale"), live, applied, options, api_version="autoscaling/v1", subresource="scale"
+    )
+    changed = with_scale(resource, thing, merged, options, patched=True)
+    kept = {
+        (each.get("manager"), each["operation"], each.get("subresource"))
+        for each in merged["metadata"].get("managedFields") or ()
+    }
+    fields = []
+    for each in entries:
+        known = (each.get("manager"), each["operation"], each.get("subresource"))
+        if managed.owns(each, path) and known not in kept:
+            each = managed.without(each, path)
+        if each["fieldsV1"]:
+            fields.append(each)
+        kept.discard(known)
+    if (options.manager, "Apply", "scale") in kept:
+        fields.append(
+            {
+                "manager": options.manager,
+                "operation": "Apply",
+                "apiVersion": resource.api_version,
+                "fieldsType": "FieldsV1",
+                "fieldsV1": managed.tree_of(path),
+                "subresource": "scale",
+            }
+        )
+    fields.sort(key=lambda each: (each["operation"], each.get("time") or "", each.get("manager", "")))
+    changed["metadata"]["managedFields"] = fields
+    body = await rest.replaced(resource, namespace, name, current, changed, options, "scale")
+    return scale_of(resource, msgspec.json.decode(body))
+
+
+def _replicas_path(resource: Resource) -> tuple[str, ...]:
+    told = ".spec.replicas"
+    if resource.custom is not None:
+        paths = resource.custom.scale(resource.version)
+        assert paths is not None
+        told = paths[0] or told
+    return tuple(f"f:{part}" for part in told.lstrip(".").split("."))
+
+
+def selector_text(selector: Mapping[str, Any] | None, *, is_map: bool = False) -> str:
+    """A selector as `kubectl -l` takes it."""
+    if not selector:
+        return ""
+    pairs = selector if is_map else selector.get("matchLabels") or {}
+    parts = [f"{key}={value}" for key, value in pairs.items()]
+    for each in () if is_map else selector.get("matchExpressions") or ():
+        values = ",".join(sorted(each.get("values") or ()))
+        match each["operator"]:
+            case "In":
+                parts.append(f"{each['key']} in ({values})")
+            case "NotIn":
+                parts.append(f"{each['key']} notin ({values})")
+            case "Exists":
+                parts.append(each["key"])
+            case "DoesNotExist":
+                parts.append(f"!{each['key']}")
+    return ",".join(sorted(parts))
+
+
+# -- binding --------------------------------------------------------------------------------------------------
+
+
+async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: Any, options: Options) -> Thing:
+    binding = read_as("core.v1.Binding", "Binding", "v1", binding)
+    metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
+    if metadata.get("name") != name:
+        raise bad_request("name in URL does not match name in Binding object")
+    node = target.get("name", "")
+    wrong = []
+    if target.get("kind") not in (None, "", "Node"):
+        wrong.append(f'target.kind: Unsupported value: "{target.get("kind")}": supported values: "Node", "<empty>"')
+    if not node:
+        wrong.append("target.name: Required value")
+    if wrong:
+        raise Failure(500, "", wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]")
+    entry = rest.entry(pods, namespace, name)
+    pod = rest.thing(pods, entry)
+    for what, asked, found in (
+        ("UID", metadata.get("uid"), pod["metadata"]["uid"]),
+        ("ResourceVersion", metadata.get("resourceVersion"), pod["metadata"]["resourceVersion"]),
+    ):
+        if asked and asked != found:
+            raise conflict("", "pods", name, storage_precondition(pods, pod["metadata"], what, asked, found))
+    if pod["metadata"].get("deletionTimestamp"):
+        raise conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if pod["spec"].get("nodeName"):
+        raise conflict("", "pods/binding", name, f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"')
+    if pod["spec"].get("schedulingGates"):
+        raise conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
+    now = rfc3339(rest.clock.now())
+    pod["spec"]["nodeName"] = node
+    for words in ("annotations", "labels"):
+        if metadata.get(words):
+            pod["metadata"].setdefault(words, {}).update(metadata[words])
+    label_with_place(rest, pod)
+    status = pod.setdefault("status", {})
+    status.pop("nominatedNodeName", None)
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    conditions = [each for each in status.get("conditions") or () if each["type"] != "PodScheduled"]
+    status["conditions"] = [*conditions, scheduled]
+    if not options.dry_run:
+        await rest._put(pods, namespace, name, pod, entry.revision)
+    return dict(SUCCESS)
+
+
+# -- eviction -------------------------------------------------------------------------------------------------
+
+
+async def evict(rest: Rest, pods: Resource, namespace: str, name: str, eviction: Any, options: Options) -> Thing:
+    """Delete a pod if the budgets that cover it allow one more disruption, and count it against them."""
+    found = read_as("policy.v1.Eviction", "Eviction", "v1", eviction)
+    if (found.get("metadata") or {}).get("name") != name:
+        raise bad_request("name in URL does not match name in Eviction object")
+    wanted = parse_delete_options(found.get("deleteOptions"), {})
+    pod = rest.thing(pods, rest.entry(pods, namespace, name))
+    phase = (pod.get("status") or {}).get("phase")
+    if phase not in ("Succeeded", "Failed", "Pending") and not pod["metadata"].get("deletionTimestamp"):
+        await _spend_budget(rest, namespace, pod, options)
+    dry_run = options.dry_run or wanted.dry_run
+    deleting = DeleteOptions(wanted.uid, wanted.resource_version, wanted.grace_s, wanted.propagation, dry_run)
+    if not dry_run:
+        entry = rest.entry(pods, namespace, name)
+        pod = rest.thing(pods, entry)
+        rest.check_preconditions(pods, pod, deleting)
+        _set_condition(pod, rest.clock.now())
+        await rest._put(pods, namespace, name, pod, entry.revision)
+        if deleting.resource_version:
+            deleting = dataclasses.replace(deleting, resource_version=pod["metadata"]["resourceVersion"])
+    await rest.delete(pods, namespace, name, deleting, options)
+    return dict(SUCCESS)
+
+
+def _set_condition(pod: Thing, now: datetime) -> None:
+    told = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": rfc3339(now),
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+    for number, each in enumerate(conditions):
+        if each["type"] == told["type"]:
+            if each["status"] == "True":
+                told["lastTransitionTime"] = each.get("lastTransitionTime")
+            conditions[number] = told
+            return
+    conditions.append(told)
+
+
+async def _spend_budget(rest: Rest, namespace: str, pod: Thing, options: Options) -> None:
+    budgets = rest.resources.find("policy", "v1", "poddisruptionbudgets")
+    assert budgets is not None
+    labels = pod["metadata"].get("labels") or {}
+    covering = [
+        (entry, budget)
+        for _, entry in rest.store.items(budgets.stored_as, f"{namespace}/")
+        if labels_match((budget := msgspec.json.decode(entry.body))["spec"].get("selector"), labels)
+    ]
+    if not covering:
+        return
+    if len(covering) > 1:
+        raise Failure(
+            500, "",
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+        )  # fmt: skip
+    _, budget = covering[0]
+    ready = any(
+        each["type"] == "Ready" and each["status"] == "True"
+        for each in (pod.get("status") or {}).get("conditions") or ()
+    )
+    status = budget.get("status") or {}
+    enough = status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0
+    policy = budget["spec"].get("unhealthyPodEvictionPolicy", "IfHealthyBudget")
+    if not ready and (policy == "AlwaysAllow" or enough):
+        return
+    name = budget["metadata"]["name"]
+    observed = status.get("observedGeneration", 0)
+    if observed < budget["metadata"].get("generation", 0):
+        refused = too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
+        refused.details["causes"] = [
+            {
+                "reason": "DisruptionBudget",
+                "message": f"The disruption budget {name} is still being processed by the server.",
+            }
+        ]
+        raise refused
+    if status.get("disruptionsAllowed", 0) <= 0:
+        needed, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        message = f"The disruption budget {name} does not allow evicting pods currently"
+        if has <= needed:
+            message = f"The disruption budget {name} needs {needed} healthy pods and has {has} currently"
+        cause = {"reason": "DisruptionBudget", "message": message}
+        text = "Cannot evict pod as it would violate the pod's disruption budget."
+        raise Failure(429, "TooManyRequests", text, {"causes": [cause]})
+    if options.dry_run:
+        return
+    now = rest.clock.now()
+    budget["status"] = status
+    status["disruptionsAllowed"] -= 1
+    if status["disruptionsAllowed"] == 0:
+        _no_more_disruptions(budget, now)
+    status.setdefault("disruptedPods", {})[pod["metadata"]["name"]] = rfc3339(now)
+    await rest.update(budgets, namespace, name, budget, Options(options.user, manager="kube-apiserver"), "status")
+
+
+def _no_more_disruptions(budget: Thing, now: datetime) -> None:
+    told = {
+        "type": "DisruptionAllowed",
+        "status": "False",
+        "observedGeneration": budget["status"].get("observedGeneration", 0),
+        "lastTransitionTime": rfc3339(now),
+        "reason": "InsufficientPods",
+        "message": "",
+    }
+    conditions = [each for each in budget["status"].get("conditions") or () if each["type"] != told["type"]]
+    budget["status"]["conditions"] = [*conditions, told]
+
+
+# -- namespaces/finalize --------------------------------------------------------------------------------------
+
+
+async def finalize(rest: Rest, namespaces: Resource, name: str, sent: Any) -> bytes:
+    entry = rest.entry(namespaces, "", name)
+    thing = rest.thing(namespaces, entry)
+    told = read_as("core.v1.Namespace", "Namespace", "v1", sent)
+    version = (told.get("metadata") or {}).get("resourceVersion")
+    if version and version != thing["metadata"]["resourceVersion"]:
+        raise conflict("", "namespaces", name)
+    finalizers = (told.get("spec") or {}).get("finalizers") or []
+    thing["spec"] = {"finalizers": finalizers} if finalizers else {}
+    if rest._is_over(thing):
+        body = msgspec.json.encode(thing)
+        await rest._remove(namespaces, "", name, thing, entry)
+        return body
+    return await rest._put(namespaces, "", name, thing, entry.revision)
+
+
+# -- tokens and reviews ---------------------------------------------------------------------------------------
+
+
+def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: Any, options: Options) -> Thing:
+    account = rest.find("/serviceaccounts", f"{namespace}/{name}")
+    if account is None:
+        raise not_found("", "serviceaccounts", name)
+    spec = read_as("authentication.v1.TokenRequest", "TokenRequest", "v1", sent).get("spec") or {}
+    seconds = spec.get("expirationSeconds")
+    seconds = 3600 if seconds is None else seconds
+    if not isinstance(seconds, int) or not 600 <= seconds <= 1 << 32:
+        message = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
+        cause = {"reason": "FieldValueInvalid", "message": message, "field": "spec.expirationSeconds"}
+        details = {"group": "authentication.k8s.io", "kind": "TokenRequest", "causes": [cause]}
+        text = f'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: {message}'
+        raise Failure(422, "Invalid", text, details)
+    pod = None
+    bound = spec.get("boundObjectRef")
+    if bound and bound.get("kind") == "Pod":
+        found = rest.find("/pods", f"{namespace}/{bound['name']}")
+        if found is None or bound.get("uid", found["metadata"]["uid"]) != found["metadata"]["uid"]:
+            raise not_found("", "pods", bound["name"])
+        pod = {"name": bound["name"], "uid": found["metadata"]["uid"]}
+    now = rest.clock.now()
+    life = timedelta(seconds=seconds)
+    audiences = tuple(spec.get("audiences") or ())
+    token = tokens.issue(namespace, name, account["metadata"]["uid"], now=now, life=life, audiences=audiences, pod=pod)
+    made: Thing = {
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": account["metadata"]["uid"],
+            "creationTimestamp": rfc3339(now),
+        },
+        "spec": {"audiences": list(spec.get("audiences") or ()), "expirationSeconds": seconds, "boundObjectRef": bound},
+        "status": {"token": token, "expirationTimestamp": rfc3339(now + life)},
+    }
+    asked: Thing = {name: value for name, value in made["spec"].items() if value}
+    body = {"apiVersion": made["apiVersion"], "kind": made["kind"], "metadata": {}, "spec": asked}
+    fields = managed.record_update(
+        for_type("authentication.v1.TokenRequest"), None, body,
+        manager=options.manager, api_version=made["apiVersion"], time=rfc3339(now), subresource="token",
+    )  # fmt: skip
+    if fields:
+        made["metadata"]["managedFields"] = fields
+    made["spec"]["audiences"] = list(audiences or (ISSUER,))
+    return made
+
+
+def token_review(tokens: Tokens, sent: Thing, now: datetime) -> Thing:
+    spec = sent.get("spec") or {}
+    try:
+        user = tokens.user(spec.get("token", ""), now, (spec.get("audiences") or [ISSUER])[0])
+    except BadToken as problem:
+        told = f"[invalid bearer token, {problem}]" if str(problem) else "invalid bearer token"
+        return {"user": {}, "error": told}
+    return {"authenticated": True, "user": user_info(user), "audiences": spec.get("audiences") or [ISSUER]}
+
+
+def user_info(user: User) -> Thing:
+    told: Thing = {"username": user.name}
+    if user.uid:
+        told["uid"] = user.uid
+    if user.groups:
+        told["groups"] = list(user.groups)
+    if user.extra:
+        told["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return told
+
+
+def access_review(rbac: Rbac, user: User, spec: Thing) -> Thing:
+    attributes = spec.get("resourceAttributes")
+    if attributes is not None:
+        action = Action(
+            attributes.get("verb", ""),
+            attributes.get("group", ""),
+            attributes.get("resource", ""),
+            attributes.get("subresource", ""),
+            attributes.get("name", ""),
+            attributes.get("namespace", ""),
+        )
+    else:
+        plain = spec.get("nonResourceAttributes") or {}
+        action = Action(plain.get("verb", ""), path=plain.get("path", ""))
+    if user.is_master:
+        return {"allowed": True}
+    reason = rbac.why(user, action)
+    return {"allowed": True, "reason": reason} if reason else {"allowed": False}
+
+
+def check_review(kind: str, spec: Thing, namespace: str) -> None:
+    attributes, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    causes = []
+    if (attributes is None) == (plain is None):
+        if attributes is None:
+            why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            causes.append(("FieldValueInvalid", why, "spec.resourceAttributes"))
+        else:
+            why = "cannot be specified in combination with resourceAttributes"
+            causes.append(("FieldValueInvalid", f"Invalid value: {plain}: {why}", "spec.nonResourceAttributes"))
+    if kind != "SelfSubjectAccessReview" and not spec.get("user") and not spec.get("groups"):
+        why = 'Invalid value: "": at least one of user or group must be specified'
+        causes.append(("FieldValueInvalid", why, "spec.user"))
+    if kind == "LocalSubjectAccessReview" and attributes is not None and attributes.get("namespace", "") != namespace:
+        why = f'Invalid value: "{attributes.get("namespace", "")}": must match metadata.namespace'
+        causes.append(("FieldValueInvalid", why, "spec.resourceAttributes.namespace"))
+    if causes:
+        raise invalid("authorization.k8s.io", "", "", causes)
+
+
+def reviewed_user(spec: Thing) -> User:
+    return User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()))
+
+
+def rules_review(rbac: Rbac, user: User, namespace: str) -> Thing:
+    resource_rules, plain_rules = [], []
+    everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}] if user.is_master else []
+    for rule in [*everything, *rbac.rules(user, namespace)]:
+        kept = {name: rule[name] for name in ("verbs", "apiGroups", "resources", "resourceNames") if rule.get(name)}
+        if rule.get("nonResourceURLs"):
+            plain_rules.append({"verbs": rule["verbs"], "nonResourceURLs": rule["nonResourceURLs"]})
+        else:
+            resource_rules.append(kept)
+    return {"resourceRules": resource_rules, "nonResourceRules": plain_rules, "incomplete": False}

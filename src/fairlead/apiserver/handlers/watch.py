@@ -1,0 +1,174 @@
+"""Watches: a cursor into the changes of one kind, read at the client's pace.
+
+Nothing is queued per watcher: one that falls further behind than the store remembers is told 410 and ends.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from fairlead.apiserver.failures import Failure, gone, options_invalid
+from fairlead.apiserver.handlers.lists import Matches, not_a_version, selected
+from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.registry.rest import Rest, Thing
+from fairlead.apiserver.request.info import is_true
+from fairlead.apiserver.storage.store import Change, Compacted, Entry
+
+Render = Callable[[Entry], bytes]
+BOOKMARK_EVERY_S = 60.0
+LOOK_EVERY_S = 10.0
+"""How long a watch may go on for a client that has gone."""
+
+
+class Watching:
+    """One client's watch: `lines()` yields batches of encoded events until the time is up."""
+
+    def __init__(
+        self,
+        rest: Rest,
+        resource: Resource,
+        namespace: str,
+        query: Mapping[str, str],
+        render: Render,
+        stay_s: float,
+        mark: Callable[[Thing], Thing] = lambda thing: thing,
+    ) -> None:
+        self._shelf = rest.store.shelf(resource.stored_as)
+        self._store = rest.store
+        self._resource = resource
+        self._prefix = f"{namespace}/" if resource.namespaced and namespace else ""
+        self._matches: Matches | None = selected(resource, namespace, query)
+        self._render = render
+        self._stay_s = stay_s
+        self._mark_form = mark
+        self._bookmarks = is_true(query, "allowWatchBookmarks")
+        self._initial, self._from = self._start(query)
+
+    def _start(self, query: Mapping[str, str]) -> tuple[bool, int]:
+        """Whether what exists now is told first, and the revision to go on from."""
+        check_watch_options(query)
+        version = query.get("resourceVersion", "")
+        if version and not version.isdecimal():
+            raise Failure(500, "", not_a_version(version))
+        if query.get("sendInitialEvents"):
+            if is_true(query, "sendInitialEvents"):
+                return True, self._store.revision
+            return False, int(version or self._store.revision)
+        if version in ("", "0"):
+            return True, self._store.revision
+        return False, int(version)
+
+    def check(self) -> None:
+        """Refuse before the answer has begun what cannot be followed at all."""
+        if self._from > self._store.revision:
+            raise Failure(
+                504, "Timeout", f"Too large resource version: {self._from}, current: {self._store.revision}",
+                {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
+                retry_after_s=1,
+            )  # fmt: skip
+
+    async def lines(self, sends_initial_mark: bool, is_followed: Callable[[], bool]) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        ends_at, mark_at = loop.time() + self._stay_s, loop.time() + BOOKMARK_EVERY_S
+        cursor = self._from
+        if self._initial:
+            cursor = self._store.revision
+            first = [
+                self._line("ADDED", entry)
+                for key, entry in self._store.items(self._resource.stored_as, self._prefix)
+                if self._is_wanted(key, entry)
+            ]
+            if sends_initial_mark:
+                first.append(self._mark(cursor, initial_end=True))
+            await self._store.settled()
+            if first:
+                yield b"".join(first)
+        while True:
+            try:
+                changes = self._shelf.since(cursor)
+            except Compacted as problem:
+                yield b'{"type":"ERROR","object":' + msgspec.json.encode(gone(str(problem)).status()) + b"}\n"
+                return
+            told = [line for change in changes if (line := self._told(change)) is not None]
+            if changes:
+                cursor = changes[-1].revision
+            if told:
+                yield b"".join(told)
+                continue
+            now = loop.time()
+            if now >= ends_at or not is_followed():
+                return
+            if self._bookmarks and now >= mark_at:
+                mark_at = now + BOOKMARK_EVERY_S
+                # Never past what is committed: who resumes from a mark must find what came after it.
+                yield self._mark(max(cursor, self._store.committed), initial_end=False)
+                continue  # what happened while that was sent woke nobody
+            if changes:
+                continue
+            try:
+                until = min(ends_at, mark_at if self._bookmarks else ends_at, now + LOOK_EVERY_S)
+                async with asyncio.timeout(until - now):
+                    await self._shelf.changed()
+            except TimeoutError:
+                continue
+
+    def _is_wanted(self, key: str, entry: Entry) -> bool:
+        return key.startswith(self._prefix) and (self._matches is None or self._matches(entry.labels, entry.fields))
+
+    def _told(self, change: Change) -> bytes | None:
+        """The event this watcher gets: an object that leaves its selection is deleted to it."""
+        if not change.key.startswith(self._prefix):
+            return None
+        if self._matches is None:
+            return self._line(change.type, change.entry)
+        was = change.previous is not None and self._matches(change.previous.labels, change.previous.fields)
+        if change.type == "DELETED":
+            return self._line("DELETED", change.entry) if was else None
+        does = self._matches(change.entry.labels, change.entry.fields)
+        if does:
+            return self._line("MODIFIED" if was else "ADDED", change.entry)
+        if not was:
+            return None
+        assert change.previous is not None
+        gone_at = change.previous._replace(
+            revision=change.revision, body=_at_version(change.previous.body, change.revision)
+        )
+        return self._line("DELETED", gone_at)
+
+    def _line(self, kind: str, entry: Entry) -> bytes:
+        return b'{"type":"' + kind.encode() + b'","object":' + self._render(entry) + b"}\n"
+
+    def _mark(self, revision: int, *, initial_end: bool) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        if initial_end:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        thing = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
+        return b'{"type":"BOOKMARK","object":' + msgspec.json.encode(self._mark_form(thing)) + b"}\n"
+
+
+def _at_version(body: bytes, revision: int) -> bytes:
+    thing = msgspec.json.decode(body)
+    thing["metadata"]["resourceVersion"] = str(revision)
+    return msgspec.json.encode(thing)
+
+
+def check_watch_options(query: Mapping[str, str]) -> None:
+    how, initial = query.get("resourceVersionMatch", ""), query.get("sendInitialEvents", "")
+    field = "resourceVersionMatch"
+    causes = []
+    if initial and how != "NotOlderThan":
+        why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        causes.append(("FieldValueForbidden", why, field))
+    if how and not initial:
+        why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        causes.append(("FieldValueForbidden", why, field))
+    if how and how != "NotOlderThan":
+        why = f'Unsupported value: "{how}": supported values: "NotOlderThan"'
+        causes.append(("FieldValueNotSupported", why, field))
+    if causes:
+        raise options_invalid("ListOptions", causes)
+
+
+__all__ = ["Watching"]

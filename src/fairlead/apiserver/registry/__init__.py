@@ -1,0 +1,1 @@
+"""Objects created, read, changed and deleted, and what differs from kind to kind."""

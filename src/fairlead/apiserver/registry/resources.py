@@ -1,0 +1,151 @@
+"""The resources served: built-in ones from the facts, custom ones from their definitions.
+
+Looked up by group, version and plural for every request. Two versions of one resource, and the two groups
+that events live in, share one place in the store.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fairlead.apiserver.registry.strategies import Strategy, strategy_of
+from fairlead.apiserver.schema.custom import CustomKind
+from fairlead.apiserver.schema.facts import Resource as ResourceFacts
+from fairlead.apiserver.schema.facts import load
+from fairlead.apiserver.schema.shape import Schema, for_kind
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    name: str
+    kind: str
+    verbs: tuple[str, ...]
+    group: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    group: str
+    version: str
+    plural: str
+    kind: str
+    singular: str
+    namespaced: bool
+    verbs: tuple[str, ...]
+    schema: Schema
+    strategy: Strategy
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: Mapping[str, Subresource] = field(default_factory=dict)
+    custom: CustomKind | None = None
+    stored_as: str = ""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def has_status(self) -> bool:
+        return "status" in self.subresources
+
+    @property
+    def is_stored(self) -> bool:
+        return "list" in self.verbs
+
+
+# The same objects under two names, kept under one.
+_STORED_AS = {"/events": "events.k8s.io/events"}
+
+
+class Resources:
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, str], Resource] = {}
+        for fact in load().resources:
+            self._add(built_in(fact))
+        self._built_in = frozenset(self._found)
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._found.get((group, version, plural))
+
+    def of_kind(self, group: str, kind: str) -> Resource | None:
+        return next((each for each in self._found.values() if each.group == group and each.kind == kind), None)
+
+    def by_api_version(self, api_version: str, kind: str) -> Resource | None:
+        group, _, version = api_version.rpartition("/")
+        found = (each for each in self._found.values() if each.kind == kind and each.is_stored)
+        return next((each for each in found if (each.group, each.version) == (group, version)), None)
+
+    def stored(self) -> Iterator[Resource]:
+        """Each place in the store once, by its first name."""
+        seen: set[str] = set()
+        for resource in self._found.values():
+            if resource.is_stored and resource.stored_as not in seen:
+                seen.add(resource.stored_as)
+                yield resource
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._found.values())
+
+    def has_version(self, group: str, version: str) -> bool:
+        return any(each.group == group and each.version == version for each in self._found.values())
+
+    def define(self, definition: CustomKind | None, group: str, plural: str) -> None:
+        """Serve a custom resource as its definition says now; None takes it away."""
+        for key in [key for key in self._found if key[0] == group and key[2] == plural and key not in self._built_in]:
+            del self._found[key]
+        if definition is not None:
+            for version in definition.served_versions():
+                self._add(custom(definition, version))
+
+    def _add(self, resource: Resource) -> None:
+        self._found[resource.group, resource.version, resource.plural] = resource
+
+
+def built_in(fact: ResourceFacts) -> Resource:
+    schema = for_kind(fact.group, fact.version, fact.kind)
+    assert schema is not None, f"the facts know no type for {fact.kind}"
+    place = f"{fact.group}/{fact.plural}"
+    stored_as = _STORED_AS.get(place, place)
+    return Resource(
+        fact.group,
+        fact.version,
+        fact.plural,
+        fact.kind,
+        fact.singular,
+        fact.namespaced,
+        tuple(fact.verbs),
+        schema,
+        strategy_of(stored_as),
+        tuple(fact.short_names),
+        tuple(fact.categories),
+        {
+            each.name: Subresource(each.name, each.kind, tuple(each.verbs), each.group, each.version)
+            for each in fact.subresources
+        },
+        stored_as=stored_as,
+    )
+
+
+def custom(definition: CustomKind, version: str) -> Resource:
+    subresources = {}
+    everything = ("get", "patch", "update")
+    if definition.has_status(version):
+        subresources["status"] = Subresource("status", definition.kind, everything)
+    if definition.scale(version) is not None:
+        subresources["scale"] = Subresource("scale", "Scale", everything, "autoscaling", "v1")
+    return Resource(
+        definition.group,
+        version,
+        definition.plural,
+        definition.kind,
+        definition.singular,
+        definition.namespaced,
+        ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
+        definition.schema(version),
+        strategy_of("", is_custom=True),
+        definition.short_names,
+        definition.categories,
+        subresources,
+        definition,
+        stored_as=f"{definition.group}/{definition.plural}",
+    )

@@ -1,0 +1,888 @@
+"""Objects created, read, changed and deleted by the rules of a Kubernetes API server.
+
+Between the server, which knows HTTP, and the store, which knows bytes. Every write goes the same way: decode,
+default, admit, prepare, validate, record who manages which field, put.
+"""
+
+import copy
+import functools
+import secrets
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from fairlead.apiserver.failures import (
+    Failure,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    internal,
+    invalid,
+    not_found,
+)
+from fairlead.apiserver.fields import managed
+from fairlead.apiserver.fields.patches import spent_patch, strategic_problem
+from fairlead.apiserver.json_values import go_text
+from fairlead.apiserver.registry import apply as applying
+from fairlead.apiserver.registry import autoscalers
+from fairlead.apiserver.registry.events import as_core, as_new
+from fairlead.apiserver.registry.resources import Resource, Resources
+from fairlead.apiserver.registry.strategies import Addresses, drop_what_the_type_has_not, keep_what_was_given
+from fairlead.apiserver.request.decoding import not_an_object, refused_patch, unrecognized, unusable_patch
+from fairlead.apiserver.request.json_errors import quoted
+from fairlead.apiserver.request.options import DeleteOptions, Options
+from fairlead.apiserver.schema import defaults, gates
+from fairlead.apiserver.schema.shape import (
+    DecodeError,
+    Notes,
+    Schema,
+    decode,
+    forget_empty,
+    kind_label,
+    strict_error,
+)
+from fairlead.apiserver.storage.store import Entry, StaleWrite, Store
+from fairlead.apiserver.validation import registry as validate
+from fairlead.apiserver.validation import warnings
+from fairlead.cluster.clock import Clock, rfc3339
+
+Thing = dict[str, Any]
+
+# Letters and digits that make no words, as Kubernetes draws its suffixes.
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
+_IMMUTABLE_META = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A write on its way, as admission sees it."""
+
+    operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+    resource: Resource
+    namespace: str
+    name: str
+    thing: Thing | None
+    old: Thing | None
+    subresource: str
+    options: Options
+
+
+Admit = Callable[[Attempt], Awaitable[Thing | None]]
+"""May change what is being written, or raise a Failure."""
+
+
+class Rest:
+    def __init__(self, store: Store, resources: Resources, clock: Clock, addresses: Addresses) -> None:
+        self.store = store
+        self.resources = resources
+        self.clock = clock
+        self.addresses = addresses
+        self.mutating: list[Admit] = []
+        self.validating: list[Admit] = []
+        self.after_write: list[Callable[[Resource, Thing, bool], None]] = []
+        """Told of every committed write: the resource, the object as stored, whether it still exists."""
+
+    # -- reading --------------------------------------------------------------------------------------------
+
+    def key(self, resource: Resource, namespace: str, name: str) -> str:
+        return f"{namespace}/{name}" if resource.namespaced else name
+
+    def entry(self, resource: Resource, namespace: str, name: str) -> Entry:
+        found = self.store.get(resource.stored_as, self.key(resource, namespace, name))
+        if found is None:
+            raise not_found(resource.group, resource.plural, name)
+        return found
+
+    def thing(self, resource: Resource, entry: Entry) -> Thing:
+        """The object in the version the resource speaks."""
+        stored: Thing = msgspec.json.decode(entry.body)
+        return self.spoken(resource, stored)
+
+    def spoken(self, resource: Resource, stored: Thing) -> Thing:
+        if resource.stored_as == "events.k8s.io/events" and resource.group:
+            return as_new(stored)
+        if resource.stored_as == autoscalers.KEPT_AS:
+            return autoscalers.spoken(stored, resource.version)
+        if stored.get("apiVersion") != resource.api_version:
+            stored["apiVersion"] = resource.api_version
+        return stored
+
+    def body(self, resource: Resource, entry: Entry) -> bytes:
+        """The bytes to answer with; those of the store where the versions agree."""
+        if self.is_stored_form(resource):
+            return entry.body
+        return msgspec.json.encode(self.thing(resource, entry))
+
+    def is_stored_form(self, resource: Resource) -> bool:
+        if resource.custom is not None:
+            return resource.version == resource.custom.storage_version
+        if resource.stored_as == autoscalers.KEPT_AS:
+            return False
+        return not (resource.stored_as == "events.k8s.io/events" and resource.group)
+
+    def find(self, stored_as: str, key: str) -> Thing | None:
+        entry = self.store.get(stored_as, key)
+        return None if entry is None else msgspec.json.decode(entry.body)
+
+    # -- creating -------------------------------------------------------------------------------------------
+
+    async def create(self, resource: Resource, namespace: str, sent: Any, options: Options) -> bytes:
+        thing = self._decoded(resource, sent, options)
+        metadata = self._metadata(resource, namespace, thing)
+        if metadata.get("resourceVersion"):
+            raise Failure(500, "", "resourceVersion should not be set on objects to be created")
+        name = metadata.get("name", "")
+        _drop_double_owners(metadata, options)
+        # Whose the fields are is settled before admission adds its own.
+        self._record(resource, None, thing, options, "", self.clock.now())
+        return await self._create(resource, namespace, name, thing, options)
+
+    async def _create(self, resource: Resource, namespace: str, name: str, thing: Thing, options: Options) -> bytes:
+        self._check_namespace(resource, namespace, name or thing["metadata"].get("generateName", ""))
+        attempt = Attempt("CREATE", resource, namespace, name, thing, None, "", options)
+        thing = await self._admitted(self.mutating, attempt)
+        metadata = thing["metadata"]
+        _drop_double_owners(metadata, options, " after mutating admission happens")
+        if not metadata.get("name") and metadata.get("generateName"):
+            name = metadata["name"] = self._generated(resource, namespace, metadata["generateName"])
+        key = self.key(resource, namespace, name)
+        is_service = resource.stored_as == "/services"
+        try:
+            self._begin_life(resource, thing, self.clock.now())
+            self._check(resource, thing, None)
+            self._warn(resource, thing, None, options)
+            if options.has_empty:
+                forget_empty(resource.schema, thing)
+            seen = Attempt("CREATE", resource, namespace, name, thing, None, "", options)
+            await self._admitted(self.validating, seen)
+            if name and self.store.get(resource.stored_as, key) is not None:
+                raise self._exists(resource, key, thing)
+            if options.dry_run:
+                thing["metadata"].pop("resourceVersion", None)
+                return msgspec.json.encode(thing)
+            return await self._put(resource, namespace, name, thing, None)
+        finally:
+            if is_service:
+                # What a refused or tried Service was given is free again.
+                self.addresses.learn(key, self.find("/services", key) or {})
+
+    def _exists(self, resource: Resource, key: str, thing: Thing) -> Failure:
+        """That there is one of this name already, and whether it is going."""
+        metadata = thing["metadata"]
+        failure = already_exists(resource.group, resource.plural, metadata["name"])
+        if metadata.get("generateName"):
+            told = f"{failure.message}, the server was not able to generate a unique name for the object"
+            failure = Failure(409, "AlreadyExists", told, failure.details, retry_after_s=1)
+        if ((self.find(resource.stored_as, key) or {}).get("metadata") or {}).get("deletionTimestamp"):
+            failure.message = f"object is being deleted: {failure.message}"
+        return failure
+
+    def _begin_life(self, resource: Resource, thing: Thing, now: datetime) -> None:
+        metadata = thing["metadata"]
+        metadata.setdefault("name", "")  # where there is none, validation says so
+        for unset in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+            metadata.pop(unset, None)
+        metadata["uid"] = str(uuid.uuid4())
+        metadata["creationTimestamp"] = rfc3339(now)
+        if resource.strategy.has_generation:
+            metadata["generation"] = 1
+        if resource.has_status and not resource.strategy.keeps_status_on_create:
+            thing.pop("status", None)
+            if resource.custom is None:
+                thing["status"] = _empty_status(resource)
+        gates.drop(resource.group, resource.kind, thing, None)
+        resource.strategy.prepare_create(thing)
+        if resource.stored_as == "/services":
+            self.addresses.give(self.key(resource, metadata["namespace"], metadata["name"]), thing)
+            thing.setdefault("status", {}).setdefault("loadBalancer", {})
+
+    def _generated(self, resource: Resource, namespace: str, prefix: str) -> str:
+        for _ in range(8):
+            name = prefix[:58] + "".join(secrets.choice(_SUFFIX) for _ in range(5))
+            if self.store.get(resource.stored_as, self.key(resource, namespace, name)) is None:
+                return name
+        raise already_exists(resource.group, resource.plural, prefix)
+
+    def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+        if not resource.namespaced:
+            return
+        found = self.find("/namespaces", namespace)
+        if found is None:
+            raise not_found("", "namespaces", namespace)
+        if found["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            refused = forbidden(resource.group, resource.plural, name, why)
+            refused.details["causes"] = [
+                {
+                    "reason": "NamespaceTerminating",
+                    "message": f"namespace {namespace} is being terminated",
+                    "field": "metadata.namespace",
+                }
+            ]
+            raise refused
+
+    # -- changing -------------------------------------------------------------------------------------------
+
+    async def update(
+        self, resource: Resource, namespace: str, name: str, sent: Any, options: Options, subresource: str = ""
+    ) -> bytes:
+        current = self.entry(resource, namespace, name)
+        thing = self._decoded(resource, sent, options)
+        metadata = self._metadata(resource, namespace, thing)
+        self._check_name(metadata, name)
+        if not metadata.get("resourceVersion") and not subresource and self._is_guarded(resource):
+            raise _unguarded(resource, name)
+        self._check_version(resource, metadata, name, current)
+        _drop_double_owners(metadata, options)
+        return await self._replace(resource, namespace, name, current, thing, options, subresource)
+
+    @staticmethod
+    def _is_guarded(resource: Resource) -> bool:
+        """Whether an update must say which version it replaces."""
+        return resource.custom is not None or resource.strategy.guarded
+
+    @staticmethod
+    def _check_name(metadata: Thing, name: str) -> None:
+        told = metadata.get("name", "")
+        if told != name:
+            raise bad_request(
+                f"the name of the object ({told}) does not match the name on the URL ({name})"
+                if told
+                else f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )
+
+    @staticmethod
+    def _check_uid(resource: Resource, metadata: Thing, name: str, current: Entry) -> None:
+        uid = metadata.get("uid")
+        if uid and uid != current.uid:
+            cause = ("FieldValueInvalid", f'Invalid value: "{uid}": field is immutable', "metadata.uid")
+            raise invalid(resource.group, resource.kind, name, [cause, cause])
+
+    @staticmethod
+    def _check_version(resource: Resource, metadata: Thing, name: str, current: Entry) -> None:
+        version = metadata.get("resourceVersion")
+        if version and not version.isdecimal():
+            raise Failure(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        if version and version != "0" and version != str(current.revision):
+            raise conflict(resource.group, resource.plural, name)
+
+    async def change(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        changed: Callable[[Thing], Any],
+        options: Options,
+        subresource: str = "",
+        strategic: Any = None,
+    ) -> bytes:
+        """Apply a patch to whatever the object is now, again if it changes under our hands."""
+        for _ in range(5):
+            current = self.entry(resource, namespace, name)
+            old = self.thing(resource, current)
+            spent = None if strategic is None else functools.partial(spent_patch, resource.schema, old, strategic)
+            thing = self._decoded(resource, changed(copy.deepcopy(old)), options, patched=True, strategic=spent)
+            metadata = self._metadata(resource, namespace, thing)
+            self._check_name(metadata, name)
+            self._check_uid(resource, metadata, name, current)
+            if not metadata.get("resourceVersion") and self._is_guarded(resource):
+                raise _unguarded(resource, name)
+            self._check_version(resource, metadata, name, current)
+            try:
+                return await self._replace(resource, namespace, name, current, thing, options, subresource)
+            except StaleWrite:
+                continue
+        raise conflict(resource.group, resource.plural, name)
+
+    async def apply(
+        self, resource: Resource, namespace: str, name: str, applied: Thing, options: Options, subresource: str = ""
+    ) -> tuple[bytes, bool]:
+        """Server-side apply; True when that made the object."""
+        current = self.store.get(resource.stored_as, self.key(resource, namespace, name))
+        if current is None and subresource:
+            raise not_found(resource.group, resource.plural, name)
+        applying.check(resource, applied)
+        metadata = applied.setdefault("metadata", {})
+        if metadata.get("managedFields"):
+            raise bad_request("metadata.managedFields must be nil")
+        live = None if current is None else self.thing(resource, current)
+        if current is None:
+            metadata.pop("resourceVersion", None)
+        else:
+            self._check_version(resource, metadata, name, current)
+            self._check_uid(resource, metadata, name, current)
+        merged = self.merged(
+            resource.schema, live, applied, options, api_version=resource.api_version, subresource=subresource
+        )
+        try:
+            merged = self._decoded(resource, merged, options)
+        except Failure as failure:
+            if failure.code != 400 or "cannot be handled as a" not in failure.message:
+                raise
+            raise _unconvertible(resource, merged, failure) from None
+        self._check_name(self._metadata(resource, namespace, merged), name)
+        if current is not None:
+            return await self._replace(
+                resource, namespace, name, current, merged, options, subresource, recorded=True
+            ), False
+        fields = merged["metadata"].pop("managedFields", [])
+        made = await self._create_applied(resource, namespace, name, merged, fields, options)
+        return made, True
+
+    def merged(
+        self,
+        schema: Schema,
+        live: Thing | None,
+        applied: Thing,
+        options: Options,
+        *,
+        api_version: str,
+        subresource: str = "",
+    ) -> Thing:
+        """What is there with what is applied in it, as the owners of its fields allow."""
+        try:
+            return managed.apply(
+                schema, live, applied,
+                manager=options.manager, api_version=api_version, time=rfc3339(self.clock.now()),
+                subresource=subresource, force=options.force,
+            )  # fmt: skip
+        except managed.ApplyConflict as problem:
+            raise _apply_conflict(problem) from None
+        except managed.ApplyError as problem:
+            raise Failure(500, "", str(problem)) from None
+
+    async def replaced(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        current: Entry,
+        thing: Thing,
+        options: Options,
+        subresource: str,
+    ) -> bytes:
+        """Write what says already who owns its fields."""
+        return await self._replace(resource, namespace, name, current, thing, options, subresource, recorded=True)
+
+    async def _create_applied(
+        self, resource: Resource, namespace: str, name: str, thing: Thing, fields: list[Thing], options: Options
+    ) -> bytes:
+        if fields:
+            thing["metadata"]["managedFields"] = fields
+        return await self._create(resource, namespace, name, thing, options)
+
+    async def _replace(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        current: Entry,
+        thing: Thing,
+        options: Options,
+        subresource: str,
+        recorded: bool = False,
+    ) -> bytes:
+        old = self.thing(resource, current)
+        self._keep_identity(resource, thing, old, name)
+        now = self.clock.now()
+        self._split_status(resource, thing, old, subresource)
+        if not recorded:
+            self._record(resource, old, thing, options, subresource, now)
+        thing = await self._admitted(
+            self.mutating, Attempt("UPDATE", resource, namespace, name, thing, old, subresource, options)
+        )
+        _drop_double_owners(thing["metadata"], options, " after mutating admission happens")
+        gates.drop(resource.group, resource.kind, thing, old)
+        if not subresource:
+            resource.strategy.prepare_update(thing, old)
+            if resource.stored_as == "/services":
+                self._keep_addresses(thing, old, name, namespace)
+        if resource.strategy.counts_changes and _wanted(thing) != _wanted(old):
+            thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        self._check(resource, thing, old, subresource)
+        self._warn(resource, thing, old, options, subresource)
+        if options.has_empty:
+            forget_empty(resource.schema, thing)
+        await self._admitted(
+            self.validating, Attempt("UPDATE", resource, namespace, name, thing, old, subresource, options)
+        )
+        thing["metadata"]["resourceVersion"] = str(current.revision)
+        if options.dry_run:
+            return msgspec.json.encode(thing)
+        if _is_unchanged(thing, old):
+            await self.store.settled()
+            return self.body(resource, current)
+        if self._is_over(thing):
+            body = msgspec.json.encode(thing)
+            await self._remove(resource, namespace, name, thing, current)
+            return body
+        return await self._put(resource, namespace, name, thing, current.revision)
+
+    def _keep_identity(self, resource: Resource, thing: Thing, old: Thing, name: str) -> None:
+        metadata, before = thing["metadata"], old["metadata"]
+        if metadata.get("uid") and metadata["uid"] != before["uid"]:
+            why = storage_precondition(resource, before, "UID", metadata["uid"], before["uid"])
+            raise conflict(resource.group, resource.plural, name, why)
+        for kept in _IMMUTABLE_META:
+            metadata.pop(kept, None)
+            if kept in before:
+                metadata[kept] = before[kept]
+        if "managedFields" not in metadata and "managedFields" in before:
+            metadata["managedFields"] = copy.deepcopy(before["managedFields"])
+
+    def _split_status(self, resource: Resource, thing: Thing, old: Thing, subresource: str) -> None:
+        if subresource == "status":
+            status = thing.get("status")
+            metadata = thing["metadata"]
+            for name in [name for name in thing if name not in ("apiVersion", "kind", "metadata")]:
+                del thing[name]
+            thing.update(
+                {name: copy.deepcopy(value) for name, value in old.items() if name not in ("metadata", "status")}
+            )
+            if status is not None:
+                thing["status"] = status
+            for kept in resource.strategy.status_keeps:
+                metadata.pop(kept, None)
+                if kept in old["metadata"]:
+                    metadata[kept] = copy.deepcopy(old["metadata"][kept])
+            resource.strategy.prepare_status(thing, old)
+        elif not subresource and resource.has_status:
+            thing.pop("status", None)
+            if "status" in old:
+                thing["status"] = copy.deepcopy(old["status"])
+
+    def _keep_addresses(self, thing: Thing, old: Thing, name: str, namespace: str) -> None:
+        had_address = old["spec"].get("type") != "ExternalName"
+        drop_what_the_type_has_not(thing, old)
+        keep_what_was_given(thing, old)
+        self.addresses.give(f"{namespace}/{name}", thing, is_new=not had_address)
+
+    # -- deleting -------------------------------------------------------------------------------------------
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, wanted: DeleteOptions, options: Options
+    ) -> tuple[Thing, bool]:
+        """The object as it was left, and whether it is gone for good."""
+        current = self.entry(resource, namespace, name)
+        thing = self.thing(resource, current)
+        metadata = thing["metadata"]
+        self.check_preconditions(resource, thing, wanted)
+        await self._admitted(self.mutating, Attempt("DELETE", resource, namespace, name, None, thing, "", options))
+        await self._admitted(self.validating, Attempt("DELETE", resource, namespace, name, None, thing, "", options))
+        if resource.stored_as == "/namespaces":
+            return await self._delete_namespace(resource, name, thing, current, wanted)
+        grace_s = self._grace_s(resource, thing, wanted)
+        self._set_deletion_finalizers(resource, metadata, wanted.propagation or resource.strategy.usual_propagation)
+        already = "deletionTimestamp" in metadata
+        if not resource.strategy.graceful and not already and not metadata.get("finalizers"):
+            pass  # it goes as it is, never marked
+        elif not already or grace_s < metadata.get("deletionGracePeriodSeconds", 0):
+            metadata["deletionTimestamp"] = rfc3339(self.clock.now() + timedelta(seconds=grace_s))
+            metadata["deletionGracePeriodSeconds"] = grace_s
+            if resource.strategy.has_generation and not already:
+                metadata["generation"] = metadata.get("generation", 0) + 1
+        over = self._is_over(thing) or "deletionTimestamp" not in metadata
+        if wanted.dry_run:
+            return thing, over
+        if over and resource.strategy.graceful and _marks(thing) != _marks(self.thing(resource, current)):
+            # Those who watch see it marked first, and then gone.
+            await self._put(resource, namespace, name, thing, current.revision)
+            current = self.entry(resource, namespace, name)
+        if over:
+            await self._remove(resource, namespace, name, thing, current)
+        elif msgspec.json.encode(thing) != current.body:
+            await self._put(resource, namespace, name, thing, current.revision)
+        return thing, over
+
+    @staticmethod
+    def check_preconditions(resource: Resource, thing: Thing, wanted: DeleteOptions) -> None:
+        metadata = thing["metadata"]
+        for what, asked, found in (
+            ("UID", wanted.uid, metadata["uid"]),
+            ("ResourceVersion", wanted.resource_version, metadata["resourceVersion"]),
+        ):
+            if asked and asked != found:
+                meant = "deleted and then recreated" if what == "UID" else "modified"
+                why = (
+                    f"the {what} in the precondition ({asked}) does not match the {what} in record ({found}). "
+                    f"The object might have been {meant}"
+                )
+                raise conflict(resource.group, resource.kind, metadata["name"], why)
+
+    def _grace_s(self, resource: Resource, thing: Thing, wanted: DeleteOptions) -> int:
+        if not resource.strategy.graceful:
+            return 0
+        spec, status = thing["spec"], thing.get("status") or {}
+        asked = wanted.grace_s if wanted.grace_s is not None else spec.get("terminationGracePeriodSeconds", 30)
+        # Nobody runs it, or it has run: there is nothing to wait for.
+        if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+            return 0
+        left = thing["metadata"].get("deletionGracePeriodSeconds")
+        return int(asked if left is None else min(asked, left))
+
+    def _set_deletion_finalizers(self, resource: Resource, metadata: Thing, propagation: str) -> None:
+        wanted = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
+        if not propagation:
+            return
+        kept = [each for each in metadata.get("finalizers") or [] if each not in ("foregroundDeletion", "orphan")]
+        if wanted is not None:
+            kept.append(wanted)
+        if kept:
+            metadata["finalizers"] = kept
+        else:
+            metadata.pop("finalizers", None)
+
+    async def _delete_namespace(
+        self, resource: Resource, name: str, thing: Thing, current: Entry, wanted: DeleteOptions
+    ) -> tuple[Thing, bool]:
+        metadata = thing["metadata"]
+        if name in IMMORTAL:
+            raise forbidden("", "namespaces", name, "this namespace may not be deleted")
+        if "deletionTimestamp" not in metadata:
+            metadata["deletionTimestamp"] = rfc3339(self.clock.now())
+            thing["status"] = {**(thing.get("status") or {}), "phase": "Terminating"}
+        elif thing["spec"].get("finalizers"):
+            return thing, False
+        over = not thing["spec"].get("finalizers") and not metadata.get("finalizers")
+        if wanted.dry_run:
+            return thing, over
+        if over:
+            await self._remove(resource, "", name, thing, current)
+        else:
+            await self._put(resource, "", name, thing, current.revision)
+        return thing, over
+
+    @staticmethod
+    def _is_over(thing: Thing) -> bool:
+        """Deleted, and nobody left who wants to see it first."""
+        metadata = thing["metadata"]
+        if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+            return False
+        if thing.get("kind") == "Namespace" and (thing.get("spec") or {}).get("finalizers"):
+            return False
+        return not metadata.get("deletionGracePeriodSeconds")
+
+    # -- steps ----------------------------------------------------------------------------------------------
+
+    def _decoded(
+        self,
+        resource: Resource,
+        sent: Any,
+        options: Options,
+        *,
+        patched: bool = False,
+        strategic: Callable[[], Any] | None = None,
+    ) -> Thing:
+        """What was sent, or came out of a patch, as an object of the kind with its defaults.
+
+        `strategic`: the patch as a complaint about its result quotes it.
+        """
+        if sent is None:
+            sent = {}
+        if not isinstance(sent, dict):
+            raise unrecognized(resource.kind, not_an_object(sent), sent)
+        if resource.custom is not None:
+            self._check_type(resource, sent, options, patched)
+        label = kind_label(resource.kind, resource.version)
+        try:
+            if resource.custom is None and (problem := self._other_kind(resource, sent)):
+                raise DecodeError(problem)
+            decoded = decode(resource.schema, sent, label, in_order=patched)
+            if (decoded.unknown or options.duplicates) and options.validation == "Strict":
+                raise DecodeError(strict_error(label, options.duplicates, decoded.unknown))
+        except DecodeError as problem:
+            if patched:
+                why = str(problem).partition(" cannot be handled as a ")[2].partition(": ")[2] or str(problem)
+                if strategic is not None:
+                    why = strategic_problem(resource.schema, sent) or why
+                    raise refused_patch(quoted(go_text(strategic())), why) from None
+                raise unusable_patch(sent, why) from None
+            raise bad_request(str(problem)) from None
+        if options.validation == "Warn":
+            options.warnings += [f'duplicate field "{path}"' for path in options.duplicates]
+            options.warnings += [f'unknown field "{path}"' for path in decoded.unknown]
+        options.duplicates = []
+        options.has_empty = decoded.has_empty
+        thing: Thing = {"kind": resource.kind, "apiVersion": resource.api_version, **_without_type(decoded.value)}
+        if resource.custom is not None:
+            thing |= {"kind": sent["kind"], "apiVersion": sent["apiVersion"]}
+        if not isinstance(thing.get("metadata"), dict):
+            thing["metadata"] = {}
+        self.default(resource, thing)
+        return thing
+
+    @staticmethod
+    def _check_type(resource: Resource, sent: Thing, options: Options, patched: bool) -> None:
+        """Objects of custom kinds must say what they are; what they say is for validation to judge."""
+        if not sent.get("kind"):
+            if patched:
+                whole = msgspec.json.encode(sent, order="deterministic").decode()
+                raise unusable_patch(sent, f"Object 'Kind' is missing in '{whole}'")
+            why = f"Object 'Kind' is missing in '{options.raw.decode(errors='replace')}'"
+            raise unrecognized(resource.kind, why, options.raw)
+        version = sent.get("apiVersion") or ""
+        if patched and not version:
+            raise internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+        if not patched and version != resource.api_version:
+            wanted = resource.api_version
+            raise bad_request(
+                f"the API version in the data ({version}) does not match the expected API version ({wanted})"
+            )
+
+    def _other_kind(self, resource: Resource, sent: Thing) -> str:
+        """Why an object that names its kind is not of this one; "" where it is."""
+        kind, version = sent.get("kind") or resource.kind, sent.get("apiVersion") or resource.api_version
+        if (kind, version) == (resource.kind, resource.api_version):
+            return ""
+        if not isinstance(kind, str) or not isinstance(version, str):
+            return ""  # decoding says it better
+        short = version.rpartition("/")[2]
+        label = kind_label(kind, short, resource.kind)
+        if self.resources.by_api_version(version, kind) is None:
+            scheme = 'in scheme "pkg/runtime/scheme.go:111"'
+            return f'{label}: no kind "{kind}" is registered for version "{version}" {scheme}'
+        package = resource.group.partition(".")[0] or "core"
+        return f"{label}: converting ({short}.{kind}) to ({package}.{resource.kind}): unknown conversion"
+
+    def default(self, resource: Resource, thing: Thing) -> None:
+        if resource.custom is not None:
+            resource.custom.default(resource.version, thing)
+        else:
+            resource.strategy.convert(thing)
+            defaults.apply_defaults(resource.group, resource.version, resource.kind, thing)
+
+    def _metadata(self, resource: Resource, namespace: str, thing: Thing) -> Thing:
+        metadata: Thing = thing["metadata"]
+        if resource.namespaced:
+            if not metadata.get("namespace"):
+                metadata["namespace"] = namespace
+            if metadata["namespace"] != namespace:
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+        else:
+            metadata.pop("namespace", None)
+        return metadata
+
+    async def _admitted(self, chain: list[Admit], attempt: Attempt) -> Thing:
+        thing = attempt.thing
+        for admit in chain:
+            changed = await admit(_with(attempt, thing))
+            if changed is not None:
+                thing = changed
+        return thing if thing is not None else {}
+
+    def _check(self, resource: Resource, thing: Thing, old: Thing | None, subresource: str = "") -> None:
+        name = thing["metadata"].get("name", "")
+        if resource.custom is not None:
+            found = resource.custom.validate(resource.version, thing, old, subresource)
+        elif old is None:
+            found = validate.validate_create(resource.group, resource.version, resource.kind, thing)
+        elif subresource == "status":
+            found = validate.validate_status(resource.group, resource.version, resource.kind, thing, old)
+        elif subresource:
+            return
+        else:
+            found = validate.validate_update(resource.group, resource.version, resource.kind, thing, old)
+        if found:
+            # Events are of the core group inside, whichever way they came.
+            group = "" if resource.stored_as == "events.k8s.io/events" else resource.group
+            kind = thing["kind"] if resource.custom is not None else resource.kind
+            raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found])
+
+    @staticmethod
+    def _warn(resource: Resource, thing: Thing, old: Thing | None, options: Options, subresource: str = "") -> None:
+        if resource.custom is not None:
+            if not subresource:
+                options.warnings += warnings.of_finalizers(thing, old)
+        else:
+            options.warnings += warnings.on_write(resource.group, resource.kind, thing, old, subresource)
+
+    def _record(
+        self, resource: Resource, old: Thing | None, thing: Thing, options: Options, subresource: str, now: datetime
+    ) -> None:
+        try:
+            fields = managed.record_update(
+                resource.schema, old, thing,
+                manager=options.manager, api_version=resource.api_version, time=rfc3339(now), subresource=subresource,
+            )  # fmt: skip
+        except managed.ApplyError:
+            return  # what has no owner because it makes no sense is for validation to refuse
+        if resource.stored_as == "events.k8s.io/events":
+            # Who owns the fields of an event in one group means nothing in the other.
+            fields = [each for each in fields if each["apiVersion"] == resource.api_version]
+        if subresource == "scale":
+            fields = _split_scale(fields, old, thing, resource.api_version)
+            if not (thing.get("spec") or {}).get("replicas"):
+                fields = [each for each in fields if each.get("subresource") != "scale"]
+            for entry in fields:
+                if entry.get("subresource") == "scale":
+                    entry.pop("time", None)  # Kubernetes does not say when a scale was set
+            fields.sort(key=lambda each: (each["operation"], each.get("time") or "", each["manager"]))
+        if fields:
+            thing["metadata"]["managedFields"] = fields
+        else:
+            thing["metadata"].pop("managedFields", None)
+
+    def record_review(self, resource: Resource, thing: Thing, options: Options, subresource: str = "") -> None:
+        """Even what is answered and not kept says who asked for which fields."""
+        asked = {name: value for name, value in thing.items() if name != "status"}
+        fields = managed.record_update(
+            resource.schema, None, asked,
+            manager=options.manager, api_version=thing["apiVersion"], time=rfc3339(self.clock.now()),
+            subresource=subresource,
+        )  # fmt: skip
+        if fields:
+            thing["metadata"]["managedFields"] = fields
+
+    async def _put(self, resource: Resource, namespace: str, name: str, thing: Thing, expected: int | None) -> bytes:
+        key = self.key(resource, namespace, name)
+        stored = self._stored(resource, thing)
+        try:
+            entry = self.store.put(resource.stored_as, key, stored, expected)
+        except StaleWrite:
+            if expected is None:
+                raise already_exists(resource.group, resource.plural, name) from None
+            raise conflict(resource.group, resource.plural, name) from None
+        for told in self.after_write:
+            told(resource, stored, True)
+        await self.store.settled()
+        thing["metadata"]["resourceVersion"] = str(entry.revision)
+        return self.body(resource, entry)
+
+    async def _remove(self, resource: Resource, namespace: str, name: str, thing: Thing, current: Entry) -> None:
+        stored = self._stored(resource, thing)
+        try:
+            self.store.delete(resource.stored_as, self.key(resource, namespace, name), stored, current.revision)
+        except StaleWrite:
+            raise conflict(resource.group, resource.plural, name) from None
+        for told in self.after_write:
+            told(resource, stored, False)
+        await self.store.settled()
+
+    def _stored(self, resource: Resource, thing: Thing) -> Thing:
+        """As it is kept: kind and version first, so that a list can cut them off."""
+        version = resource.api_version
+        if resource.stored_as == "events.k8s.io/events" and resource.group:
+            thing = as_core(thing)
+            version = thing["apiVersion"]
+        elif resource.custom is not None:
+            version = f"{resource.group}/{resource.custom.storage_version}"
+        return {"kind": resource.kind, "apiVersion": version, **_without_type(thing)}
+
+
+def _split_scale(fields: list[Thing], old: Thing | None, thing: Thing, api_version: str) -> list[Thing]:
+    """A scale that changes nothing still sets apart who owns the replicas, and forgets since when."""
+    path = ("f:spec", "f:replicas")
+    if old is None or (old.get("spec") or {}).get("replicas") != (thing.get("spec") or {}).get("replicas"):
+        return fields
+    made: list[Thing] = []
+    for entry in fields:
+        if managed.owns(entry, path) and entry.get("subresource") != "scale":
+            rest = managed.without(entry, path)
+            alone = {key: value for key, value in entry.items() if key != "time"}
+            made += [{**alone, "apiVersion": api_version, "fieldsV1": managed.tree_of(path)}]
+            made += [rest] if rest["fieldsV1"] else []
+        else:
+            made.append(entry)
+    return made
+
+
+def _unguarded(resource: Resource, name: str) -> Failure:
+    cause = ("FieldValueInvalid", "Invalid value: 0: must be specified for an update", "metadata.resourceVersion")
+    return invalid(resource.group, resource.plural, name, [cause])
+
+
+def _drop_double_owners(metadata: Thing, options: Options, when: str = "") -> None:
+    owners = metadata.get("ownerReferences")
+    if not isinstance(owners, list) or len(owners) < 2:
+        return
+    kept: list[Thing] = []
+    double: list[str] = []
+    for owner in owners:
+        if owner in kept:
+            double.append(str(owner.get("uid", "")))
+        else:
+            kept.append(owner)
+    if double:
+        metadata["ownerReferences"] = kept
+        options.warnings.append(
+            f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, "
+            "and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+            f"{', '.join(double)}"
+        )
+
+
+def _without_type(thing: Thing) -> Thing:
+    return {name: value for name, value in thing.items() if name not in ("kind", "apiVersion")}
+
+
+def _with(attempt: Attempt, thing: Thing | None) -> Attempt:
+    return attempt if thing is attempt.thing else Attempt(
+        attempt.operation, attempt.resource, attempt.namespace, attempt.name, thing, attempt.old,
+        attempt.subresource, attempt.options,
+    )  # fmt: skip
+
+
+def _empty_status(resource: Resource) -> Thing:
+    """What Go writes for a status nobody has set: the fields that are never left out."""
+    struct = resource.schema.fields["status"].struct
+    made: Thing = struct.read({}, Notes()) if struct is not None else {}
+    return made
+
+
+def _marks(thing: Thing) -> tuple[Any, Any]:
+    return thing["metadata"].get("deletionTimestamp"), thing["metadata"].get("deletionGracePeriodSeconds")
+
+
+def _wanted(thing: Thing) -> Thing:
+    """What a change of generation counts: everything that is neither about the object nor reported by others."""
+    return {name: value for name, value in thing.items() if name not in ("metadata", "status", "apiVersion", "kind")}
+
+
+def _is_unchanged(new: Thing, old: Thing) -> bool:
+    """Equal but for when fields were last touched: nothing to write."""
+    if {**new, "metadata": None} != {**old, "metadata": None}:
+        return False
+    return _untimed(new["metadata"]) == _untimed(old["metadata"])
+
+
+def _untimed(metadata: Thing) -> Thing:
+    managers = [{**each, "time": None} for each in metadata.get("managedFields") or ()]
+    return {**metadata, "managedFields": managers}
+
+
+def storage_precondition(resource: Resource, metadata: Thing, what: str, asked: str, found: str) -> str:
+    """A precondition that failed, as the storage of Kubernetes words it."""
+    place = {"/services": "services/specs", "/nodes": "minions"}.get(resource.stored_as, resource.plural)
+    if resource.custom is not None:
+        place = resource.stored_as
+    key = "/".join(part for part in ("/registry", place, metadata.get("namespace", ""), metadata["name"]) if part)
+    return (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition "
+        f"failed: {what} in precondition: {asked}, {what} in object meta: {found}"
+    )
+
+
+def _unconvertible(resource: Resource, merged: Thing, failure: Failure) -> Failure:
+    """What was applied fits the schema and still is no object of the kind."""
+    plain = failure.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
+    why = strategic_problem(resource.schema, merged) or plain
+    metadata = merged.get("metadata") or {}
+    version = f"{resource.group}/{resource.version}, Kind={resource.kind}"
+    about = f"({metadata.get('namespace', '')}/{metadata.get('name', '')}; {version})"
+    told = f"unable to convert unstructured object to {version}: {why}"
+    return Failure(500, "", f"failed to convert new object {about} to proper version: {told}")
+
+
+def _apply_conflict(problem: managed.ApplyConflict) -> Failure:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": each.message, "field": each.field} for each in problem.conflicts
+    ]
+    return Failure(409, "Conflict", str(problem), {"causes": causes})

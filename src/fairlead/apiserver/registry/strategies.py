@@ -1,0 +1,673 @@
+"""What differs from kind to kind when an object is written: what is reset, set, kept and counted.
+
+One Strategy per kind that needs one; every other kind has the plain one. Pure: an object in, the object changed.
+"""
+
+import base64
+import copy
+import ipaddress
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.apiserver.failures import Failure, internal, invalid
+from fairlead.apiserver.validation.core import services
+from fairlead.apiserver.validation.errors import Errors
+from fairlead.apiserver.validation.errors import invalid as said
+
+Thing = dict[str, Any]
+
+
+class Strategy:
+    """The rules of a kind. `has_generation` kinds count changes of what is wanted."""
+
+    has_generation = False
+    always_first = False
+    """Whether its generation stays at one, whatever is changed."""
+    keeps_status_on_create = False
+    graceful = False
+    answers_deleted = False
+    """Whether a delete answers with the object that is gone, not with a Status."""
+    usual_propagation = ""
+    status_keeps: tuple[str, ...] = ()
+    """What of the metadata a write of the status leaves as it was."""
+    guarded = False
+    """Whether an update must name the version it replaces."""
+
+    @property
+    def counts_changes(self) -> bool:
+        return self.has_generation and not self.always_first
+
+    def convert(self, thing: Thing) -> None:
+        """Bring another way of saying the same into the one that is kept, before defaults are set."""
+
+    def prepare_create(self, thing: Thing) -> None: ...
+
+    def prepare_update(self, new: Thing, old: Thing) -> None: ...
+
+    def prepare_status(self, new: Thing, old: Thing) -> None: ...
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        """What a field selector may ask beyond name and namespace."""
+        return {}
+
+    field_names: frozenset[str] = frozenset()
+
+    def field_names_in(self, group: str) -> frozenset[str]:
+        return self.field_names
+
+
+class Counted(Strategy):
+    has_generation = True
+
+
+ALL_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+
+
+class Custom(Counted):
+    status_keeps = ALL_METADATA
+
+
+class Deployments(Counted):
+    status_keeps = ("labels",)
+
+
+class Attachments(Strategy):
+    guarded = True
+    answers_deleted = True
+    status_keeps = ALL_METADATA
+
+
+class ResourceClaims(Strategy):
+    answers_deleted = True
+    status_keeps = ALL_METADATA
+
+
+class First(Counted):
+    always_first = True
+
+
+class Guarded(Strategy):
+    guarded = True
+
+
+class GuardedCounted(Counted):
+    guarded = True
+
+
+class Answering(Strategy):
+    answers_deleted = True
+
+
+class GuardedAnswering(Guarded):
+    answers_deleted = True
+
+
+class AnsweringCounted(Counted):
+    answers_deleted = True
+
+
+class DaemonSets(Counted):
+    _TEMPLATE = "deprecated.daemonset.template.generation"
+
+    def prepare_update(self, new: Thing, old: Thing) -> None:
+        before = (old["metadata"].get("annotations") or {}).get(self._TEMPLATE, "1")
+        number = int(before) + (new["spec"]["template"] != old["spec"]["template"])
+        new["metadata"].setdefault("annotations", {})[self._TEMPLATE] = str(number)
+
+
+class Pods(Strategy):
+    has_generation = True
+    status_keeps = ("ownerReferences",)
+    keeps_status_on_create = True
+    graceful = True
+    answers_deleted = True
+    field_names = frozenset(
+        {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+         "status.phase", "status.podIP", "status.nominatedNodeName"}
+    )  # fmt: skip
+
+    def prepare_create(self, thing: Thing) -> None:
+        # Whoever brings a class with them keeps it.
+        given = (thing.get("status") or {}).get("qosClass")
+        status: Thing = {"phase": "Pending", "qosClass": given or qos_class(thing["spec"])}
+        if thing["spec"].get("schedulingGates"):
+            status["conditions"] = [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": thing["metadata"].get("creationTimestamp"),
+                    "reason": "SchedulingGated",
+                    "message": "Scheduling is blocked due to non-empty scheduling gates",
+                }
+            ]
+        thing["status"] = status
+        if thing["spec"].get("terminationGracePeriodSeconds", 0) < 0:
+            thing["spec"]["terminationGracePeriodSeconds"] = 1
+        _merge_label_keys(thing)
+
+    def prepare_status(self, new: Thing, old: Thing) -> None:
+        # A status without a class, from a node that does not know it, does not take it away.
+        if "qosClass" not in new.get("status", {}) and "qosClass" in old.get("status", {}):
+            new.setdefault("status", {})["qosClass"] = old["status"]["qosClass"]
+        status = new.get("status") or {}
+        address, listed = status.get("podIP"), status.get("podIPs") or []
+        # One address is written in two places; the first has the say.
+        if address and (not listed or listed[0].get("ip") != address):
+            status["podIPs"] = [{"ip": address}]
+        elif listed:
+            status["podIP"] = listed[0].get("ip", "")
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        spec, status = thing.get("spec") or {}, thing.get("status") or {}
+        return {
+            "spec.nodeName": spec.get("nodeName", ""),
+            "spec.restartPolicy": spec.get("restartPolicy", ""),
+            "spec.schedulerName": spec.get("schedulerName", ""),
+            "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+            "spec.hostNetwork": "true" if spec.get("hostNetwork") else "false",
+            "status.phase": status.get("phase", ""),
+            "status.podIP": status.get("podIP", ""),
+            "status.nominatedNodeName": status.get("nominatedNodeName", ""),
+        }
+
+
+class Nodes(Strategy):
+    keeps_status_on_create = True
+    field_names = frozenset({"spec.unschedulable"})
+
+    def convert(self, thing: Thing) -> None:
+        spec = thing.get("spec") or {}
+        if spec.get("podCIDR") and not spec.get("podCIDRs"):
+            spec["podCIDRs"] = [spec["podCIDR"]]
+
+    def prepare_create(self, thing: Thing) -> None:
+        status = thing.setdefault("status", {})
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = dict(status["capacity"])
+
+    def prepare_status(self, new: Thing, old: Thing) -> None:
+        status = new.get("status") or {}
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = dict(status["capacity"])
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        return {"spec.unschedulable": "true" if (thing.get("spec") or {}).get("unschedulable") else "false"}
+
+
+class Namespaces(Strategy):
+    answers_deleted = True
+    field_names = frozenset({"status.phase"})
+
+    def prepare_create(self, thing: Thing) -> None:
+        finalizers = thing.setdefault("spec", {}).setdefault("finalizers", [])
+        if "kubernetes" not in finalizers:
+            finalizers.append("kubernetes")
+        thing["status"] = {"phase": "Active"}
+        thing["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = thing["metadata"]["name"]
+
+    def prepare_update(self, new: Thing, old: Thing) -> None:
+        new["spec"] = copy.deepcopy(old.get("spec") or {})
+        new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = new["metadata"]["name"]
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        return {"status.phase": (thing.get("status") or {}).get("phase", "")}
+
+
+class Claims(Strategy):
+    answers_deleted = True
+
+    def prepare_create(self, thing: Thing) -> None:
+        thing["status"] = {"phase": "Pending"}
+        same_source(thing["spec"], is_filled=False)
+
+    def prepare_update(self, new: Thing, old: Thing) -> None:
+        before = old.get("spec") or {}
+        same_source(new["spec"], is_filled=bool(before.get("dataSource") or before.get("dataSourceRef")))
+
+
+def same_source(spec: Thing, *, is_filled: bool) -> None:
+    """What a claim is filled from is written in two places; from another namespace it cannot be.
+
+    In the older place only claims and snapshots are known: anything else goes without a word.
+    """
+    if (spec.get("dataSourceRef") or {}).get("namespace"):
+        del spec["dataSourceRef"]
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source is not None and reference is None and not is_filled:
+        known = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+        if (source.get("apiGroup") or "", source.get("kind")) not in known:
+            del spec["dataSource"]
+            return
+    if reference is None and source is not None:
+        spec["dataSourceRef"] = dict(source)
+    elif source is None and reference is not None:
+        spec["dataSource"] = {key: value for key, value in reference.items() if key != "namespace"}
+
+
+class Volumes(Strategy):
+    answers_deleted = True
+
+    def prepare_status(self, new: Thing, old: Thing) -> None:
+        status, before = new.get("status") or {}, old.get("status") or {}
+        if status.get("phase") == before.get("phase") and "lastPhaseTransitionTime" in before:
+            status.setdefault("lastPhaseTransitionTime", before["lastPhaseTransitionTime"])
+
+    def prepare_create(self, thing: Thing) -> None:
+        thing["status"] = {
+            "phase": "Pending",
+            "lastPhaseTransitionTime": thing["metadata"]["creationTimestamp"],
+        }
+
+
+class Events(Strategy):
+    field_names = frozenset(
+        {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+         "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
+         "reportingComponent", "source", "type",
+         "regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion",
+         "regarding.resourceVersion", "regarding.fieldPath", "reportingController"}
+    )  # fmt: skip
+
+    def field_names_in(self, group: str) -> frozenset[str]:
+        other = "involvedObject." if group else "regarding."
+        return frozenset(name for name in self.field_names if not name.startswith(other))
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        about = thing.get("involvedObject") or {}
+        found = {"reason": thing.get("reason", ""), "type": thing.get("type", "")}
+        source = (thing.get("source") or {}).get("component", "") or thing.get("reportingComponent", "")
+        found |= {"source": source, "reportingComponent": thing.get("reportingComponent", "")}
+        found["reportingController"] = found["reportingComponent"]
+        for prefix in ("involvedObject", "regarding"):
+            for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"):
+                found[f"{prefix}.{name}"] = about.get(name, "")
+        return found
+
+
+class Secrets(Strategy):
+    field_names = frozenset({"type"})
+
+    def convert(self, thing: Thing) -> None:
+        _take_string_data(thing)
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        return {"type": thing.get("type", "")}
+
+
+class ReplicationControllers(Counted):
+    usual_propagation = "Orphan"
+    field_names = frozenset({"status.replicas"})
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        return {"status.replicas": str((thing.get("status") or {}).get("replicas", 0))}
+
+
+class Services(Strategy):
+    answers_deleted = True
+    field_names = frozenset({"spec.clusterIP", "spec.type"})
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        spec = thing.get("spec") or {}
+        return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
+
+
+class Jobs(Counted):
+    field_names = frozenset({"status.successful"})
+    usual_propagation = "Orphan"
+
+    def prepare_create(self, thing: Thing) -> None:
+        """A job that names no selector gets one of its own, by its UID."""
+        spec, metadata = thing["spec"], thing["metadata"]
+        if spec.get("manualSelector"):
+            return
+        labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
+        shared, had_labels = (metadata.get("labels") or {}) in (labels, {}), bool(labels)
+        for prefix in ("batch.kubernetes.io/", ""):
+            labels.setdefault(f"{prefix}controller-uid", metadata["uid"])
+            labels.setdefault(f"{prefix}job-name", metadata["name"])
+        wanted = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+        wanted.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
+        # Labels that stand for both are one map inside; looking for a name takes those that were given apart.
+        prefix, name = metadata.get("generateName", ""), metadata["name"]
+        was_found = bool(prefix) and name.startswith(prefix) and len(name) == len(prefix) + 5
+        if shared and not (was_found and had_labels):
+            metadata["labels"] = dict(labels)
+
+    def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
+        return {"status.successful": str((thing.get("status") or {}).get("succeeded", 0))}
+
+
+class Definitions(Custom):
+    """A definition is served once its names are accepted, which is told by further writes: see `local/definitions`."""
+
+    def prepare_create(self, thing: Thing) -> None:
+        thing["status"] = {
+            "conditions": None,
+            "acceptedNames": {"plural": "", "kind": ""},
+            "storedVersions": _stored_versions(thing, {}),
+        }
+
+    def prepare_update(self, new: Thing, old: Thing) -> None:
+        status = copy.deepcopy(old.get("status") or {})
+        new["status"] = {**status, "storedVersions": _stored_versions(new, status)}
+
+
+def _stored_versions(thing: Thing, status: Thing) -> list[str]:
+    stored = list(status.get("storedVersions") or ())
+    kept_in = next((each.get("name", "") for each in thing["spec"].get("versions") or () if each.get("storage")), None)
+    return stored if kept_in is None or kept_in in stored else [*stored, kept_in]
+
+
+class Addresses:
+    """Cluster addresses and node ports of Services: each handed out once."""
+
+    def __init__(self, network: str, first_port: int, last_port: int) -> None:
+        self._network = ipaddress.ip_network(network)
+        self._ports = range(first_port, last_port + 1)
+        self._taken: dict[str, str] = {}
+        self._ports_taken: dict[tuple[str, int], str] = {}
+        self._next = 10
+        self._next_port = 0
+
+    def learn(self, key: str, service: Mapping[str, Any]) -> None:
+        """Take note of what a Service holds; of one that is gone with an empty mapping."""
+        self._taken = {address: owner for address, owner in self._taken.items() if owner != key}
+        self._ports_taken = {port: owner for port, owner in self._ports_taken.items() if owner != key}
+        spec = service.get("spec") or {}
+        for address in spec.get("clusterIPs") or ():
+            if address != "None":
+                self._taken[address] = key
+        for port in spec.get("ports") or ():
+            if port.get("nodePort"):
+                self._ports_taken[port.get("protocol", "TCP"), port["nodePort"]] = key
+
+    def give(self, key: str, service: Thing, *, is_new: bool = True) -> None:
+        """Complete a Service's spec with the addresses and ports it needs and does not name.
+
+        A Service that had an address keeps it: whether it may name another is for validation to say.
+        """
+        spec = service["spec"]
+        kind = spec.get("type", "ClusterIP")
+        if kind == "ExternalName":
+            return
+        wanted = spec.get("clusterIP") or ""
+        if wanted and not spec.get("clusterIPs"):
+            spec["clusterIPs"] = [wanted]
+        if is_new:
+            self._give_families(service, alone=wanted == "None" and not spec.get("selector"))
+        if wanted == "None":
+            spec["clusterIPs"] = ["None"]
+        else:
+            if not wanted:
+                spec["clusterIP"] = wanted = self._free_address(service["metadata"]["name"])
+            elif is_new and self._taken.get(wanted, key) != key:
+                why = f"failed to allocate IP {wanted}: provided IP is already allocated"
+                raise _service_invalid(service, "spec.clusterIPs", [wanted], why)
+            elif is_new and not self._is_ours(wanted):
+                why = f"failed to allocate IP {wanted}: the provided network does not match the current range"
+                raise _service_invalid(service, "spec.clusterIPs", [wanted], why)
+            spec["clusterIPs"] = [wanted]
+        spec.setdefault("ipFamilies", ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+        if kind in ("NodePort", "LoadBalancer") and spec.get("allocateLoadBalancerNodePorts", True):
+            for number, port in enumerate(spec.get("ports") or ()):
+                protocol = port.get("protocol", "TCP")
+                if not port.get("nodePort"):
+                    port["nodePort"] = self._free_port(protocol)
+                elif is_new and port["nodePort"] not in self._ports:
+                    where, valid = f"spec.ports[{number}].nodePort", f"{self._ports[0]}-{self._ports[-1]}"
+                    why = f"provided port is not in the valid range. The range of valid ports is {valid}"
+                    raise _service_invalid(service, where, port["nodePort"], why)
+                elif self._ports_taken.get((protocol, port["nodePort"]), key) != key:
+                    where, why = f"spec.ports[{number}].nodePort", "provided port is already allocated"
+                    raise _service_invalid(service, where, port["nodePort"], why)
+        self.learn(key, service)
+
+    @staticmethod
+    def _give_families(service: Thing, *, alone: bool) -> None:
+        """Which families a new Service is of; one without address or pods of its own may be of any."""
+        spec = service["spec"]
+        policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if alone else "SingleStack")
+        errors = services.cluster_ips(spec)
+        _refuse(service, errors)
+        given, families = spec.get("clusterIPs") or [], spec.get("ipFamilies") or []
+        if policy == "SingleStack":
+            for number, what in ((len(given), "cluster IPs"), (len(families), "IP families")):
+                if number == 2:
+                    why = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+                    errors.append(said("spec.ipFamilyPolicy", policy, why))
+        for index, address in enumerate(given):
+            if index >= len(families) and ":" in address:
+                errors.append(said(f"spec.clusterIPs[{index}]", given, "IPv6 is not configured on this cluster"))
+        _refuse(service, errors)
+        families = families or ["IPv4"]
+        if alone:
+            if len(families) < 2 and policy != "SingleStack":
+                families = [families[0], "IPv6" if families[0] == "IPv4" else "IPv4"]
+        else:
+            if policy == "RequireDualStack":
+                errors.append(
+                    said("spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services")
+                )
+            for index, family in enumerate(families):
+                if family != "IPv4":
+                    errors.append(said(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
+            _refuse(service, errors)
+        spec["ipFamilies"] = families
+
+    def _is_ours(self, address: str) -> bool:
+        try:
+            return ipaddress.ip_address(address) in self._network
+        except ValueError:
+            return True  # no address at all: validation says so better
+
+    def _free_address(self, service: str) -> str:
+        for _ in range(self._network.num_addresses):
+            address = str(self._network[self._next])
+            self._next = 10 + (self._next - 9) % (self._network.num_addresses - 20)
+            if address not in self._taken:
+                return address
+        raise internal(f'failed to allocate a serviceIP for Service "{service}": range is full')
+
+    def _free_port(self, protocol: str) -> int:
+        for _ in self._ports:
+            port = self._ports[self._next_port % len(self._ports)]
+            self._next_port += 1
+            if (protocol, port) not in self._ports_taken:
+                return port
+        raise internal("failed to allocate a nodePort: range is full")
+
+
+def drop_what_the_type_has_not(new: Thing, old: Thing) -> None:
+    """What a Service was given for a type it no longer is, and its writer left as it was, goes."""
+    spec, before = new["spec"], old["spec"]
+    kinds = {"NodePort", "LoadBalancer"}
+
+    def same(name: str) -> bool:
+        return bool(spec.get(name) == before.get(name))
+
+    if spec.get("type") == "ExternalName" != before.get("type"):
+        if same("clusterIP") and same("clusterIPs"):
+            spec.pop("clusterIP", None)
+            spec.pop("clusterIPs", None)
+        for name in ("ipFamilies", "ipFamilyPolicy"):
+            if same(name):
+                spec.pop(name, None)
+    if before.get("type") in kinds and spec.get("type") not in kinds:
+        if [each.get("nodePort") for each in spec.get("ports") or ()] == [
+            each.get("nodePort") for each in before.get("ports") or ()
+        ]:
+            for port in spec.get("ports") or ():
+                port.pop("nodePort", None)
+        if same("externalTrafficPolicy"):
+            spec.pop("externalTrafficPolicy", None)
+    if before.get("type") == "LoadBalancer" != spec.get("type"):
+        for name in ("allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort"):
+            if same(name):
+                spec.pop(name, None)
+    if spec.get("type") != "LoadBalancer" and "status" in new:
+        new["status"]["loadBalancer"] = {}
+
+
+def keep_what_was_given(new: Thing, old: Thing) -> None:
+    """Addresses and node ports a writer left out stay as they were."""
+    spec, before = new["spec"], old["spec"]
+    if "ExternalName" not in (spec.get("type"), before.get("type")):
+        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+            if not spec.get(name) and before.get(name):
+                spec[name] = copy.deepcopy(before[name])
+    kinds = {"NodePort", "LoadBalancer"}
+    if spec.get("type") in kinds and before.get("type") in kinds:
+        given = {each.get("name", ""): each.get("nodePort") for each in before.get("ports") or ()}
+        used = {each.get("nodePort") for each in spec.get("ports") or ()}
+        for port in spec.get("ports") or ():
+            known = given.get(port.get("name", ""))
+            if not port.get("nodePort") and known and known not in used:
+                port["nodePort"] = known
+
+
+def _service_invalid(service: Thing, field: str, value: Any, why: str) -> Failure:
+    return _failure(service, [said(field, value, why)])
+
+
+def _refuse(service: Thing, errors: Errors) -> None:
+    if errors:
+        raise _failure(service, errors)
+
+
+def _failure(service: Thing, errors: Errors) -> Failure:
+    causes = [(each.type, each.message, each.field) for each in errors]
+    return invalid("", "Service", service["metadata"]["name"], causes)
+
+
+def _take_string_data(thing: Thing) -> None:
+    for key, value in (thing.pop("stringData", None) or {}).items():
+        thing.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
+
+
+def _merge_label_keys(pod: Thing) -> None:
+    """matchLabelKeys become part of the selector when a pod is created; the scheduler never looks at them."""
+    labels = pod["metadata"].get("labels") or {}
+    affinity = pod["spec"].get("affinity") or {}
+    terms: list[Thing] = []
+    for side in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(side) or {}
+        terms += rules.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+        terms += [
+            each["podAffinityTerm"] for each in rules.get("preferredDuringSchedulingIgnoredDuringExecution") or []
+        ]
+    for term in terms:
+        if term.get("labelSelector") is None:
+            continue
+        for keys, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+            for key in term.get(keys) or ():
+                if key in labels:
+                    wanted = {"key": key, "operator": operator, "values": [labels[key]]}
+                    term["labelSelector"].setdefault("matchExpressions", []).append(wanted)
+
+
+def qos_class(spec: Mapping[str, Any]) -> str:
+    """Guaranteed when every container limits cpu and memory at what it requests, BestEffort when none says anything."""
+    whole = spec.get("resources")
+    if whole is not None:
+        asked, limits = _compute(whole.get("requests")), _compute(whole.get("limits"))
+        if not asked and not limits:
+            return "BestEffort"
+        both = not whole.get("limits") or limits.keys() == {"cpu", "memory"}
+        return "Guaranteed" if both and all(limits.get(name) == each for name, each in asked.items()) else "Burstable"
+    guaranteed, anything = True, False
+    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
+        resources = container.get("resources") or {}
+        asked, limits = _compute(resources.get("requests")), _compute(resources.get("limits"))
+        anything = anything or bool(asked or limits)
+        equal = all(asked.get(name, limit) == limit for name, limit in limits.items())
+        guaranteed = guaranteed and limits.keys() == {"cpu", "memory"} and equal
+    if not anything:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _compute(resources: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (resources or {}).items() if name in ("cpu", "memory") and str(value) != "0"}
+
+
+def established(thing: Thing, now: str) -> list[Thing]:
+    """What becomes of a definition's status until it is served: its names are accepted, then it is."""
+    status = thing.get("status") or {}
+    kept = {each["type"]: each for each in status.get("conditions") or ()}
+    accepted = {
+        "type": "NamesAccepted",
+        "status": "True",
+        "lastTransitionTime": now,
+        "reason": "NoConflicts",
+        "message": "no conflicts found",
+    }
+    installing = {
+        "type": "Established",
+        "status": "False",
+        "lastTransitionTime": now,
+        "reason": "Installing",
+        "message": "the initial names have been accepted",
+    }
+    served = {**installing, "status": "True", "reason": "InitialNamesAccepted"}
+    names = copy.deepcopy(thing["spec"].get("names") or {})
+    stored = status.get("storedVersions") or []
+    steps = [served] if "Established" in kept else [installing, served]
+    return [
+        {
+            "conditions": [kept.get("NamesAccepted", accepted), kept.get("Established", step)],
+            "acceptedNames": names,
+            "storedVersions": stored,
+        }
+        for step in steps
+    ]
+
+
+PLAIN = Strategy()
+COUNTED = Counted()
+CUSTOM = Custom()
+
+BY_KIND: dict[str, Strategy] = {
+    "/pods": Pods(),
+    "/nodes": Nodes(),
+    "/namespaces": Namespaces(),
+    "/persistentvolumeclaims": Claims(),
+    "/persistentvolumes": Volumes(),
+    "/secrets": Secrets(),
+    "/replicationcontrollers": ReplicationControllers(),
+    "/services": Services(),
+    "/serviceaccounts": Answering(),
+    "/resourcequotas": Answering(),
+    "/podtemplates": AnsweringCounted(),
+    "events.k8s.io/events": Events(),
+    "apps/deployments": Deployments(),
+    "apps/replicasets": COUNTED,
+    "apps/daemonsets": DaemonSets(),
+    "apps/statefulsets": COUNTED,
+    "batch/jobs": Jobs(),
+    "batch/cronjobs": COUNTED,
+    "policy/poddisruptionbudgets": GuardedCounted(),
+    "coordination.k8s.io/leases": Guarded(),
+    "node.k8s.io/runtimeclasses": Guarded(),
+    "storage.k8s.io/csistoragecapacities": Guarded(),
+    "networking.k8s.io/ingresses": COUNTED,
+    "networking.k8s.io/networkpolicies": COUNTED,
+    "networking.k8s.io/ingressclasses": COUNTED,
+    "discovery.k8s.io/endpointslices": COUNTED,
+    "apiextensions.k8s.io/customresourcedefinitions": Definitions(),
+    "admissionregistration.k8s.io/mutatingwebhookconfigurations": GuardedCounted(),
+    "admissionregistration.k8s.io/validatingwebhookconfigurations": GuardedCounted(),
+    "scheduling.k8s.io/priorityclasses": First(),
+    "resource.k8s.io/resourceslices": AnsweringCounted(),
+    "resource.k8s.io/deviceclasses": AnsweringCounted(),
+    "resource.k8s.io/resourceclaims": ResourceClaims(),
+    "storage.k8s.io/csidrivers": GuardedAnswering(),
+    "storage.k8s.io/csinodes": GuardedAnswering(),
+    "storage.k8s.io/storageclasses": Answering(),
+    "storage.k8s.io/volumeattachments": Attachments(),
+}
+
+
+def strategy_of(stored_as: str, is_custom: bool = False) -> Strategy:
+    return CUSTOM if is_custom else BY_KIND.get(stored_as, PLAIN)

@@ -1,0 +1,1 @@
+"""A request read: path and verb, body, options, selectors."""

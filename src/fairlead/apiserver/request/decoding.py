@@ -1,0 +1,68 @@
+"""Bodies that are not what they should be, told in Kubernetes' words; and bodies of kinds that are not kept."""
+
+from typing import Any
+
+import msgspec
+
+from fairlead.apiserver.failures import Failure, bad_request
+from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
+
+Thing = dict[str, Any]
+
+
+def read_as(type_name: str, kind: str, version: str, sent: Any) -> Thing:
+    """A body of a kind that is not kept, read as strictly as one that is; `type_name` is the facts'."""
+    if sent is None:
+        sent = {}
+    if not isinstance(sent, dict):
+        raise unrecognized(kind, not_an_object(sent), sent)
+    try:
+        made: Thing = decode(for_type(type_name), sent, kind_label(kind, version)).value
+    except DecodeError as problem:
+        raise bad_request(str(problem)) from None
+    return made
+
+
+def unrecognized(kind: str, why: str, sent: Any) -> Failure:
+    """A body that is no object at all."""
+    raw = sent if isinstance(sent, bytes) else msgspec.json.encode(sent)
+    text = f"the object provided is unrecognized (must be of type {kind}): {why} ({_summary(raw)})"
+    return bad_request(text)
+
+
+def not_an_object(sent: Any) -> str:
+    return (
+        f"couldn't get version/kind; json parse error: json: cannot unmarshal {_json_type(sent)} into Go value "
+        'of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
+        'Kind string "json:\\"kind,omitempty\\"" }'
+    )
+
+
+def _summary(raw: bytes, most: int = 30) -> str:
+    if not raw:
+        return "<empty>"
+    more = " ..." if len(raw) > most else ""
+    return (raw[:most].decode(errors="replace") if raw[:1] == b"{" else raw[:most].hex()) + more
+
+
+def unusable_patch(patched: Any, why: str) -> Failure:
+    return refused_patch(msgspec.json.encode(msgspec.json.encode(patched).decode()).decode(), why)
+
+
+def refused_patch(shown: str, why: str) -> Failure:
+    message = f"Invalid value: {shown}: {why}"
+    cause = {"reason": "FieldValueInvalid", "message": message, "field": "patch"}
+    return Failure(422, "Invalid", f' "" is invalid: patch: {message}', {"causes": [cause]})
+
+
+def _json_type(value: Any) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case str():
+            return "string"
+        case int() | float():
+            return "number"
+        case list():
+            return "array"
+    return "null"

@@ -1,0 +1,93 @@
+"""What a request asks for: the verb, the resource, the object, read off method, path and query."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from fairlead.apiserver.failures import bad_request, method_not_allowed, no_such_path
+
+_NAMESPACE_PARTS = frozenset({"status", "finalize"})
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def is_master(self) -> bool:
+        return "system:masters" in self.groups
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    verb: str
+    group: str
+    version: str
+    plural: str
+    namespace: str
+    name: str
+    subresource: str
+    rest: tuple[str, ...] = ()  # what follows the subresource: /proxy/…
+
+
+def parse_path(method: str, path: str, query: Mapping[str, str]) -> Asking | None:
+    """The resource a path names, or None for a path that is about none (/version, /api/v1 itself, …)."""
+    # A slash in a name, however it is written, and an empty part name nothing.
+    parts = unquote(path).strip("/").split("/")
+    if parts[0] not in ("api", "apis"):
+        return None
+    if "" in parts and path.rstrip("/") != "/":
+        raise no_such_path()
+    start = 2 if parts[0] == "api" else 3
+    if len(parts) <= start:
+        return None
+    group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
+    rest = parts[start:]
+    watching, old_way = is_true(query, "watch"), False
+    if rest[0] == "watch" and len(rest) > 1:  # the old way of asking for a watch
+        watching, old_way, rest = True, True, rest[1:]
+    namespace = ""
+    # /namespaces/x/pods is about pods; /namespaces/x, and its status, about the namespace.
+    if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _NAMESPACE_PARTS):
+        namespace, rest = rest[1], rest[2:]
+    plural, name = rest[0], rest[1] if len(rest) > 1 else ""
+    if plural == "namespaces" and name and not group:
+        namespace = name
+    subresource = rest[2] if len(rest) > 2 else ""
+    verb = _verb(method, name, watching and (old_way or not name))
+    return Asking(verb, group, version, plural, namespace, name, subresource, tuple(rest[3:]))
+
+
+def _verb(method: str, name: str, watching: bool) -> str:
+    if method in ("GET", "HEAD"):
+        if watching:
+            return "watch"
+        return "get" if name else "list"
+    if method == "DELETE":
+        return "delete" if name else "deletecollection"
+    verb = _VERBS.get(method)
+    if verb is None:
+        raise method_not_allowed()
+    return verb
+
+
+def is_true(query: Mapping[str, str], name: str) -> bool:
+    """Whatever is neither `false` nor `0` is true, as Kubernetes reads it; `?watch` alone too."""
+    return name in query and query[name].lower() not in ("false", "0")
+
+
+def whole_number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+__all__ = ["Asking", "User", "is_true", "no_such_path", "parse_path", "whole_number"]

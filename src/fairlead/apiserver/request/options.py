@@ -1,0 +1,117 @@
+"""How something was asked for: what a query or a body of options says, and what is wrong with it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from fairlead.apiserver.failures import bad_request, options_invalid
+from fairlead.apiserver.request.info import User, is_true, whole_number
+from fairlead.apiserver.request.json_errors import quoted
+from fairlead.apiserver.schema.shape import DecodeError, decode, for_type
+
+Thing = dict[str, Any]
+Validation = Literal["Ignore", "Warn", "Strict"]
+MAX_MANAGER_LENGTH: Final = 128
+
+
+@dataclass(slots=True)
+class Options:
+    """How a write was asked for, and what there is to warn of."""
+
+    user: User
+    manager: str = "unknown"
+    dry_run: bool = False
+    validation: Validation = "Warn"
+    force: bool = False
+    warnings: list[str] = field(default_factory=list)
+    duplicates: list[str] = field(default_factory=list)
+    """Fields the body has more than once."""
+    told: Thing = field(default_factory=dict)
+    """What the query said of managers and validation, for webhooks to see."""
+    raw: bytes = b""
+    """The body as it came, for a complaint that quotes it."""
+    has_empty: bool = False
+    """Whether there is an empty list or map where Go keeps none: it is owned, and then forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    uid: str = ""
+    resource_version: str = ""
+    grace_s: int | None = None
+    propagation: str = ""
+    dry_run: bool = False
+    cascades_the_old_way: bool = False
+    """By `orphanDependents: false`, whose askers are told when it takes a while."""
+
+
+def manager_causes(manager: str) -> list[tuple[str, str, str]]:
+    causes = []
+    if len(manager) > MAX_MANAGER_LENGTH:
+        why = f"Too long: may not be more than {MAX_MANAGER_LENGTH} bytes"
+        causes.append(("FieldValueTooLong", why, "fieldManager"))
+    at = 0
+    for character in manager:
+        if not character.isprintable():
+            why = f"Invalid value: {quoted(manager)}: invalid character U+{ord(character):04X} (at position {at})"
+            causes.append(("FieldValueInvalid", why, "fieldManager"))
+        at += len(character.encode("utf-8", "replace"))
+    return causes
+
+
+def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:
+    """From the body, or where there is none from the query."""
+    if sent is not None and not isinstance(sent, dict):
+        raise bad_request("decoded object cannot be converted to DeleteOptions")
+    found: Thing = sent if sent is not None else _delete_query(query)
+    if found.get("kind") not in (None, "", "DeleteOptions"):
+        raise bad_request("decoded object cannot be converted to DeleteOptions")
+    try:
+        read: Thing = decode(for_type("meta.v1.DeleteOptions"), found, "").value
+    except DecodeError as problem:
+        raise bad_request(str(problem).removeprefix(": ")) from None
+    preconditions = read.get("preconditions") or {}
+    orphan, propagation = read.get("orphanDependents"), read.get("propagationPolicy", "")
+    causes = []
+    if orphan is not None and propagation:
+        why = f'Invalid value: "{propagation}": orphanDependents and deletionPropagation cannot be both set'
+        causes.append(("FieldValueInvalid", why, "propagationPolicy"))
+    if propagation not in ("", "Background", "Foreground", "Orphan"):
+        known = '"Foreground", "Background", "Orphan", "nil"'
+        why = f'Unsupported value: "{propagation}": supported values: {known}'
+        causes.append(("FieldValueNotSupported", why, "propagationPolicy"))
+    causes += dry_run_causes(read.get("dryRun") or ())
+    if causes:
+        raise options_invalid("DeleteOptions", causes)
+    if orphan is not None:
+        propagation = "Orphan" if orphan else "Background"
+    grace = read.get("gracePeriodSeconds")
+    return DeleteOptions(
+        uid=preconditions.get("uid") or "",
+        resource_version=preconditions.get("resourceVersion") or "",
+        grace_s=grace if grace is None or grace >= 0 else 1,
+        propagation=propagation,
+        dry_run="All" in (read.get("dryRun") or ()),
+        cascades_the_old_way=orphan is False,
+    )
+
+
+def _delete_query(query: Mapping[str, str]) -> Thing:
+    found: Thing = {}
+    if query.get("gracePeriodSeconds"):
+        found["gracePeriodSeconds"] = whole_number(query, "gracePeriodSeconds")
+    if query.get("orphanDependents"):
+        found["orphanDependents"] = is_true(query, "orphanDependents")
+    if query.get("propagationPolicy"):
+        found["propagationPolicy"] = query["propagationPolicy"]
+    if query.get("dryRun"):
+        found["dryRun"] = [query["dryRun"]]
+    return found
+
+
+def dry_run_causes(values: Iterable[str]) -> list[tuple[str, str, str]]:
+    listed = list(values)
+    if all(value == "All" for value in listed):
+        return []
+    shown = ",".join(f'"{value}"' for value in listed)
+    return [("FieldValueNotSupported", f'Unsupported value: [{shown}]: supported values: "All"', "dryRun")]

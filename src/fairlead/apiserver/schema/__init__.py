@@ -1,0 +1,1 @@
+"""The shape of every kind: fields, defaults, scalars, OpenAPI, custom kinds."""

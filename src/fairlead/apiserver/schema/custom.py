@@ -1,0 +1,392 @@
+"""A custom kind, as its CustomResourceDefinition says: names, shape, defaults, rules, columns, subresources."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from fairlead.apiserver.cel import rules as expressions
+from fairlead.apiserver.json_values import copied, go_text
+from fairlead.apiserver.schema import facts, openapi
+from fairlead.apiserver.schema.shape import DEDUCED, Schema, Struct, for_type
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.errors import FieldError, Json, invalid
+
+_UNCHECKED: Final = FieldError(
+    "FieldValueInvalid",
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation",
+)
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[['\"]([^'\"]+)['\"]\]|\[(\d+|\*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class PrinterColumn:
+    name: str
+    type: str
+    path: str
+    priority: int
+    description: str
+    format: str
+
+
+class CustomKind:
+    """One definition, read once; made anew when the definition changes."""
+
+    def __init__(self, definition: Json) -> None:
+        spec = definition["spec"]
+        given = spec["names"]
+        self.definition = definition
+        self.group: str = spec["group"]
+        self.kind: str = given["kind"]
+        self.plural: str = given["plural"]
+        self.singular: str = given.get("singular") or self.kind.lower()
+        self.list_kind: str = given.get("listKind") or f"{self.kind}List"
+        self.short_names: tuple[str, ...] = tuple(given.get("shortNames") or ())
+        self.categories: tuple[str, ...] = tuple(given.get("categories") or ())
+        self.namespaced: bool = spec["scope"] == "Namespaced"
+        self._versions: dict[str, Json] = {version["name"]: version for version in spec["versions"]}
+        self.storage_version: str = next(v["name"] for v in spec["versions"] if v.get("storage"))
+        self._schemas: dict[str, Schema] = {}
+
+    def served_versions(self) -> list[str]:
+        return [name for name, version in self._versions.items() if version.get("served")]
+
+    def has_status(self, version: str) -> bool:
+        return "status" in (self._versions[version].get("subresources") or {})
+
+    def scale(self, version: str) -> tuple[str, str, str] | None:
+        """The paths of wanted replicas, of actual ones, and of the selector as text (may be empty)."""
+        found = (self._versions[version].get("subresources") or {}).get("scale")
+        if found is None:
+            return None
+        return found["specReplicasPath"], found["statusReplicasPath"], found.get("labelSelectorPath", "")
+
+    def selectable(self, version: str) -> tuple[str, ...]:
+        """What a field selector may ask, as paths: `.spec.color`."""
+        return tuple(field["jsonPath"] for field in self._versions[version].get("selectableFields") or ())
+
+    def printer_columns(self, version: str) -> tuple[PrinterColumn, ...]:
+        columns = self._versions[version].get("additionalPrinterColumns")
+        if not columns:
+            return (PrinterColumn("Age", "date", ".metadata.creationTimestamp", 0, "", ""),)
+        return tuple(
+            PrinterColumn(
+                column["name"],
+                column["type"],
+                column["jsonPath"],
+                column.get("priority", 0),
+                column.get("description", ""),
+                column.get("format", ""),
+            )
+            for column in columns
+        )
+
+    # --- objects ------------------------------------------------------------------------------------------------
+
+    def source(self, version: str) -> Json:
+        """The version's own OpenAPI schema; an object of anything where it has none."""
+        found: Json = (self._versions[version].get("schema") or {}).get("openAPIV3Schema") or {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+        }
+        return found
+
+    def schema(self, version: str) -> Schema:
+        """For decoding (which prunes), patching and applying."""
+        if version not in self._schemas:
+            made = _schema(self.source(version), root=True)
+            assert made.struct is not None
+            made.struct.status_apart = self.has_status(version)
+            self._schemas[version] = made
+        return self._schemas[version]
+
+    def default(self, version: str, obj: Json) -> None:
+        """Fills in defaults in place; null where it may not stand makes room for one, or goes."""
+        _default(self.source(version), obj, root=True)
+
+    def validate(self, version: str, obj: Json, old: Json | None = None, subresource: str = "") -> list[FieldError]:
+        if mistaken := self._other_type(version, obj):
+            return mistaken
+        if old is None:
+            found = metadata.on_create(obj["metadata"], self.namespaced, names.subdomain, core=False)
+        else:
+            found = metadata.common(obj["metadata"], old["metadata"], self.namespaced)
+            found += metadata.on_update(obj["metadata"], old["metadata"], core=False)
+        source = self.source(version)
+        if subresource == "status" and old is not None:
+            shape = self._status_shape(source, obj, old)
+        else:
+            before = openapi.NEW if old is None else _bare(old)
+            shape = openapi.check(_without_metadata(source), _bare(obj), "", before)
+        found += shape
+        found += self._scaled(version, obj, subresource)
+        if expressions.has_rules(source):
+            if any(error.type in openapi.BLOCKING for error in shape):
+                found.append(_UNCHECKED)
+            elif old is None:
+                found += expressions.check(source, obj)
+            else:
+                found += expressions.check(source, obj, old)
+        return found
+
+    @staticmethod
+    def _status_shape(source: Json, obj: Json, old: Json) -> list[FieldError]:
+        """A status that is written on its own is judged on its own: its parts are named from there."""
+        schema = (source.get("properties") or {}).get("status")
+        if schema is None or "status" not in obj:
+            return []
+        before = old.get("status", openapi.NEW)
+        return [
+            FieldError(each.type, _under("status", each.field), each.message)
+            for each in openapi.check(schema, obj["status"], "", before)
+        ]
+
+    def _scaled(self, version: str, obj: Json, subresource: str) -> list[FieldError]:
+        """Replicas are counts, wherever the definition says they stand."""
+        paths = self.scale(version)
+        found: list[FieldError] = []
+        for path in (paths or ())[1 if subresource == "status" else 0 : 2]:
+            value, problem = _whole_number(obj, path)
+            if problem:
+                found.append(invalid(path, 0, problem))
+            elif value < 0:
+                found.append(invalid(path, value, "should be a non-negative integer"))
+            elif value > 2**31 - 1:
+                found.append(invalid(path, value, "should be less than or equal to 2147483647"))
+        if paths is not None and paths[2]:
+            problem = _accessor_problem(obj, paths[2], str, "string")[1]
+            if problem:
+                found.append(invalid(paths[2], "", problem))
+        return found
+
+    def _other_type(self, version: str, obj: Json) -> list[FieldError]:
+        wanted = {"kind": self.kind, "apiVersion": f"{self.group}/{version}"}
+        return [invalid(key, obj[key], f"must be {value}") for key, value in wanted.items() if obj[key] != value]
+
+    # --- paths --------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def at(obj: Any, path: str) -> Any:
+        """What stands at a simple JSONPath (`.spec.replicas`, `.status.conditions[0].type`, `[?(@.type=="Ready")]`)."""
+        return read_path(obj, path)
+
+    @staticmethod
+    def put(obj: Json, path: str, value: Any) -> None:
+        """Sets what stands at a path of plain fields, making what is missing on the way."""
+        *parents, last = [step for step in path.split(".") if step]
+        here = obj
+        for step in parents:
+            here = here.setdefault(step, {})
+        here[last] = value
+
+    # --- OpenAPI ------------------------------------------------------------------------------------------------
+
+    def openapi(self, version: str) -> Json:
+        """The OpenAPI v3 document of this kind in this version, as kubectl reads it."""
+        name = ".".join([*reversed(self.group.split(".")), version, self.kind])
+        resource = facts.Resource(
+            group=self.group,
+            version=version,
+            plural=self.plural,
+            kind=self.kind,
+            singular=self.singular,
+            namespaced=self.namespaced,
+            verbs=("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"),
+            short_names=self.short_names,
+            categories=self.categories,
+            subresources=tuple(
+                facts.Subresource(sub, self.group, version, self.kind, ("get", "patch", "update"))
+                for sub in (["status"] if self.has_status(version) else [])
+            ),
+        )
+        source = copied(self.source(version))
+        properties = source.setdefault("properties", {})
+        properties.setdefault("apiVersion", {"type": "string"})
+        properties.setdefault("kind", {"type": "string"})
+        reference = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+        properties["metadata"] = {"allOf": [{"$ref": reference}]}
+        source["x-kubernetes-group-version-kind"] = [{"group": self.group, "kind": self.kind, "version": version}]
+        return {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"},
+            "paths": facts.resource_paths(resource, name),
+            "components": {"schemas": {name: source, **_meta_schemas()}},
+        }
+
+
+@cache
+def _meta_schemas() -> Json:
+    whole = facts.load().openapi_v3("", "v1")["components"]["schemas"]
+    return {key: schema for key, schema in whole.items() if ".meta.v1." in key}
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------
+
+
+def _schema(source: Json, root: bool = False) -> Schema:
+    list_type = source.get("x-kubernetes-list-type")
+    common: Json = {"map_type": source.get("x-kubernetes-map-type"), "default": source.get("default"), "source": source}
+    if source.get("x-kubernetes-int-or-string"):
+        return Schema(form="scalar", **common)
+    match source.get("type"):
+        case "object":
+            rest = source.get("additionalProperties")
+            if isinstance(rest, dict) and not source.get("properties"):
+                return Schema(form="map", items=_schema(rest), **common)
+            if not root and _is_open(source) and not source.get("properties") and not _is_embedded(source):
+                return DEDUCED
+            return Schema(form="object", struct=_struct(source, root), **common)
+        case "array":
+            items = source.get("items")
+            return Schema(
+                form="list",
+                items=_schema(items) if isinstance(items, dict) else DEDUCED,
+                list_type=list_type or "atomic",
+                keys=tuple(source.get("x-kubernetes-list-map-keys") or ()),
+                **common,
+            )
+        case None:
+            return DEDUCED
+    return Schema(form="scalar", **common)
+
+
+def _is_open(source: Json) -> bool:
+    return bool(source.get("x-kubernetes-preserve-unknown-fields")) or source.get("additionalProperties") is True
+
+
+def _is_embedded(source: Json) -> bool:
+    return bool(source.get("x-kubernetes-embedded-resource"))
+
+
+def _struct(source: Json, root: bool) -> Struct:
+    def fields() -> dict[str, Schema]:
+        made = {name: _schema(inner) for name, inner in (source.get("properties") or {}).items()}
+        if root or _is_embedded(source):
+            made["apiVersion"] = made["kind"] = Schema(form="string", go="string")
+            made["metadata"] = for_type("meta.v1.ObjectMeta")
+        return made
+
+    struct = Struct("", fields)
+    struct.custom = True
+    struct.open = _is_open(source)
+    struct.atomic = source.get("x-kubernetes-map-type") == "atomic"
+    return struct
+
+
+def _bare(obj: Json) -> Json:
+    return {key: value for key, value in obj.items() if key != "metadata"}
+
+
+def _under(parent: str, field: str) -> str:
+    if field == "<nil>" or not field:
+        return field or parent
+    return f"{parent}{field}" if field[0] in ".[" else f"{parent}.{field}"
+
+
+def _without_metadata(source: Json) -> Json:
+    """Metadata has rules of its own; what a schema says of it is not asked."""
+    properties = source.get("properties") or {}
+    if "metadata" not in properties:
+        return source
+    return {**source, "properties": {key: value for key, value in properties.items() if key != "metadata"}}
+
+
+def _default(source: Json, value: Any, root: bool = False) -> None:
+    if isinstance(value, dict):
+        properties = source.get("properties") or {}
+        for name, inner in properties.items():
+            if root and name in ("metadata", "apiVersion", "kind"):
+                continue
+            if name in value and value[name] is None and not inner.get("nullable"):
+                del value[name]
+            if name not in value and "default" in inner:
+                value[name] = copied(inner["default"])
+            if name in value:
+                _default(inner, value[name])
+        rest = source.get("additionalProperties")
+        if isinstance(rest, dict):
+            for name, inner in value.items():
+                if name not in properties:
+                    if inner is None and not rest.get("nullable") and "default" in rest:
+                        value[name] = copied(rest["default"])
+                    _default(rest, value[name])
+    elif isinstance(value, list) and isinstance(source.get("items"), dict):
+        items = source["items"]
+        for index, inner in enumerate(value):
+            if inner is None and not items.get("nullable") and "default" in items:
+                value[index] = copied(items["default"])
+            _default(items, value[index])
+
+
+def _whole_number(obj: Json, path: str) -> tuple[int, str]:
+    value, problem = _accessor_problem(obj, path, int, "int64")
+    return (0 if value is None or problem else value), problem
+
+
+def _accessor_problem(obj: Json, path: str, wanted: type, word: str) -> tuple[Any, str]:
+    """What stands at a path, and why it is not what is wanted there."""
+    here: Any = obj
+    walked: list[str] = []
+    for step in path.lstrip(".").split("."):
+        if here is None:
+            return None, ""
+        if not isinstance(here, dict):
+            told = f"{go_text(here)} is of the type {_go_type(here)}, expected map[string]interface{{}}"
+            return None, f".{'.'.join([*walked, step])} accessor error: {told}"
+        walked.append(step)
+        if step not in here:
+            return None, ""
+        here = here[step]
+    if type(here) is wanted:
+        return here, ""
+    return None, f"{path} accessor error: {go_text(here)} is of the type {_go_type(here)}, expected {word}"
+
+
+def _go_type(value: Any) -> str:
+    names_ = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map[string]interface {}"}
+    return "<nil>" if value is None else names_.get(type(value), "[]interface {}")
+
+
+# --- JSONPath ---------------------------------------------------------------------------------------------------
+
+_NAME = re.compile(r"\.((?:\\.|[^.\[\]\\])+)")
+_FILTER = re.compile(r"\[\?\(@\.([\w./-]+)\s*==\s*['\"]([^'\"]*)['\"]\)\]")
+
+
+def read_path(obj: Any, path: str) -> Any:
+    """The first thing a simple JSONPath finds, or None: fields, indexes, `[*]`, and a filter by equality."""
+    text = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
+    found: list[Any] = [obj]
+    at = 0
+    while at < len(text):
+        choice = _FILTER.match(text, at)
+        if choice is not None:
+            found = [
+                item
+                for each in found
+                if isinstance(each, list)
+                for item in each
+                if isinstance(item, dict) and str(read_path(item, f".{choice[1]}")) == choice[2]
+            ]
+            at = choice.end()
+            continue
+        # A dot in a name is written \. in a path.
+        step = _NAME.match(text, at) or _STEP.match(text, at)
+        if step is None:
+            return None
+        name = (step[1] or (step[2] if step.re is _STEP else "") or "").replace("\\.", ".")
+        index = step[3] if step.re is _STEP else None
+        if index is not None:
+            found = [item for each in found if isinstance(each, list) for item in _picked(each, index)]
+        else:
+            found = [each[name] for each in found if isinstance(each, dict) and name in each]
+        at = step.end()
+    return found[0] if found else None
+
+
+def _picked(items: list[Any], index: str) -> list[Any]:
+    if index == "*":
+        return items
+    return items[int(index) : int(index) + 1]

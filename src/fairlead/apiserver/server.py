@@ -1,0 +1,740 @@
+"""The embedded API server: HTTP in, Kubernetes' answers out.
+
+Knows paths, content types and who is asking; what happens to objects is `rest`'s. Whatever goes wrong below
+becomes a Status here: a request never gets a bare error, and our own mistakes are logged and said to be ours.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from fairlead import __version__
+from fairlead.apiserver.auth.impersonation import Impersonation, Wanted, refusal
+from fairlead.apiserver.auth.rbac import Action, Rbac
+from fairlead.apiserver.auth.tokens import ANONYMOUS, BadToken, Tokens
+from fairlead.apiserver.failures import (
+    Failure,
+    bad_request,
+    internal,
+    invalid,
+    method_not_allowed,
+    no_such_path,
+    not_implemented,
+    options_invalid,
+    success,
+    too_large,
+    unauthorized,
+    unknown_patch_type,
+    unsupported_media_type,
+)
+from fairlead.apiserver.fields import patches
+from fairlead.apiserver.handlers import discovery, lists, subresources
+from fairlead.apiserver.handlers.openapi import Schemas
+from fairlead.apiserver.handlers.watch import Watching
+from fairlead.apiserver.printers.tables import TableForm
+from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.registry.rest import Rest, Thing
+from fairlead.apiserver.request import protobuf
+from fairlead.apiserver.request.bodies import from_json, from_yaml
+from fairlead.apiserver.request.decoding import not_an_object, read_as, unrecognized
+from fairlead.apiserver.request.info import Asking, User, is_true, parse_path, whole_number
+from fairlead.apiserver.request.options import (
+    DeleteOptions,
+    Options,
+    dry_run_causes,
+    manager_causes,
+    parse_delete_options,
+)
+from fairlead.apiserver.schema.facts import load
+from fairlead.apiserver.schema.shape import ParseError, kind_label
+from fairlead.apiserver.storage.store import Entry, Unwritable
+from fairlead.cluster.clock import rfc3339
+
+log = structlog.get_logger("fairlead.apiserver")
+
+MAX_BODY_BYTES = 3 << 20
+MOST_WARNINGS = 20
+JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+# kubectl looks here, in protobuf, for kinds that /openapi/v3 does not have; an empty document says that there are none.
+OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+OPENAPI_V2 = b"\x0a\x032.0\x12\x0e\x0a\x08Fairlead\x12\x02v1\x42\x00"
+PATCH_TYPES = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+)
+# What is not served, and how to get there otherwise: pods are processes of this machine.
+_REACH = "a pod's own address, and a Service's, can be reached from this machine (kubectl get pods,services -o wide)"
+INSTEAD = {
+    "exec": "a pod is a process of this machine; what it writes is in kubectl logs",
+    "attach": "what a pod writes is in kubectl logs",
+    "portforward": _REACH,
+    "proxy": _REACH,
+}
+Logs = Callable[[Thing, Mapping[str, str]], AsyncIterator[bytes]]
+"""A pod and the query of a log request → its lines, from whoever runs the pod."""
+
+
+class Server:
+    def __init__(self, rest: Rest, tokens: Tokens, rbac: Rbac, logs: Logs | None = None) -> None:
+        self.rest = rest
+        self.tokens = tokens
+        self.rbac = rbac
+        self.logs = logs
+        self.ready = False
+        self._impersonation = Impersonation(rbac)
+        self.address = "127.0.0.1:0"
+        self._schemas = Schemas(rest)
+        self._watches: set[asyncio.Task[Any]] = set()
+
+    def application(self) -> web.Application:
+        application = web.Application(client_max_size=MAX_BODY_BYTES, handler_args={"max_field_size": 32768})
+        application.router.add_route("*", "/{path:.*}", self.answer)
+        return application
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        warnings: list[str] = []
+        try:
+            user = self._user(request)
+            asking = parse_path(request.method, request.raw_path.partition("?")[0], request.query)
+            if asking is None:
+                response: web.StreamResponse = self._plain(request, user)
+            else:
+                response = await self._about_objects(request, user, asking, warnings)
+        except Failure as failure:
+            response = self._failed(failure)
+        except web.HTTPRequestEntityTooLarge:
+            response = self._failed(too_large(MAX_BODY_BYTES))
+        except web.HTTPException:
+            raise
+        except (ConnectionError, TimeoutError):
+            raise
+        except Unwritable as problem:
+            log.error("not written", method=request.method, path=request.path, problem=str(problem))
+            response = self._failed(internal(str(problem)))
+        except Exception as problem:
+            log.exception("bug in the API server", method=request.method, path=request.path)
+            response = self._failed(internal(f"{type(problem).__name__}: this is a bug in Fairlead, please report it"))
+        if not response.prepared:
+            for warning in list(dict.fromkeys(warnings))[:MOST_WARNINGS]:
+                response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
+        return response
+
+    # -- who ------------------------------------------------------------------------------------------------
+
+    def _user(self, request: web.Request) -> User:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            user = ANONYMOUS
+        else:
+            try:
+                user = self.tokens.user(token.strip(), self.rest.clock.now())
+            except BadToken:
+                raise unauthorized() from None
+        return user
+
+    def _acting(self, request: web.Request, user: User, action: Action) -> User:
+        """Who is asking for this, once those who speak for others have been heard."""
+        wanted = request.headers.get("Impersonate-User", "")
+        groups = tuple(request.headers.getall("Impersonate-Group", ()))
+        uid = request.headers.get("Impersonate-Uid", "")
+        extra: dict[str, tuple[str, ...]] = {}
+        for name in request.headers:
+            if name.lower().startswith("impersonate-extra-"):
+                extra[unquote(name.lower()[18:])] = tuple(request.headers.getall(name))
+        if not wanted:
+            if groups or uid or extra:
+                told = "nil" if not groups else "{" + ", ".join(f'"{group}"' for group in groups) + "}"
+                raise bad_request(
+                    f'requested &user.DefaultInfo{{Name:"", UID:"{uid}", Groups:[]string{told}, '
+                    "Extra:map[string][]string(nil)} without impersonating a user name"
+                )
+            return user
+        return self._impersonation.become(user, Wanted(wanted, uid, groups, extra), action)
+
+    def _permit(self, user: User, action: Action) -> None:
+        if not self.rbac.allows(user, action):
+            raise refusal(user, action)
+
+    # -- paths without objects --------------------------------------------------------------------------------
+
+    def _plain(self, request: web.Request, user: User) -> web.Response:
+        path = request.path.rstrip("/") or "/"
+        verb = request.method.lower()
+        action = Action("get" if verb in ("get", "head") else verb, path=path)
+        self._permit(self._acting(request, user, action), action)
+        if request.method not in ("GET", "HEAD"):
+            raise method_not_allowed()
+        match path:
+            case "/healthz" | "/livez" | "/healthz/ping" | "/livez/ping" | "/readyz/ping":
+                return web.Response(text="ok")
+            case "/readyz":
+                return web.Response(text="ok") if self.ready else web.Response(status=503, text="starting")
+            case "/version":
+                return _json(version())
+            case "/api" | "/apis":
+                return self._discovery(request, core=path == "/api")
+            case "/api/v1":
+                return self._resources("", "v1")
+            case "/openapi/v3":
+                return _json(self._schemas.index())
+            case "/":
+                return _json({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version"]})
+        if found := re.fullmatch(r"/apis/([^/]+)(?:/([^/]+))?", path):
+            return self._resources(found[1], found[2]) if found[2] else self._group(found[1])
+        if found := re.fullmatch(r"/openapi/v3/(api|apis/([^/]+))/([^/]+)", path):
+            if not self.rest.resources.has_version(found[2] or "", found[3]):
+                return web.Response(status=404)
+            return _bytes(self._schemas.document(found[2] or "", found[3]))
+        if path == "/openapi/v2":
+            return self._openapi_v2(request)
+        return _no_page()
+
+    def _discovery(self, request: web.Request, *, core: bool) -> web.Response:
+        wanted = request.headers.get("Accept", "")
+        if "as=APIGroupDiscoveryList" in wanted and "v=v2" in wanted and "v=v2beta1;" not in wanted.split(",")[0]:
+            body = discovery.aggregated(self.rest.resources, core=core)
+            kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            return web.Response(body=msgspec.json.encode(body), headers={"Content-Type": kind})
+        return _json(discovery.api_versions(self.address) if core else discovery.group_list(self.rest.resources))
+
+    def _group(self, name: str) -> web.Response:
+        versions = discovery.groups(self.rest.resources).get(name)
+        if versions is None:
+            return _no_page()
+        return _json({"kind": "APIGroup", "apiVersion": "v1", **discovery.group(name, versions)})
+
+    def _resources(self, group: str, version: str) -> web.Response:
+        found = [each for each in self.rest.resources if (each.group, each.version) == (group, version)]
+        if not found:
+            return _no_page()
+        return _json(discovery.resource_list(found, f"{group}/{version}" if group else version))
+
+    def _openapi_v2(self, request: web.Request) -> web.Response:
+        wanted = request.headers.get("Accept", "")
+        if "protobuf" in wanted and "application/json" not in wanted:
+            return web.Response(body=OPENAPI_V2, content_type=OPENAPI_V2_TYPE)
+        return _bytes(self._schemas.older())
+
+    # -- objects ----------------------------------------------------------------------------------------------
+
+    async def _about_objects(
+        self, request: web.Request, user: User, asking: Asking, warnings: list[str]
+    ) -> web.StreamResponse:
+        action = Action(asking.verb, asking.group, asking.plural, asking.subresource, asking.name, asking.namespace)
+        user = self._acting(request, user, action)
+        self._permit(user, action)
+        resource = self.rest.resources.find(asking.group, asking.version, asking.plural)
+        if resource is None:
+            if asking.group and not any(
+                each.group == asking.group and each.custom is None for each in self.rest.resources
+            ):
+                return _no_page()
+            raise no_such_path()
+        if not resource.namespaced and asking.namespace and (resource.stored_as != "/namespaces" or not asking.name):
+            raise no_such_path()
+        if not resource.is_stored and (asking.name or (resource.namespaced and not asking.namespace)):
+            raise no_such_path()
+        if asking.plural == "endpoints" and not asking.group:
+            warnings.append("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        options = self._options(request, asking, user, warnings)
+        if asking.subresource:
+            return await self._subresource(request, resource, asking, options)
+        if asking.verb not in resource.verbs or request.method == "HEAD":
+            raise method_not_allowed()
+        if asking.verb in ("update", "patch") and not asking.name:
+            raise method_not_allowed()
+        if not resource.is_stored:
+            return await self._review(request, resource, asking, options)
+        match asking.verb:
+            case "get":
+                version = request.query.get("resourceVersion", "")
+                if version and not version.isdecimal():
+                    raise Failure(500, "", lists.not_a_version(version))
+                entry = self.rest.entry(resource, asking.namespace, asking.name)
+                await self.rest.store.settled()
+                return self._object(request, resource, self.rest.body(resource, entry), entry)
+            case "list":
+                return await self._list(request, resource, asking.namespace)
+            case "watch":
+                return await self._watch(request, resource, asking)
+            case "create":
+                sent = await self._sent(request, options, resource.kind)
+                namespace = self._create_namespace(resource, asking)
+                body = await self.rest.create(resource, namespace, sent, options)
+                return self._object(request, resource, body, None, status=201)
+            case "update":
+                sent = await self._sent(request, options, resource.kind)
+                body = await self.rest.update(resource, asking.namespace, asking.name, sent, options)
+                return self._object(request, resource, body, None)
+            case "patch":
+                body, made = await self._patch(request, resource, asking, options, "")
+                return self._object(request, resource, body, None, status=201 if made else 200)
+            case "delete":
+                return await self._delete(request, resource, asking, options)
+            case "deletecollection":
+                return await self._delete_collection(request, resource, asking, options)
+        raise method_not_allowed()
+
+    @staticmethod
+    def _create_namespace(resource: Resource, asking: Asking) -> str:
+        if resource.namespaced and not asking.namespace:
+            raise method_not_allowed()
+        if asking.name:
+            raise method_not_allowed()
+        return asking.namespace
+
+    def _options(self, request: web.Request, asking: Asking, user: User, warnings: list[str]) -> Options:
+        query = request.query
+        dry = query.getall("dryRun", [])
+        validation = query.get("fieldValidation", "")
+        manager = query.get("fieldManager", "")
+        if asking.verb in ("create", "update", "patch"):
+            causes = manager_causes(manager) + dry_run_causes(dry)
+            if validation not in ("Ignore", "Warn", "Strict", ""):
+                why = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
+                causes.append(("FieldValueNotSupported", why, "fieldValidation"))
+            if causes:
+                raise options_invalid(f"{asking.verb.title()}Options", causes)
+        agent = request.headers.get("User-Agent", "").partition("/")[0]
+        return Options(
+            user,
+            manager=manager or agent or "unknown",
+            dry_run="All" in dry,
+            validation=validation or "Warn",  # type: ignore[arg-type]
+            force=query.get("force", "").lower() in ("true", "1"),
+            warnings=warnings,
+            told={name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)},
+        )
+
+    async def _list(self, request: web.Request, resource: Resource, namespace: str) -> web.Response:
+        found = lists.page(self.rest, resource, namespace, request.query)
+        await self.rest.store.settled()
+        form = self._form(request, resource)
+        if form is None:
+            return web.Response(body=lists.list_body(self.rest, resource, found), content_type="application/json")
+        things = [self.rest.thing(resource, entry) for entry in found.entries]
+        metadata: Thing = {"resourceVersion": str(found.revision)}
+        if found.next_token:
+            metadata["continue"] = found.next_token
+            if found.remaining is not None:
+                metadata["remainingItemCount"] = found.remaining
+        return _json(form.many(things, metadata, request.query))
+
+    async def _watch(self, request: web.Request, resource: Resource, asking: Asking) -> web.StreamResponse:
+        query = dict(request.query)
+        if asking.name:
+            query["fieldSelector"] = f"metadata.name={asking.name}"
+        stay_s = float(whole_number(query, "timeoutSeconds") or 1800)
+        form = self._form(request, resource)
+        first = [True]
+
+        def render(entry: Entry) -> bytes:
+            if form is None:
+                return self.rest.body(resource, entry)
+            with_columns, first[0] = first[0], False
+            return msgspec.json.encode(form.one(self.rest.thing(resource, entry), query, with_columns))
+
+        def mark(thing: Thing) -> Thing:
+            return thing if form is None else form.mark(thing)
+
+        watching = Watching(self.rest, resource, asking.namespace, query, render, stay_s, mark)
+        watching.check()
+        response = web.StreamResponse(
+            headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
+        )
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        marks = is_true(query, "sendInitialEvents")
+
+        def is_followed() -> bool:
+            return request.transport is not None and not request.transport.is_closing()
+
+        task = asyncio.current_task()
+        assert task is not None
+        self._watches.add(task)
+        try:
+            # A client that has gone shows as a reset at the next write, and ends the watch.
+            with contextlib.suppress(ConnectionError):
+                async for lines in watching.lines(marks, is_followed):
+                    await response.write(lines)
+                await response.write_eof()
+        finally:
+            self._watches.discard(task)
+        return response
+
+    async def end_watches(self) -> None:
+        """Also those whose clients have gone, which nobody else knows of any more."""
+        watches = list(self._watches)
+        for task in watches:
+            task.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+
+    async def _delete(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+        wanted = await self._delete_options(request, options)
+        options.dry_run = wanted.dry_run
+        self._warn_of_orphans(resource, wanted, options)
+        thing, is_gone = await self.rest.delete(resource, asking.namespace, asking.name, wanted, options)
+        if is_gone and not resource.strategy.answers_deleted:
+            return _json(success(resource.group, resource.plural, asking.name, thing["metadata"]["uid"]))
+        return _json(thing, 202 if not is_gone and wanted.cascades_the_old_way else 200)
+
+    @staticmethod
+    def _warn_of_orphans(resource: Resource, wanted: DeleteOptions, options: Options) -> None:
+        if resource.stored_as == "batch/jobs" and not wanted.propagation:
+            options.warnings.append(
+                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
+                "them or set propagationPolicy=Orphan to suppress this warning"
+            )
+
+    async def _delete_collection(
+        self, request: web.Request, resource: Resource, asking: Asking, options: Options
+    ) -> web.Response:
+        wanted = await self._delete_options(request, options)
+        self._warn_of_orphans(resource, wanted, options)
+        found = lists.page(self.rest, resource, asking.namespace, request.query)
+        for entry in found.entries:
+            metadata = msgspec.json.decode(entry.body)["metadata"]
+            with contextlib.suppress(Failure):  # gone meanwhile: that was wanted
+                await self.rest.delete(resource, metadata.get("namespace", ""), metadata["name"], wanted, options)
+        return web.Response(body=lists.list_body(self.rest, resource, found), content_type="application/json")
+
+    async def _patch(
+        self, request: web.Request, resource: Resource, asking: Asking, options: Options, subresource: str
+    ) -> tuple[bytes, bool]:
+        kind = request.content_type
+        if kind not in PATCH_TYPES or (kind == PATCH_TYPES[2] and resource.custom is not None):
+            if resource.custom is None:
+                raise unknown_patch_type()
+            raise unsupported_media_type([*PATCH_TYPES[:2], PATCH_TYPES[3]])
+        sent = await self._sent_patch(request, options)
+        rest, namespace, name = self.rest, asking.namespace, asking.name
+        if kind == "application/apply-patch+yaml":
+            self._check_apply(request)
+            return await rest.apply(resource, namespace, name, sent, options, subresource)
+        if options.force:
+            cause = {
+                "reason": "FieldValueForbidden",
+                "message": "Forbidden: may not be specified for non-apply patch",
+                "field": "force",
+            }
+            text = 'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch'
+            raise Failure(422, "Invalid", text, {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]})
+        strategic = sent if kind == PATCH_TYPES[2] else None
+        change = _patcher(kind, resource, sent)
+        return await rest.change(resource, namespace, name, change, options, subresource, strategic), False
+
+    @staticmethod
+    def _check_apply(request: web.Request) -> None:
+        if not request.query.get("fieldManager"):
+            why = "Required value: is required for apply patch"
+            raise options_invalid("PatchOptions", [("FieldValueRequired", why, "fieldManager")])
+
+    # -- subresources -----------------------------------------------------------------------------------------
+
+    async def _subresource(
+        self, request: web.Request, resource: Resource, asking: Asking, options: Options
+    ) -> web.StreamResponse:
+        sub = resource.subresources.get(asking.subresource)
+        if sub is None:
+            raise no_such_path()
+        if asking.subresource in INSTEAD:
+            self.rest.entry(resource, asking.namespace, asking.name)
+            why = f"{asking.subresource} is not served by Fairlead's embedded cluster: {INSTEAD[asking.subresource]}"
+            raise not_implemented(why)
+        if asking.verb not in sub.verbs:
+            raise method_not_allowed()
+        rest, namespace, name = self.rest, asking.namespace, asking.name
+        match asking.subresource:
+            case "status":
+                return await self._status(request, resource, asking, options)
+            case "scale":
+                return await self._scale(request, resource, asking, options)
+            case "binding":
+                return _json(
+                    await subresources.bind(
+                        rest, resource, namespace, name, await self._sent(request, options, "Binding"), options
+                    ),
+                    201,
+                )
+            case "eviction":
+                return _json(
+                    await subresources.evict(
+                        rest, resource, namespace, name, await self._sent(request, options, "Eviction"), options
+                    ),
+                    201,
+                )
+            case "finalize":
+                return _bytes(
+                    await subresources.finalize(rest, resource, name, await self._sent(request, options, "Namespace"))
+                )
+            case "token":
+                return _json(
+                    subresources.token_request(
+                        rest, self.tokens, namespace, name, await self._sent(request, options, "TokenRequest"), options
+                    ),
+                    201,
+                )
+            case "log":
+                return await self._log(request, resource, asking)
+        raise not_implemented(f"{resource.plural}/{asking.subresource} is not served by Fairlead's embedded cluster")
+
+    async def _status(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+        if asking.verb == "get":
+            body = self.rest.body(resource, self.rest.entry(resource, asking.namespace, asking.name))
+        elif asking.verb == "update":
+            sent = await self._sent(request, options, resource.kind)
+            body = await self.rest.update(resource, asking.namespace, asking.name, sent, options, "status")
+        else:
+            body, _ = await self._patch(request, resource, asking, options, "status")
+        return self._object(request, resource, body, None)
+
+    async def _scale(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+        rest, namespace, name = self.rest, asking.namespace, asking.name
+        if asking.verb == "get":
+            scale_now = subresources.scale_of(resource, rest.thing(resource, rest.entry(resource, namespace, name)))
+            return self._scaled(request, resource, scale_now)
+        if asking.verb == "update":
+            scale = await self._sent(request, options, "Scale")
+
+            def changed(thing: Thing) -> Thing:
+                return subresources.with_scale(resource, thing, scale, options, patched=False)
+        elif request.content_type == "application/apply-patch+yaml":
+            self._check_apply(request)
+            applied = await self._sent_patch(request, options)
+            made = await subresources.apply_scale(rest, resource, namespace, name, applied, options)
+            return self._scaled(request, resource, made)
+        else:
+            patch = _patcher(request.content_type, resource, await self._sent_patch(request, options))
+
+            def changed(thing: Thing) -> Thing:
+                patched = patch(subresources.scale_of(resource, thing))
+                return subresources.with_scale(resource, thing, patched, options, patched=True)
+
+        body = await rest.change(resource, namespace, name, changed, options, "scale")
+        return self._scaled(request, resource, subresources.scale_of(resource, msgspec.json.decode(body)))
+
+    def _scaled(self, request: web.Request, resource: Resource, scale: Thing) -> web.Response:
+        printed = replace(resource, group="autoscaling", kind="Scale", stored_as="autoscaling/scales", custom=None)
+        form = self._form(request, printed)
+        return _json(scale if form is None else form.one(scale, request.query, True))
+
+    async def _log(self, request: web.Request, resource: Resource, asking: Asking) -> web.StreamResponse:
+        pod = self.rest.thing(resource, self.rest.entry(resource, asking.namespace, asking.name))
+        query = dict(request.query)
+        names = [each["name"] for key in ("containers", "initContainers") for each in pod["spec"].get(key) or ()]
+        wanted = query.get("container") or (
+            pod["spec"]["containers"][0]["name"] if len(pod["spec"]["containers"]) == 1 else ""
+        )
+        if not wanted:
+            listed = " ".join(each["name"] for each in pod["spec"]["containers"])
+            raise bad_request(f"a container name must be specified for pod {asking.name}, choose one of: [{listed}]")
+        if wanted not in names:
+            raise bad_request(f"container {wanted} is not valid for pod {asking.name}")
+        query["container"] = wanted
+        for number in ("tailLines", "limitBytes", "sinceSeconds"):
+            value = whole_number(query, number)
+            if value is not None and value < (1 if number != "tailLines" else 0):
+                least = "greater than or equal to 0" if number == "tailLines" else "greater than 0"
+                cause = ("FieldValueInvalid", f"Invalid value: {value}: must be {least}", number)
+                raise invalid("", "PodLogOptions", asking.name, [cause])
+        if not pod["spec"].get("nodeName"):
+            return web.Response(status=204)
+        if self.logs is None:
+            raise not_implemented("nobody who runs pods is joined to this server, so there are no logs")
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        started = False
+        with contextlib.suppress(ConnectionError):
+            async for chunk in self.logs(pod, query):
+                if not started:
+                    await response.prepare(request)
+                    started = True
+                await response.write(chunk)
+        if not started:
+            return web.Response(text="")
+        return response
+
+    async def _review(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+        """Kinds that answer a question and store nothing."""
+        sent = await self._sent(request, options, resource.kind)
+        type_name = load().type_name(resource.group, resource.version, resource.kind) or ""
+        sent = read_as(type_name, resource.kind, resource.version, sent)
+        spec: Thing = sent.get("spec") or {}
+        user = options.user
+        status: Thing
+        match resource.kind:
+            case "Binding":
+                name = ((sent.get("metadata") or {}) if isinstance(sent, dict) else {}).get("name", "")
+                pods = self.rest.resources.find("", "v1", "pods")
+                assert pods is not None
+                return _json(await subresources.bind(self.rest, pods, asking.namespace, name, sent, options), 201)
+            case "TokenReview":
+                if not spec.get("token"):
+                    raise bad_request("token is required for TokenReview in authentication")
+                status = subresources.token_review(self.tokens, sent, self.rest.clock.now())
+            case "SelfSubjectAccessReview":
+                subresources.check_review(resource.kind, spec, "")
+                status = subresources.access_review(self.rbac, user, spec)
+            case "SubjectAccessReview" | "LocalSubjectAccessReview":
+                subresources.check_review(resource.kind, spec, asking.namespace)
+                status = subresources.access_review(self.rbac, subresources.reviewed_user(spec), spec)
+            case "SelfSubjectRulesReview":
+                status = subresources.rules_review(self.rbac, user, spec.get("namespace", ""))
+            case "SelfSubjectReview":
+                status = {"userInfo": subresources.user_info(user)}
+            case _:
+                raise not_implemented(f"{resource.kind} is not answered by Fairlead's embedded cluster")
+        metadata: Thing = {}
+        if isinstance(sent, dict) and sent.get("metadata"):
+            metadata = {key: value for key, value in sent["metadata"].items() if key in ("name", "namespace")}
+        body = {
+            "kind": resource.kind,
+            "apiVersion": resource.api_version,
+            "metadata": metadata,
+            "spec": spec,
+            "status": status,
+        }
+        if resource.kind == "SelfSubjectReview":
+            metadata["creationTimestamp"] = rfc3339(self.rest.clock.now())
+        else:
+            self.rest.record_review(resource, body, options)
+        if resource.kind == "SelfSubjectReview":
+            del body["spec"]
+        return _json(body, 201)
+
+    # -- bodies -------------------------------------------------------------------------------------------------
+
+    async def _sent(self, request: web.Request, options: Options, kind: str) -> Any:
+        """The body of a request as a value; `kind` is what it should be."""
+        raw = await request.read()
+        options.raw = raw
+        content = request.content_type
+        if content == "application/json" or "Content-Type" not in request.headers:
+            try:
+                return from_json(raw, options)
+            except ParseError as problem:
+                raise unrecognized(kind, f"couldn't get version/kind; json parse error: {problem}", raw) from None
+        if content == "application/yaml":
+            try:
+                return from_yaml(raw)
+            except ParseError as problem:
+                raise unrecognized(kind, str(problem), raw) from None
+        if content == "application/vnd.kubernetes.protobuf":
+            try:
+                return protobuf.decode(raw)
+            except protobuf.Unregistered as problem:
+                raise bad_request(f"{kind_label(problem.kind, problem.version, kind)}: {problem}") from None
+            except protobuf.Malformed as problem:
+                raise unrecognized(kind, str(problem), raw) from None
+        raise unsupported_media_type(JSON_TYPES)
+
+    async def _delete_options(self, request: web.Request, options: Options) -> DeleteOptions:
+        raw = await request.read()
+        if not raw:
+            return parse_delete_options(None, request.query)
+        try:
+            sent = await self._sent(request, options, "DeleteOptions")
+            if sent is not None and not isinstance(sent, dict):
+                raise unrecognized("DeleteOptions", not_an_object(sent), raw)
+        except Failure as failure:
+            # Here Kubernetes does not say what it is looking for.
+            pattern = r"the object provided is unrecognized \(.*?\): (.*) \(.*?\)"
+            found = re.fullmatch(pattern, failure.message, re.DOTALL)
+            if found is None:
+                raise
+            raise bad_request(found[1]) from None
+        return parse_delete_options(sent, request.query)
+
+    async def _sent_patch(self, request: web.Request, options: Options) -> Any:
+        raw = await request.read()
+        try:
+            match request.content_type:
+                case "application/apply-patch+yaml":
+                    return from_yaml(raw)
+                case _:
+                    return from_json(raw, options)
+        except ParseError as problem:
+            told = {
+                "application/apply-patch+yaml": f"error decoding YAML: error converting YAML to JSON: {problem}",
+                "application/strategic-merge-patch+json": str(problem),
+            }
+            raise bad_request(told.get(request.content_type, f"error decoding patch: {problem}")) from None
+
+    def _form(self, request: web.Request, resource: Resource) -> TableForm | None:
+        return TableForm.wanted(request.headers.get("Accept", ""), resource, self.rest.clock.now)
+
+    def _object(
+        self, request: web.Request, resource: Resource, body: bytes, entry: Entry | None, status: int = 200
+    ) -> web.Response:
+        form = self._form(request, resource)
+        if form is None:
+            return _bytes(body, status)
+        return _json(form.one(msgspec.json.decode(body), request.query, True), status)
+
+    def _failed(self, failure: Failure) -> web.Response:
+        headers = {"Retry-After": str(failure.retry_after_s)} if failure.retry_after_s is not None else {}
+        try:
+            body = msgspec.json.encode(failure.status())
+        except UnicodeEncodeError:  # half a surrogate pair, quoted from what was sent
+            body = json.dumps(failure.status()).encode()
+        return web.Response(
+            body=body, status=failure.code,
+            headers={"Content-Type": "application/json", **headers},
+        )  # fmt: skip
+
+
+def version() -> Thing:
+    kubernetes = load().kubernetes
+    major, minor, *_ = kubernetes.split(".")
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{kubernetes}+fairlead.{__version__}",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "none",
+        "platform": "fairlead/embedded",
+    }
+
+
+def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[Thing], Any]:
+    def changed(thing: Thing) -> Any:
+        try:
+            match kind:
+                case "application/json-patch+json":
+                    return patches.json_patch(thing, sent)
+                case "application/merge-patch+json":
+                    return patches.merge_patch(thing, sent)
+                case "application/strategic-merge-patch+json":
+                    return patches.strategic_merge(resource.schema, thing, sent)
+        except patches.PatchFailed as problem:
+            details: Thing | None = {} if problem.code == 422 else None
+            raise Failure(problem.code, problem.reason, str(problem), details) from None
+        raise unknown_patch_type()
+
+    return changed
+
+
+def _json(thing: Any, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(thing), status=status, content_type="application/json")
+
+
+def _no_page() -> web.Response:
+    """What Kubernetes says of a path that nobody serves, in so many words."""
+    return web.Response(status=404, text="404 page not found\n")
+
+
+def _bytes(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json")

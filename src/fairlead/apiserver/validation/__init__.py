@@ -1,0 +1,1 @@
+"""What Kubernetes requires of an object beyond its shape, by API group."""

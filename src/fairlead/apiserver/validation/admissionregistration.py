@@ -1,0 +1,186 @@
+"""What is asked of webhook configurations."""
+
+from urllib.parse import urlsplit
+
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.errors import Errors, Json, duplicate, invalid, not_supported, required
+
+_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_REVIEWS = ("v1", "v1beta1")
+_FORM = "desired format: https://host[/path]"
+
+
+def webhooks(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], False, names.subdomain, core=False)
+    return [*found, *_webhooks(obj)]
+
+
+def webhooks_update(new: Json, old: Json) -> Errors:
+    return [*metadata.on_update(new["metadata"], old["metadata"], core=False), *_webhooks(new)]
+
+
+def _webhooks(obj: Json) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    for index, webhook in enumerate(obj.get("webhooks") or ()):
+        path = f"webhooks[{index}]"
+        found += _webhook(webhook, path)
+        found += _review_versions(webhook.get("admissionReviewVersions") or [], f"{path}.admissionReviewVersions")
+        name = webhook.get("name", "")
+        if name:
+            if name in seen:
+                found.append(duplicate(f"{path}.name", name))
+            seen.add(name)
+    return found
+
+
+def _webhook(webhook: Json, path: str) -> Errors:
+    found = _name(webhook.get("name", ""), f"{path}.name")
+    for index, rule in enumerate(webhook.get("rules") or ()):
+        found += _rule(rule, f"{path}.rules[{index}]")
+    if webhook.get("failurePolicy") not in ("Fail", "Ignore"):
+        found.append(not_supported(f"{path}.failurePolicy", webhook.get("failurePolicy"), ("Fail", "Ignore")))
+    if webhook.get("matchPolicy") not in ("Equivalent", "Exact"):
+        found.append(not_supported(f"{path}.matchPolicy", webhook.get("matchPolicy"), ("Equivalent", "Exact")))
+    effects = webhook.get("sideEffects")
+    if effects is None:
+        found.append(required(f"{path}.sideEffects", "must specify one of None, NoneOnDryRun"))
+    elif effects not in ("None", "NoneOnDryRun"):
+        found.append(not_supported(f"{path}.sideEffects", effects, ("None", "NoneOnDryRun")))
+    seconds = webhook.get("timeoutSeconds", 10)
+    if not 1 <= seconds <= 30:
+        found.append(invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds"))
+    for key in ("namespaceSelector", "objectSelector"):
+        found += metadata.selector(webhook.get(key), f"{path}.{key}")
+    again = webhook.get("reinvocationPolicy", "Never")
+    if again not in ("IfNeeded", "Never"):
+        found.append(not_supported(f"{path}.reinvocationPolicy", again, ("IfNeeded", "Never")))
+    return [*found, *_client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")]
+
+
+def _name(name: str, path: str) -> Errors:
+    if not name:
+        return [required(path)]
+    problems = names.subdomain(name)
+    if not problems and len(name.split(".")) < 3:
+        return [invalid(path, name, "should be a domain with at least three segments separated by dots")]
+    return [invalid(path, name, text) for text in problems]
+
+
+def _client(config: Json, path: str) -> Errors:
+    given = [key for key in ("url", "service") if config.get(key) is not None]
+    if len(given) != 1:
+        return [required(path, "exactly one of url or service is required")]
+    if given == ["url"]:
+        return _url(config["url"], f"{path}.url")
+    service, here = config["service"], f"{path}.service"
+    found = [
+        required(f"{here}.{key}", text)
+        for key, text in (("name", "service name is required"), ("namespace", "service namespace is required"))
+        if not service.get(key)
+    ]
+    port = service.get("port", 443)
+    found += [invalid(f"{here}.port", port, f"port is not valid: {text}") for text in names.port_number(port)]
+    return [*found, *_path(service.get("path") or "", f"{here}.path")]
+
+
+def _url(url: str, path: str) -> Errors:
+    found: Errors = []
+    parts = urlsplit(url)
+    if parts.scheme != "https":
+        found.append(invalid(path, parts.scheme, f"'https' is the only allowed URL scheme; {_FORM}"))
+    user, _, host = parts.netloc.rpartition("@")
+    if not host:
+        found.append(invalid(path, "", f"host must be specified; {_FORM}"))
+    if user:
+        found.append(invalid(path, user, "user information is not permitted in the URL"))
+    if parts.fragment:
+        found.append(invalid(path, parts.fragment, "fragments are not permitted in the URL"))
+    if parts.query:
+        found.append(invalid(path, parts.query, "query parameters are not permitted in the URL"))
+    return found
+
+
+def _path(given: str, path: str) -> Errors:
+    if given in ("", "/"):
+        return []
+    found: Errors = []
+    if given == "//":
+        return [invalid(path, given, "segment[0] may not be empty")]
+    if not given.startswith("/"):
+        found.append(invalid(path, given, "must start with a '/'"))
+    for index, step in enumerate(given[1:].removesuffix("/").split("/")):
+        if not step:
+            found.append(invalid(path, given, f"segment[{index}] may not be empty"))
+        else:
+            found += [invalid(path, given, f"segment[{index}]: {text}") for text in names.subdomain(step)]
+    return found
+
+
+def _review_versions(versions: list[str], path: str) -> Errors:
+    if not versions:
+        return [required(path, f"must specify one of {', '.join(_REVIEWS)}")]
+    found: Errors = []
+    for index, version in enumerate(versions):
+        if version in versions[:index]:
+            found.append(invalid(f"{path}[{index}]", version, "duplicate version"))
+        else:
+            found += [invalid(f"{path}[{index}]", version, text) for text in names.label_1035(version)]
+    if not set(versions) & set(_REVIEWS):
+        found.append(invalid(path, versions, f"must include at least one of {', '.join(_REVIEWS)}"))
+    return found
+
+
+def _rule(rule: Json, path: str) -> Errors:
+    found: Errors = []
+    operations = rule.get("operations") or []
+    if not operations:
+        found.append(required(f"{path}.operations"))
+    if "*" in operations and len(operations) > 1:
+        text = "if '*' is present, must not specify other operations"
+        found.append(invalid(f"{path}.operations", operations, text))
+    for index, operation in enumerate(operations):
+        if operation not in _OPERATIONS:
+            found.append(not_supported(f"{path}.operations[{index}]", operation, _OPERATIONS))
+    for key, called in (("apiGroups", "groups"), ("apiVersions", "versions")):
+        values = rule.get(key) or []
+        if not values:
+            found.append(required(f"{path}.{key}"))
+        if "*" in values and len(values) > 1:
+            text = f"if '*' is present, must not specify other API {called}"
+            found.append(invalid(f"{path}.{key}", values, text))
+    for index, version in enumerate(rule.get("apiVersions") or ()):
+        if not version:
+            found.append(required(f"{path}.apiVersions[{index}]"))
+    found += _resources(rule.get("resources") or [], f"{path}.resources")
+    if rule.get("scope") not in ("*", "Cluster", "Namespaced"):
+        found.append(not_supported(f"{path}.scope", rule.get("scope"), ("*", "Cluster", "Namespaced")))
+    return found
+
+
+def _resources(resources: list[str], path: str) -> Errors:
+    found: Errors = [] if resources else [required(path)]
+    all_below: set[str] = set()  # x/*
+    below_all: set[str] = set()  # */x
+    plain = False
+    for index, given in enumerate(resources):
+        resource, slash, sub = given.partition("/")
+        if not given:
+            found.append(required(f"{path}[{index}]"))
+        elif not slash:
+            plain = given != "*"
+        else:
+            for known, pattern in ((resource in all_below, f"{resource}/*"), (sub in below_all, f"*/{sub}")):
+                if known:
+                    text = f"if '{pattern}' is present, must not specify {given}"
+                    found.append(invalid(f"{path}[{index}]", given, text))
+            if sub == "*":
+                all_below.add(resource)
+            if resource == "*":
+                below_all.add(sub)
+    if "*/*" in resources and len(resources) > 1:
+        found.append(invalid(path, resources, "if '*/*' is present, must not specify other resources"))
+    if "*" in resources and plain:
+        text = "if '*' is present, must not specify other resources without subresources"
+        found.append(invalid(path, resources, text))
+    return found

@@ -1,0 +1,340 @@
+"""What is asked of what keeps pods running: Deployments and their kin, and budgets."""
+
+from typing import Any
+
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.core.pods import annotations, template
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    forbidden,
+    immutable,
+    invalid,
+    nonnegative,
+    not_supported,
+    required,
+    without_detail,
+)
+from fairlead.apiserver.validation.storage import claim_spec
+
+_MISMATCH = "`selector` does not match template `labels`"
+
+
+def deployment(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_deployment_spec(obj["spec"])]
+
+
+def deployment_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    found += _deployment_spec(new["spec"])
+    return [*found, *immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector"))]
+
+
+def _deployment_spec(spec: Json) -> Errors:
+    found = nonnegative("spec.replicas", spec.get("replicas"))
+    found += _selector_and_template(spec, "deployment")
+    found += _deployment_strategy(spec.get("strategy") or {})
+    for key in ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"):
+        found += nonnegative(f"spec.{key}", spec.get(key))
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is not None and deadline <= spec.get("minReadySeconds", 0):
+        found.append(invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
+    return found
+
+
+def _selector_and_template(spec: Json, word: str, activity: str = "ReplicaSet") -> Errors:
+    found: Errors = []
+    selector = spec.get("selector")
+    if selector is None:
+        found.append(required("spec.selector"))
+    else:
+        problems = metadata.selector(selector, "spec.selector")
+        found += problems
+        if not selector:
+            found.append(invalid("spec.selector", {}, f"empty selector is invalid for {word}"))
+        if problems:
+            return [*found, invalid("spec.selector", selector, "invalid label selector")]
+    return [*found, *_template(spec, selector, activity)]
+
+
+def _template(spec: Json, selector: Json | None, owner: str) -> Errors:
+    found: Errors = []
+    given = spec.get("template") or {}
+    labels = (given.get("metadata") or {}).get("labels")
+    if selector != {} and not metadata.matches(selector, labels):
+        found.append(invalid("spec.template.metadata.labels", labels, _MISMATCH))
+    found += template(given, "spec.template")
+    return [*found, *_always(given, owner)]
+
+
+def _always(given: Json, owner: str) -> Errors:
+    found: Errors = []
+    pod = given.get("spec") or {}
+    if pod.get("restartPolicy") != "Always":
+        found.append(not_supported("spec.template.spec.restartPolicy", pod.get("restartPolicy"), ("Always",)))
+    if "activeDeadlineSeconds" in pod:
+        found.append(
+            forbidden("spec.template.spec.activeDeadlineSeconds", f"activeDeadlineSeconds in {owner} is not Supported")
+        )
+    return found
+
+
+def int_or_percent(value: Any, path: str) -> Errors:
+    if isinstance(value, str):
+        return [invalid(path, value, text) for text in names.percent(value)]
+    return nonnegative(path, value)
+
+
+def _amount(value: Any) -> int:
+    if isinstance(value, str):
+        return int(value[:-1]) if not names.percent(value) else 0
+    return value or 0
+
+
+def _at_most_all(value: Any, path: str) -> Errors:
+    if isinstance(value, str) and not names.percent(value) and _amount(value) > 100:
+        return [invalid(path, value, "must not be greater than 100%")]
+    return []
+
+
+def _deployment_strategy(strategy: Json) -> Errors:
+    found: Errors = []
+    match strategy.get("type"):
+        case "Recreate":
+            if "rollingUpdate" in strategy:
+                found.append(
+                    forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
+                )
+        case "RollingUpdate":
+            path, rolling = "spec.strategy.rollingUpdate", strategy.get("rollingUpdate") or {}
+            unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+            found += int_or_percent(unavailable, f"{path}.maxUnavailable")
+            found += int_or_percent(surge, f"{path}.maxSurge")
+            if _amount(unavailable) == 0 and _amount(surge) == 0:
+                found.append(invalid(f"{path}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0"))
+            found += _at_most_all(unavailable, f"{path}.maxUnavailable")
+        case _:
+            found.append(not_supported("spec.strategy", _printed(strategy), ("Recreate", "RollingUpdate")))
+    return found
+
+
+def _printed(strategy: Json) -> Json:
+    """The server prints its own struct."""
+    rolling = strategy.get("rollingUpdate")
+    if rolling is not None:
+        rolling = {key[:1].upper() + key[1:]: rolling.get(key) for key in sorted(rolling, reverse=True)}
+    return {"Type": strategy.get("type", ""), "RollingUpdate": rolling}
+
+
+def replica_set(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_replica_set_spec(obj["spec"])]
+
+
+def replica_set_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    found += _replica_set_spec(new["spec"])
+    return [*found, *immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector"))]
+
+
+def _replica_set_spec(spec: Json) -> Errors:
+    found = nonnegative("spec.replicas", spec.get("replicas"))
+    found += nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    return [*found, *_selector_and_template(spec, "deployment")]
+
+
+def daemon_set(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_daemon_set_spec(obj["spec"])]
+
+
+def daemon_set_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    found += immutable("spec.selector", new["spec"].get("selector"), old["spec"].get("selector"))
+    return [*found, *_daemon_set_spec(new["spec"])]
+
+
+def _daemon_set_spec(spec: Json) -> Errors:
+    found: Errors = []
+    selector = spec.get("selector")
+    found += metadata.selector(selector, "spec.selector")
+    given = spec.get("template") or {}
+    labels = (given.get("metadata") or {}).get("labels")
+    if not found and not metadata.matches(selector, labels):
+        found.append(invalid("spec.template.metadata.labels", labels, _MISMATCH))
+    if selector is not None and not selector:
+        found.append(invalid("spec.selector", {}, "empty selector is invalid for daemonset"))
+    found += template(given, "spec.template")
+    found += _always(given, "DaemonSet")
+    found += nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    found += _daemon_strategy(spec.get("updateStrategy") or {})
+    return [*found, *nonnegative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))]
+
+
+def _daemon_strategy(strategy: Json) -> Errors:
+    match strategy.get("type"):
+        case "OnDelete":
+            return []
+        case "RollingUpdate":
+            path, rolling = "spec.updateStrategy.rollingUpdate", strategy.get("rollingUpdate") or {}
+            unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+            found = int_or_percent(unavailable, f"{path}.maxUnavailable")
+            found += _at_most_all(unavailable, f"{path}.maxUnavailable")
+            found += int_or_percent(surge, f"{path}.maxSurge")
+            found += _at_most_all(surge, f"{path}.maxSurge")
+            if _amount(unavailable) and _amount(surge):
+                found.append(invalid(f"{path}.maxSurge", surge, "may not be set when maxUnavailable is non-zero"))
+            elif not _amount(unavailable) and not _amount(surge):
+                found.append(required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
+            return found
+    return [not_supported("spec.updateStrategy", _printed(strategy), ("RollingUpdate", "OnDelete"))]
+
+
+def stateful_set(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], True, names.label), *_stateful_set_spec(obj["spec"])]
+
+
+_STATEFUL_FREE = frozenset(
+    {"replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
+     "persistentVolumeClaimRetentionPolicy", "minReadySeconds"}
+)  # fmt: skip
+
+
+def stateful_set_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    found += _stateful_set_spec(new["spec"], is_new=False)
+    fixed = [{k: v for k, v in each["spec"].items() if k not in _STATEFUL_FREE} for each in (new, old)]
+    if fixed[0] != fixed[1]:
+        found.append(
+            forbidden(
+                "spec",
+                "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
+                "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
+                "'minReadySeconds' are forbidden",
+            )
+        )
+    return found
+
+
+def _stateful_set_spec(spec: Json, *, is_new: bool = True) -> Errors:
+    found: Errors = []
+    policy = spec.get("podManagementPolicy")
+    if policy not in ("OrderedReady", "Parallel"):
+        found.append(invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
+    strategy = spec.get("updateStrategy") or {}
+    path = "spec.updateStrategy"
+    match strategy.get("type"):
+        case "OnDelete":
+            if "rollingUpdate" in strategy:
+                rolling = strategy["rollingUpdate"]
+                shown = {"Partition": rolling.get("partition", 0), "MaxUnavailable": rolling.get("maxUnavailable")}
+                found.append(invalid(f"{path}.rollingUpdate", shown, "only allowed for updateStrategy 'RollingUpdate'"))
+        case "RollingUpdate":
+            found += nonnegative(
+                f"{path}.rollingUpdate.partition", (strategy.get("rollingUpdate") or {}).get("partition")
+            )
+        case _:
+            found.append(invalid(path, _printed(strategy), "must be 'RollingUpdate' or 'OnDelete'"))
+    for key in ("whenDeleted", "whenScaled"):
+        retention = (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get(key)
+        if retention not in ("Retain", "Delete"):
+            here = f"spec.persistentVolumeClaimRetentionPolicy.{key}"
+            found.append(not_supported(here, retention, ("Retain", "Delete")))
+    for index, claim in enumerate(spec.get("volumeClaimTemplates") or () if is_new else ()):
+        found += claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
+    for key in ("replicas", "minReadySeconds"):
+        found += nonnegative(f"spec.{key}", spec.get(key))
+    if spec.get("ordinals"):
+        found += nonnegative("spec.ordinals.start", spec["ordinals"].get("start"))
+    if spec.get("serviceName") and is_new:
+        found += [invalid("spec.serviceName", spec["serviceName"], text) for text in names.label(spec["serviceName"])]
+    selector = spec.get("selector")
+    problems: Errors = []
+    if selector is None:
+        found.append(required("spec.selector"))
+    else:
+        problems = metadata.selector(selector, "spec.selector")
+        found += problems
+        if not selector:
+            found.append(invalid("spec.selector", {}, "empty selector is invalid for statefulset"))
+    given = _with_claims(spec)
+    if problems:
+        found.append(without_detail("spec.selector", selector))
+    else:
+        meta = given.get("metadata") or {}
+        if selector != {} and not metadata.matches(selector, meta.get("labels")):
+            found.append(invalid("spec.template.metadata.labels", meta.get("labels"), _MISMATCH))
+        found += template(given, "spec.template")
+        # What a template is asked for it is asked twice here.
+        found += metadata.labels(meta.get("labels") or {}, "spec.template.labels")
+        found += metadata.annotations(meta.get("annotations") or {}, "spec.template.annotations")
+        found += annotations(meta.get("annotations") or {}, given.get("spec") or {}, "spec.template.annotations")
+    return [*found, *_always(given, "StatefulSet")]
+
+
+def _with_claims(spec: Json) -> Json:
+    """The template with the volumes its claims will make, which containers may mount."""
+    given: Json = spec.get("template") or {}
+    claims = [(claim.get("metadata") or {}).get("name", "") for claim in spec.get("volumeClaimTemplates") or ()]
+    if not claims:
+        return given
+    pod = {key: value for key, value in (given.get("spec") or {}).items() if key not in ("subdomain", "hostname")}
+    own = [volume for volume in pod.get("volumes") or () if volume.get("name") not in claims]
+    made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(claims)]
+    return {**given, "spec": {**pod, "volumes": [*made, *own]}}
+
+
+def replication_controller(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    return [*found, *_controller_spec(obj["spec"])]
+
+
+def replication_controller_update(new: Json, old: Json) -> Errors:
+    return [*metadata.on_update(new["metadata"], old["metadata"]), *_controller_spec(new["spec"])]
+
+
+def _controller_spec(spec: Json) -> Errors:
+    found = nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    selector = spec.get("selector") or {}
+    if not selector:
+        found.append(required("spec.selector"))
+    found += nonnegative("spec.replicas", spec.get("replicas"))
+    given = spec.get("template")
+    if given is None:
+        return [*found, required("spec.template")]
+    labels = (given.get("metadata") or {}).get("labels")
+    if selector and not metadata.matches({"matchLabels": selector}, labels):
+        found.append(invalid("spec.template.metadata.labels", labels, _MISMATCH))
+    found += template(given, "spec.template")
+    return [*found, *_always(given, "ReplicationController")]
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------
+
+
+_BUDGET_FIELDS = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
+
+
+def budget(obj: Json) -> Errors:
+    # What is wrong with its metadata is told where nothing else is.
+    return _budget_spec(obj["spec"]) or metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
+
+
+def budget_update(new: Json, old: Json) -> Errors:
+    return _budget_spec(new["spec"])
+
+
+def _budget_spec(spec: Json) -> Errors:
+    found: Errors = []
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        # The server prints its own struct.
+        shown = {name[0].upper() + name[1:]: spec.get(name) for name in _BUDGET_FIELDS}
+        found.append(invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"))
+    for key in ("minAvailable", "maxUnavailable"):
+        if key in spec:
+            found += int_or_percent(spec[key], f"spec.{key}")
+            found += _at_most_all(spec[key], f"spec.{key}")
+    found += metadata.selector(spec.get("selector"), "spec.selector")
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
+        path = "spec.unhealthyPodEvictionPolicy"
+        found.append(not_supported(path, policy, ("AlwaysAllow", "IfHealthyBudget")))
+    return found

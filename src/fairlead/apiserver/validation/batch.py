@@ -1,0 +1,540 @@
+"""What is asked of Jobs and CronJobs."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from fairlead.apiserver.schema.internal import inside
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.core.pods import template
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    FieldError,
+    Json,
+    duplicate,
+    immutable,
+    invalid,
+    nonnegative,
+    not_supported,
+    one_of,
+    required,
+    too_long,
+    too_many,
+)
+
+_MISMATCH: Final = "`selector` does not match template `labels`"
+_COUNTS: Final = (
+    "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex", "maxFailedIndexes",
+)  # fmt: skip
+_MANY: Final = 100_000
+_ACTIONS: Final = ("Count", "FailIndex", "FailJob", "Ignore")
+_STATUSES: Final = ("False", "True", "Unknown")
+
+
+def without_value(path: str, detail: str) -> FieldError:
+    """A complaint that does not quote what it is about."""
+    return FieldError("FieldValueInvalid", path, f"Invalid value: {detail}")
+
+
+def job(obj: Json, *, is_new: bool = True) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    spec, meta = obj["spec"], obj["metadata"]
+    found += _generated(spec, meta)
+    found += job_spec(spec, "spec")
+    if spec.get("selector") is not None or spec.get("manualSelector") or not is_new:  # else the server makes one
+        found += _selector(spec)
+    if spec.get("completionMode") == "Indexed" and spec.get("completions", 0) > 0:
+        last = f"{meta.get('name', '')}-{spec['completions'] - 1}"
+        if names.label(last):
+            told = f"will not able to create pod with invalid DNS label: {last}"
+            found.append(invalid("metadata.name", meta.get("name", ""), told))
+    return found
+
+
+def _generated(spec: Json, meta: Json) -> Errors:
+    """Labels by which a Job finds its pods, which the server has put there unless the user minds them."""
+    if spec.get("manualSelector") or spec.get("selector") is None:
+        return []
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    wanted = {
+        "controller-uid": meta.get("uid", ""),
+        "job-name": meta.get("name", ""),
+        "batch.kubernetes.io/controller-uid": meta.get("uid", ""),
+        "batch.kubernetes.io/job-name": meta.get("name", ""),
+    }
+    path, found = "spec.template.metadata.labels", []
+    for key, value in wanted.items():
+        if key not in labels:
+            found.append(required(f"{path}[{key}]", f"must be '{value}'"))
+        elif labels[key] != value:
+            found.append(invalid(f"{path}[{key}]", labels, f"must be '{value}'"))
+    good = not metadata.selector(spec["selector"], "")
+    if good and not metadata.matches(spec["selector"], wanted):
+        found.append(invalid("spec.selector", spec["selector"], "`selector` not auto-generated"))
+    return found
+
+
+def _selector(spec: Json) -> Errors:
+    selector = spec.get("selector")
+    found = [required("spec.selector")] if selector is None else metadata.selector(selector, "spec.selector")
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if (selector is None or not found) and not metadata.matches(selector, labels):
+        found.append(invalid("spec.template.metadata.labels", labels, _MISMATCH))
+    return found
+
+
+def job_spec(spec: Json, path: str) -> Errors:
+    found: Errors = []
+    for key in _COUNTS:
+        found += nonnegative(f"{path}.{key}", spec.get(key))
+    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
+        found.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    if "managedBy" in spec:
+        found += names.domain_prefixed(spec["managedBy"], f"{path}.managedBy")
+        if len(spec["managedBy"]) > 63:
+            found.append(too_long(f"{path}.managedBy", 63))
+    mode = spec.get("completionMode", "NonIndexed")
+    if mode not in ("NonIndexed", "Indexed"):
+        found.append(not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
+    if mode == "Indexed":
+        found += _indexed(spec, path)
+    elif mode == "NonIndexed":
+        for key in ("backoffLimitPerIndex", "maxFailedIndexes"):
+            if key in spec:
+                found.append(invalid(f"{path}.{key}", spec[key], "requires indexed completion mode"))
+    if "podFailurePolicy" in spec:
+        found += _failure_policy(spec, f"{path}.podFailurePolicy")
+    if "successPolicy" in spec:
+        found += _success_policy(spec, mode, f"{path}.successPolicy")
+    found += _replacement(spec, f"{path}.podReplacementPolicy")
+    given = spec.get("template") or {}
+    found += template(given, f"{path}.template")
+    policy = (given.get("spec") or {}).get("restartPolicy")
+    here = f"{path}.template.spec.restartPolicy"
+    if policy in ("Always", "", None):
+        found.append(required(here, 'valid values: "OnFailure", "Never"'))
+    elif policy not in ("OnFailure", "Never"):
+        found.append(not_supported(here, policy, ("OnFailure", "Never")))
+    elif "podFailurePolicy" in spec and policy != "Never":
+        found.append(invalid(here, policy, 'only "Never" is supported when podFailurePolicy is specified'))
+    return found
+
+
+def _indexed(spec: Json, path: str) -> Errors:
+    found: Errors = []
+    count, parallel, failed = spec.get("completions"), spec.get("parallelism"), spec.get("maxFailedIndexes")
+    if count is None:
+        found.append(required(f"{path}.completions", "when completion mode is Indexed"))
+    if parallel is not None and parallel > _MANY:
+        told = f"must be less than or equal to {_MANY} when completion mode is Indexed"
+        found.append(invalid(f"{path}.parallelism", parallel, told))
+    if count is not None and failed is not None and failed > count:
+        found.append(invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
+    if failed is not None and failed > _MANY:
+        found.append(invalid(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MANY}"))
+    if count is not None and count > _MANY and "backoffLimitPerIndex" in spec:
+        above = f"when completions are above {_MANY} and used with backoff limit per index"
+        if failed is None:
+            told = f"must be specified when completions is above {_MANY}"
+            found.append(required(f"{path}.maxFailedIndexes", told))
+        for key, value in (("parallelism", parallel), ("maxFailedIndexes", failed)):
+            if value is not None and value > 10_000:
+                found.append(invalid(f"{path}.{key}", value, f"must be less than or equal to 10000 {above}"))
+    return found
+
+
+def _failure_policy(spec: Json, path: str) -> Errors:
+    rules = spec["podFailurePolicy"].get("rules") or ()
+    pod = (spec.get("template") or {}).get("spec") or {}
+    containers = {each.get("name") for kind in ("containers", "initContainers") for each in pod.get(kind) or ()}
+    found: Errors = [too_many(f"{path}.rules", len(rules), 20)] if len(rules) > 20 else []
+    for index, rule in enumerate(rules):
+        here, action = f"{path}.rules[{index}]", rule.get("action", "")
+        if not action:
+            listed = " ".join(f'"{each}"' for each in _ACTIONS)
+            found.append(required(f"{here}.action", f"valid values: [{listed}]"))
+        elif action == "FailIndex":
+            if "backoffLimitPerIndex" not in spec:
+                told = "requires the backoffLimitPerIndex to be set"
+                found.append(invalid(f"{here}.action", action, told))
+        elif action not in _ACTIONS:
+            found.append(not_supported(f"{here}.action", action, _ACTIONS))
+        codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
+        if codes is not None:
+            found += _exit_codes(codes, containers, f"{here}.onExitCodes")
+        found += _pod_conditions(conditions, f"{here}.onPodConditions")
+        if codes is not None and conditions:
+            found.append(without_value(here, "specifying both OnExitCodes and OnPodConditions is not supported"))
+        if codes is None and not conditions:
+            found.append(without_value(here, "specifying one of OnExitCodes and OnPodConditions is required"))
+    return found
+
+
+def _pod_conditions(patterns: Sequence[Json], path: str) -> Errors:
+    found: Errors = [too_many(path, len(patterns), 20)] if len(patterns) > 20 else []
+    for index, pattern in enumerate(patterns):
+        here, kind, status = f"{path}[{index}]", pattern.get("type", ""), pattern.get("status", "")
+        found += [invalid(f"{here}.type", kind, text) for text in names.qualified(kind)]
+        if not status:
+            listed = " ".join(f'"{each}"' for each in _STATUSES)
+            found.append(required(f"{here}.status", f"valid values: [{listed}]"))
+        elif status not in _STATUSES:
+            found.append(not_supported(f"{here}.status", status, _STATUSES))
+    return found
+
+
+def _exit_codes(codes: Json, containers: set[Any], path: str) -> Errors:
+    found: Errors = []
+    operator, values, name = codes.get("operator", ""), codes.get("values") or [], codes.get("containerName")
+    if not operator:
+        found.append(required(f"{path}.operator", 'valid values: ["In" "NotIn"]'))
+    elif operator not in ("In", "NotIn"):
+        found.append(not_supported(f"{path}.operator", operator, ("In", "NotIn")))
+    if name is not None and name not in containers:
+        told = "must be one of the container or initContainer names in the pod template"
+        found.append(invalid(f"{path}.containerName", name, told))
+    if not values:
+        found.append(invalid(f"{path}.values", codes.get("values"), "at least one value is required"))
+    elif len(values) > 255:
+        found.append(too_many(f"{path}.values", len(values), 255))
+    seen: set[int] = set()
+    for index, value in enumerate(values):
+        if operator == "In" and value == 0:
+            found.append(invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
+        if value in seen:
+            found.append(duplicate(f"{path}.values[{index}]", value))
+        seen.add(value)
+    if values != sorted(values):
+        found.append(invalid(f"{path}.values", values, "must be ordered"))
+    return found
+
+
+def _success_policy(spec: Json, mode: str, path: str) -> Errors:
+    policy = spec["successPolicy"]
+    if mode != "Indexed":
+        return [invalid(path, inside("SuccessPolicy", policy), "requires indexed completion mode")]
+    rules, count = policy.get("rules") or (), spec.get("completions") or 0
+    found: Errors = []
+    if not rules:
+        told = "at least one rules must be specified when the successPolicy is specified"
+        found.append(required(f"{path}.rules", told))
+    if len(rules) > 20:
+        found.append(too_many(f"{path}.rules", len(rules), 20))
+    for index, rule in enumerate(rules):
+        here, total = f"{path}.rules[{index}]", 0
+        wanted, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
+        if wanted is None and indexes is None:
+            told = "at least one of succeededCount or succeededIndexes must be specified"
+            found.append(required(here, told))
+        if indexes is not None:
+            total, problem = indexes_of(indexes, count)
+            if problem:
+                told = f"error parsing succeededIndexes: {problem}"
+                found.append(invalid(f"{here}.succeededIndexes", indexes, told))
+        if wanted is not None:
+            least, place = "must be less than or equal to", f"{here}.succeededCount"
+            found += nonnegative(place, wanted)
+            if wanted > count:
+                told = f"{least} {count} (the number of specified completions)"
+                found.append(invalid(place, wanted, told))
+            if indexes is not None and wanted > total:
+                told = f"{least} {total} (the number of indexes in the specified succeededIndexes field)"
+                found.append(invalid(place, wanted, told))
+    return found
+
+
+def indexes_of(text: str, completions: int) -> tuple[int, str]:
+    """How many indexes `1,3-5` names, and what is wrong with it."""
+    total, last = 0, None
+    for interval in text.split(",") if text else ():
+        parts = interval.split("-")
+        if len(parts) > 2:
+            told = "violates the requirement that an index interval can have at most two parts separated by '-'"
+            return 0, f'the fragment "{interval}" {told}'
+        ends: list[int] = []
+        for part in parts:
+            if not re.fullmatch(r"[+-]?\d+", part):
+                return 0, f'cannot convert string to integer for index: "{part}"'
+            if int(part) >= completions:
+                return 0, f'too large index: "{part}"'
+            ends.append(int(part))
+        if len(ends) == 2 and ends[0] >= ends[1]:
+            return 0, f"non-increasing order, previous: {ends[0]}, current: {ends[1]}"
+        if last is not None and last >= ends[0]:
+            return 0, f"non-increasing order, previous: {last}, current: {ends[0]}"
+        total += ends[-1] - ends[0] + 1
+        last = ends[-1]
+    return total, ""
+
+
+def _replacement(spec: Json, path: str) -> Errors:
+    policy = spec.get("podReplacementPolicy")
+    if policy is None:
+        return []
+    allowed = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
+    return [] if policy in allowed else [not_supported(path, policy, allowed)]
+
+
+def job_update(new: Json, old: Json) -> Errors:
+    # It is asked all that a new one is asked, and then once more.
+    had = old["spec"].get("selector") is not None
+    found = [*job(new, is_new=not had), *metadata.on_update(new["metadata"], old["metadata"])]
+    spec, before = new["spec"], old["spec"]
+    found += job_spec(spec, "spec")
+    if had:
+        found += _selector(spec)
+    count, were = spec.get("completions"), before.get("completions")
+    if spec.get("completionMode") != "Indexed":
+        found += immutable("spec.completions", count, were)
+    elif count is not None and count != were and count != spec.get("parallelism"):
+        told = "can only be modified in tandem with spec.parallelism"
+        found.append(invalid("spec.completions", count, told))
+    found += immutable("spec.selector", spec.get("selector"), before.get("selector"))
+    found += _same_template(spec, before)
+    found += immutable("spec.completionMode", spec.get("completionMode"), before.get("completionMode"))
+    for key, name in (("podFailurePolicy", "PodFailurePolicy"), ("successPolicy", "SuccessPolicy")):
+        if key == "successPolicy":
+            for other in ("backoffLimitPerIndex", "managedBy"):
+                found += immutable(f"spec.{other}", spec.get(other), before.get(other))
+        if spec.get(key) != before.get(key):
+            shown = inside(name, spec[key]) if key in spec else None
+            found.append(invalid(f"spec.{key}", shown, "field is immutable"))
+    return found
+
+
+def _same_template(spec: Json, before: Json) -> Errors:
+    """A Job that is held back may still be told where its pods may run and what they need."""
+    given, was = spec.get("template") or {}, before.get("template") or {}
+    if not before.get("suspend"):
+        if given == was:
+            return []
+        return [invalid("spec.template", inside("PodTemplateSpec", given), "field is immutable")]
+    return []
+
+
+# --- a job's status ---------------------------------------------------------------------------------------------
+
+
+def job_status(new: Json, old: Json) -> Errors:
+    """How far a Job is: counts that make sense, and ends that stay ends."""
+    status, before, spec = new.get("status") or {}, old.get("status") or {}, new["spec"]
+    path = "status"
+    found: Errors = []
+    for key in ("active", "succeeded", "failed", "ready", "terminating"):
+        found += nonnegative(f"{path}.{key}", status.get(key))
+    found += _uncounted(status.get("uncountedTerminatedPods") or {}, f"{path}.uncountedTerminatedPods")
+    was, now = _conditions(before), _conditions(status)
+    for pair in (("Complete", "Failed"), ("Complete", "FailureTarget")):
+        if now.issuperset(pair):
+            told = f"cannot set {pair[0]}=True and {pair[1]}=true conditions"
+            found.append(without_value(f"{path}.conditions", told))
+    done, start = status.get("completionTime"), status.get("startTime")
+    if done is not None and "Complete" not in now:
+        told = "cannot set completionTime when there is no Complete=True condition"
+        found.append(invalid(f"{path}.completionTime", done, told))
+    if done is None and "Complete" in now:
+        found.append(required(f"{path}.completionTime", "completionTime is required for Complete jobs"))
+    if done is not None and start is not None and done < start:
+        found.append(invalid(f"{path}.completionTime", done, "must be equal to or after `startTime`"))
+    for end, first in (("Failed", "FailureTarget"), ("Complete", "SuccessCriteriaMet")):
+        if end in now and first not in now:
+            told = f"cannot set {end}=True condition without the {first}=true condition"
+            found.append(without_value(f"{path}.conditions", told))
+    over = bool(now & {"Complete", "Failed"})
+    if over and status.get("active", 0) > 0:
+        found.append(invalid(f"{path}.active", status["active"], "active>0 is invalid for finished job"))
+    if over and start is None:
+        found.append(required(f"{path}.startTime", "startTime is required for finished job"))
+    found += _indexes(status, spec, path)
+    if over and status.get("terminating", 0) > 0:
+        told = "terminating>0 is invalid for finished job"
+        found.append(invalid(f"{path}.terminating", status["terminating"], told))
+    if "ready" in status and status["ready"] > status.get("active", 0):
+        found.append(invalid(f"{path}.ready", status.get("ready", 0), "cannot set more ready pods than active"))
+    for other in ("Failed", "FailureTarget"):
+        if now.issuperset(("SuccessCriteriaMet", other)):
+            told = f"cannot set SuccessCriteriaMet=True and {other}=true conditions"
+            found.append(without_value(f"{path}.conditions", told))
+    for end in ("Failed", "Complete", "FailureTarget"):
+        if end in was and end not in now:
+            told = f"cannot disable the terminal {end}=True condition"
+            found.append(without_value(f"{path}.conditions", told))
+    for key in ("failed", "succeeded"):
+        if status.get(key, 0) < before.get(key, 0):
+            found.append(invalid(f"{path}.{key}", status.get(key, 0), f"cannot decrease the {key} counter"))
+    if done is not None and before.get("completionTime") not in (None, done):
+        found.append(invalid(f"{path}.completionTime", done, "field is immutable"))
+    if before.get("startTime") is not None and before["startTime"] != start and not spec.get("suspend"):
+        found.append(invalid(f"{path}.startTime", start, "field is immutable for unsuspended job once set"))
+    if "SuccessCriteriaMet" in was and "SuccessCriteriaMet" not in now:
+        found.append(without_value(f"{path}.conditions", "cannot disable the SuccessCriteriaMet=True condition"))
+    return found
+
+
+def _conditions(status: Json) -> set[str]:
+    return {each.get("type", "") for each in status.get("conditions") or () if each.get("status") == "True"}
+
+
+def _uncounted(given: Json, path: str) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    for key in ("succeeded", "failed"):
+        for index, uid in enumerate(given.get(key) or ()):
+            here = f"{path}.{key}[{index}]"
+            if not uid:
+                found.append(invalid(here, uid, "must not be empty"))
+            elif uid in seen:
+                found.append(duplicate(here, uid))
+            seen.add(uid)
+    return found
+
+
+def _indexes(status: Json, spec: Json, path: str) -> Errors:
+    found: Errors = []
+    count, done, failed = spec.get("completions"), status.get("completedIndexes", ""), status.get("failedIndexes")
+    if count is not None:
+        problem = indexes_of(done, count)[1]
+        if problem:
+            found.append(invalid(f"{path}.completedIndexes", done, f"error parsing completedIndexes: {problem}"))
+        if failed is not None and "backoffLimitPerIndex" in spec:
+            problem = indexes_of(failed, count)[1]
+            if problem:
+                found.append(invalid(f"{path}.failedIndexes", failed, f"error parsing failedIndexes: {problem}"))
+    if done and spec.get("completionMode") != "Indexed":
+        told = "cannot set non-empty completedIndexes when non-indexed completion mode"
+        found.append(invalid(f"{path}.completedIndexes", done, told))
+    if failed is not None and "backoffLimitPerIndex" not in spec:
+        told = "cannot set non-null failedIndexes when backoffLimitPerIndex is null"
+        found.append(invalid(f"{path}.failedIndexes", failed, told))
+    return found
+
+
+# --- cron jobs --------------------------------------------------------------------------------------------------
+
+
+def cron_job(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    found += _cron_spec(obj["spec"], None)
+    name = obj["metadata"].get("name", "")
+    if len(name) > 52:
+        found.append(invalid("metadata.name", name, "must be no more than 52 characters"))
+    return found
+
+
+def cron_job_update(new: Json, old: Json) -> Errors:
+    return [*metadata.on_update(new["metadata"], old["metadata"]), *_cron_spec(new["spec"], old["spec"])]
+
+
+def _cron_spec(spec: Json, before: Json | None) -> Errors:
+    found: Errors = []
+    schedule = spec.get("schedule", "")
+    if not schedule:
+        found.append(required("spec.schedule"))
+    else:
+        problem = cron_problem(schedule)
+        if problem:
+            found.append(invalid("spec.schedule", schedule, problem))
+        if "TZ" in schedule:
+            hint = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+            found.append(invalid("spec.schedule", schedule, hint))
+    found += nonnegative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
+    if before is None or before.get("timeZone") != spec.get("timeZone"):
+        found += _time_zone("spec.timeZone", spec.get("timeZone"))
+    policies = ("Allow", "Forbid", "Replace")
+    if spec.get("concurrencyPolicy") not in policies:
+        found += one_of("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), policies)
+    body = (spec.get("jobTemplate") or {}).get("spec") or {}
+    found += job_spec(body, "spec.jobTemplate.spec")
+    if body.get("selector") is not None:
+        told = "`selector` will be auto-generated"
+        found.append(invalid("spec.jobTemplate.spec.selector", body["selector"], told))
+    if body.get("manualSelector"):
+        found.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
+    for key in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        found += nonnegative(f"spec.{key}", spec.get(key))
+    return found
+
+
+def _time_zone(path: str, zone: str | None) -> Errors:
+    if zone is None:
+        return []
+    if not zone:
+        return [invalid(path, zone, "timeZone must be nil or non-empty string")]
+    found = []
+    if zone.lower() == "local":
+        hint = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        found.append(invalid(path, zone, hint))
+    if zone != "Local" and not _is_known_zone(zone):
+        found.append(invalid(path, zone, f"unknown time zone {zone}"))
+    return found
+
+
+def _is_known_zone(zone: str) -> bool:
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False  # no such zone, no way to write one, or a whole folder of them
+    return True
+
+
+_CRON_FIELDS: tuple[tuple[int, int, str], ...] = (
+    (0, 59, ""),
+    (0, 23, ""),
+    (1, 31, ""),
+    (1, 12, "jan feb mar apr may jun jul aug sep oct nov dec"),
+    (0, 6, "sun mon tue wed thu fri sat"),
+)
+_DESCRIPTORS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+
+
+def cron_problem(schedule: str) -> str:
+    """What is wrong with a cron schedule, in the words of the server's parser; nothing if it is fine."""
+    text = schedule
+    if text.startswith(("TZ=", "CRON_TZ=")):
+        text = text.partition(" ")[2].strip()
+    if text.startswith("@"):
+        if text in _DESCRIPTORS or re.fullmatch(r"@every ([0-9.]+(ns|us|µs|ms|s|m|h))+", text):
+            return ""
+        return f"unrecognized descriptor: {text}"
+    fields = text.split()
+    if len(fields) != 5:
+        return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
+    for field, (low, high, words) in zip(fields, _CRON_FIELDS, strict=True):
+        known = {word: low + at for at, word in enumerate(words.split())}
+        for part in field.split(","):
+            problem = _cron_part(part, low, high, known)
+            if problem:
+                return problem
+    return ""
+
+
+def _cron_part(part: str, low: int, high: int, known: dict[str, int]) -> str:
+    spread, *steps = part.split("/")
+    if len(steps) > 1:
+        return f"too many slashes: {part}"
+    ends = spread.split("-")
+    if len(ends) > 2:
+        return f"too many hyphens: {part}"
+    numbers: list[int] = []
+    if spread in ("*", "?"):
+        numbers = [low, high]
+    else:
+        for end in ends:
+            if end.lower() in known:
+                numbers.append(known[end.lower()])
+            elif end.isdecimal():
+                numbers.append(int(end))
+            else:
+                return f'failed to parse int from {end}: strconv.Atoi: parsing "{end}": invalid syntax'
+    if steps and not steps[0].isdecimal():
+        return f'failed to parse int from {steps[0]}: strconv.Atoi: parsing "{steps[0]}": invalid syntax'
+    if steps and int(steps[0]) == 0:
+        return f"step of range should be a positive number: {part}"
+    start, end_ = numbers[0], numbers[-1] if len(numbers) > 1 or not steps else high
+    if start < low:
+        return f"beginning of range ({start}) below minimum ({low}): {part}"
+    if end_ > high:
+        return f"end of range ({end_}) above maximum ({high}): {part}"
+    return f"beginning of range ({start}) beyond end of range ({end_}): {part}" if start > end_ else ""

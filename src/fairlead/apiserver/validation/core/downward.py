@@ -1,0 +1,68 @@
+"""What a pod may know of itself: references to its own fields and resources."""
+
+import re
+
+from fairlead.apiserver.validation import names
+from fairlead.apiserver.validation.errors import Errors, Json, invalid, not_supported, required
+
+_ENV_FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
+               "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")  # fmt: skip
+_VOLUME_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+_RESOURCES = ("limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
+              "requests.memory")  # fmt: skip
+_BYTES = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
+_DIVIDED = {
+    "cpu": ("cpu", ("1m", "1")),
+    "memory": ("memory", _BYTES),
+    "ephemeral": ("local ephemeral storage", _BYTES),
+    "hugepages": ("hugepages", _BYTES),
+}
+_SUBSCRIPT = re.compile(r"(metadata\.(?:labels|annotations))\['(.*)'\]")
+_KNOWN_FIELDS = frozenset(
+    {*_ENV_FIELDS, *_VOLUME_FIELDS, "spec.restartPolicy", "spec.schedulerName", "status.phase", "spec.host"}
+)
+
+
+def field_ref(reference: Json, path: str, in_volume: bool = False) -> Errors:
+    field = reference.get("fieldPath", "")
+    if not field:
+        return [required(f"{path}.fieldPath")]
+    version = reference.get("apiVersion", "v1")
+    if version != "v1":
+        detail = f"error converting fieldPath: unsupported pod version: {version}"
+        return [invalid(f"{path}.fieldPath", field, detail)]
+    subscript = _SUBSCRIPT.fullmatch(field)
+    if subscript is not None:
+        key = subscript[2].lower() if subscript[1].endswith("annotations") else subscript[2]
+        return [invalid(path, key, text) for text in names.qualified(key)]
+    if field not in _KNOWN_FIELDS and not field.startswith(("metadata.labels[", "metadata.annotations[")):
+        detail = f"error converting fieldPath: field label not supported: {field}"
+        return [invalid(f"{path}.fieldPath", field, detail)]
+    supported = _VOLUME_FIELDS if in_volume else _ENV_FIELDS
+    return [] if field in supported else [not_supported(f"{path}.fieldPath", field, supported)]
+
+
+def resource_ref(reference: Json, path: str, in_volume: bool = False) -> Errors:
+    resource = reference.get("resource", "")
+    found: Errors = []
+    if in_volume and not reference.get("containerName"):
+        found.append(required(f"{path}.containerName"))
+    elif not resource:
+        found.append(required(f"{path}.resource"))
+    elif resource not in _RESOURCES and not resource.startswith(("limits.hugepages-", "requests.hugepages-")):
+        found.append(not_supported(f"{path}.resource", resource, _RESOURCES))
+    return [*found, *_divisor(resource, reference.get("divisor", "0"), f"{path}.divisor")]
+
+
+def _divisor(resource: str, divisor: str, path: str) -> Errors:
+    kind = resource.partition(".")[2].partition("-")[0]
+    if divisor == "0" or kind not in _DIVIDED:
+        return []
+    word, good = _DIVIDED[kind]
+    if divisor in good:
+        return []
+    if kind == "cpu":
+        told = "only divisor's values 1m and 1 are supported with the cpu resource"
+    else:
+        told = f"only divisor's values {', '.join(good)} are supported with the {word} resource"
+    return [invalid(path, resource, told)]

@@ -1,0 +1,110 @@
+"""What is asked of events: little of those told as `v1`, more of those told as `events.k8s.io/v1`."""
+
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.errors import Errors, Json, immutable, invalid, required
+
+_MOST_REASON = 128
+_MOST_NOTE = 1024
+# What an event is about cannot change; the names are those of `v1`, and one is looked at twice.
+_FIXED = (
+    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "reason", "type",
+    "eventTime", "action", "related", "reportingComponent", "reportingInstance",
+)  # fmt: skip
+_REFERENCE = ("Kind", "Namespace", "Name", "UID", "APIVersion", "ResourceVersion", "FieldPath")
+_NEW_NAMES = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+
+
+def core_event(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
+    return [*found, *_sense(obj, "reportingComponent")]
+
+
+def core_event_update(new: Json, old: Json) -> Errors:
+    return _sense(new, "reportingComponent")
+
+
+def event(new: Json) -> Errors:
+    obj = _by_core_names(new)
+    found = metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
+    found += _sense(obj, "reportingController")
+    found += metadata.on_create(obj["metadata"], True, names.subdomain)
+    found += _series(obj)
+    if not obj.get("eventTime"):
+        found.append(required("eventTime"))
+    if obj.get("type", "") not in ("Normal", "Warning"):
+        found.append(invalid("type", "", f"has invalid value: {obj.get('type', '')}"))
+    return found + [
+        invalid(key, "", "needs to be unset")
+        for key in ("firstTimestamp", "lastTimestamp", "count", "source")
+        if obj.get(key)
+    ]
+
+
+def event_update(new: Json, old: Json) -> Errors:
+    obj, before = _by_core_names(new), _by_core_names(old)
+    found = _sense(obj, "reportingController")
+    found += metadata.on_update(new["metadata"], old["metadata"])
+    if obj.get("series") != before.get("series"):
+        found += _series(obj)
+    for key in _FIXED:
+        path = "reportingController" if key == "reportingComponent" else key
+        if (obj.get(key) or None) != (before.get(key) or None):
+            found += immutable(path, _printed(key, obj.get(key)), None)
+    return found
+
+
+def _by_core_names(new: Json) -> Json:
+    back = {given: name for name, given in _NEW_NAMES.items()}
+    return {back.get(key, key): value for key, value in new.items()}
+
+
+def _printed(key: str, value: Json | None) -> Json | str | None:
+    """The server prints its own struct of a reference."""
+    if key in ("involvedObject", "related") and value is not None:
+        given = {name.lower(): inner for name, inner in value.items()}
+        return {name: given.get(name.lower(), "") for name in _REFERENCE}
+    return value
+
+
+def _sense(obj: Json, controller: str) -> Errors:
+    found: Errors = []
+    about, space = (obj.get("involvedObject") or {}).get("namespace", ""), obj["metadata"].get("namespace", "")
+    elsewhere = invalid("involvedObject.namespace", about, "does not match event.namespace")
+    if not obj.get("eventTime"):
+        # What concerns something without a namespace is told in `default`.
+        return [elsewhere] if about != space and (about or space != "default") else []
+    if not about and space not in ("default", "kube-system"):
+        found.append(elsewhere)
+    reporter = obj.get("reportingComponent", "")
+    if not reporter:
+        found.append(required(controller))
+    found += [invalid(controller, reporter, text) for text in names.qualified(reporter)]
+    for key in ("reportingInstance", "action", "reason"):
+        given = obj.get(key, "")
+        if not given:
+            found.append(required(key))
+        elif len(given.encode()) > _MOST_REASON:
+            found.append(invalid(key, "", f"can have at most {_MOST_REASON} characters"))
+    if len(obj.get("message", "").encode()) > _MOST_NOTE:
+        found.append(invalid("message", "", f"can have at most {_MOST_NOTE} characters"))
+    return found
+
+
+def _series(obj: Json) -> Errors:
+    series = obj.get("series")
+    if series is None:
+        return []
+    found: Errors = []
+    if series.get("count", 0) < 2:
+        found.append(invalid("series.count", "", "should be at least 2"))
+    if not series.get("lastObservedTime"):
+        found.append(required("series.lastObservedTime"))
+    return found

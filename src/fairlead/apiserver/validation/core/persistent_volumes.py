@@ -1,0 +1,203 @@
+"""What is asked of persistent volumes."""
+
+from collections.abc import Callable
+from typing import Final
+
+from fairlead.apiserver.schema.internal import diff
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.core import scheduling as placing
+from fairlead.apiserver.validation.core import volumes
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    forbidden,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+)
+from fairlead.apiserver.validation.paths import no_backsteps
+from fairlead.apiserver.validation.storage import VOLUME_MODES, access_modes
+from fairlead.model.quantity import nanos
+
+_POLICIES: Final = ("Delete", "Recycle", "Retain")
+_SECRETS: Final = (
+    "controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef",
+)  # fmt: skip
+
+
+def volume(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+    return [*found, *_spec(obj["spec"], obj["metadata"].get("name", ""))]
+
+
+def _spec(spec: Json, name: str) -> Errors:
+    found: Errors = []
+    modes = spec.get("accessModes") or ()
+    if not modes:
+        found.append(required("spec.accessModes"))
+    found += access_modes(modes, "spec.accessModes")
+    capacity = spec.get("capacity") or {}
+    if not capacity:
+        found.append(required("spec.capacity"))
+    if "storage" not in capacity or len(capacity) > 1:
+        found.append(not_supported("spec.capacity", capacity or None, ("storage",)))
+    for resource, quantity in capacity.items():
+        path = f"spec.capacity[{resource}]"
+        if nanos(quantity) < 0:
+            shown = int(quantity) if quantity.lstrip("-").isdecimal() else quantity
+            found.append(invalid(path, shown, "must be a valid resource quantity"))
+        if nanos(quantity) <= 0:
+            found.append(invalid(path, quantity, "must be greater than zero"))
+    policy = spec.get("persistentVolumeReclaimPolicy")
+    if policy and policy not in _POLICIES:
+        found.append(not_supported("spec.persistentVolumeReclaimPolicy", policy, _POLICIES))
+    affinity = spec.get("nodeAffinity")
+    if affinity is not None:
+        found += _affinity(affinity)
+    found += _source(spec, name)
+    if (spec.get("hostPath") or {}).get("path", "x").rstrip("/") == "" and policy == "Recycle":
+        told = "may not be 'recycle' for a hostPath mount of '/'"
+        found.append(forbidden("spec.persistentVolumeReclaimPolicy", told))
+    storage_class = spec.get("storageClassName")
+    if storage_class:
+        found += [invalid("spec.storageClassName", storage_class, text) for text in names.subdomain(storage_class)]
+    if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
+        found.append(not_supported("spec.volumeMode", spec["volumeMode"], VOLUME_MODES))
+    attributes = spec.get("volumeAttributesClassName")
+    if attributes is not None:
+        path = "spec.volumeAttributesClassName"
+        if not attributes:
+            found.append(required(path, "an empty string is disallowed"))
+        else:
+            found += [invalid(path, attributes, text) for text in names.subdomain(attributes)]
+        if "csi" not in spec:
+            found.append(required("spec.csi", "has to be specified when using volumeAttributesClassName"))
+    return found
+
+
+def _affinity(affinity: Json) -> Errors:
+    path = "spec.nodeAffinity.required"
+    if "required" not in affinity:
+        return [required(path, "must specify required node constraints")]
+    return placing.node_selector(affinity["required"], path)
+
+
+def _source(spec: Json, name: str) -> Errors:
+    kinds = [kind for kind in _SOURCES if spec.get(kind) is not None]
+    found: Errors = []
+    if not kinds:
+        return [required("spec", "must specify a volume type")]
+    for number, kind in enumerate(kinds):
+        if number and kind != "flexVolume":
+            shown = {"cephfs": "cephFS"}.get(kind, kind)
+            found.append(forbidden(f"spec.{shown}", "may not specify more than 1 volume type"))
+            continue
+        shown = {"gcePersistentDisk": "persistentDisk"}.get(kind, kind)
+        found += _SOURCES[kind](spec[kind], f"spec.{shown}")
+        if kind == "local" and "nodeAffinity" not in spec:
+            found.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
+    return found
+
+
+def _csi(source: Json, path: str) -> Errors:
+    found = volumes.driver(source.get("driver", ""), f"{path}.driver")
+    if not source.get("volumeHandle"):
+        found.append(required(f"{path}.volumeHandle"))
+    for key in _SECRETS:
+        if key in source:
+            for part, check in (("name", names.subdomain), ("namespace", names.label)):
+                value, here = source[key].get(part, ""), f"{path}.{key}.{part}"
+                found += [invalid(here, value, text) for text in check(value)] if value else [required(here)]
+    return found
+
+
+def _local(source: Json, path: str) -> Errors:
+    if not source.get("path"):
+        return [required(f"{path}.path")]
+    return no_backsteps(source["path"], f"{path}.path")
+
+
+def _iscsi(source: Json, path: str) -> Errors:
+    found = volumes.iscsi(source, path, "must be valid format")
+    if "secretRef" in source and not source["secretRef"].get("name"):
+        found.append(required(f"{path}.secretRef.name"))
+    return found
+
+
+def _glusterfs(source: Json, path: str) -> Errors:
+    found = volumes.SOURCES["glusterfs"](source, path)
+    space = source.get("endpointsNamespace")
+    if space == "":
+        told = "if the endpointnamespace is set, it must be a valid namespace name"
+        found.append(invalid(f"{path}.endpointsNamespace", space, told))
+    elif space is not None:
+        found += [invalid(f"{path}.endpointsNamespace", space, text) for text in names.label(space)]
+    return found
+
+
+def _azure_file(source: Json, path: str) -> Errors:
+    found = volumes.SOURCES["azureFile"](source, path)
+    if source.get("secretNamespace") == "":
+        found.append(required(f"{path}.secretNamespace"))
+    return found
+
+
+def _cinder(source: Json, path: str) -> Errors:
+    found = volumes.cinder({key: value for key, value in source.items() if key != "secretRef"}, path)
+    if "secretRef" in source:
+        found += [
+            required(f"{path}.secretRef.{key}") for key in ("name", "namespace") if not source["secretRef"].get(key)
+        ]
+    return found
+
+
+# In the order the server looks at them.
+_SOURCES: Final[dict[str, Callable[[Json, str], Errors]]] = {
+    "hostPath": volumes.SOURCES["hostPath"],
+    "gcePersistentDisk": volumes.SOURCES["gcePersistentDisk"],
+    "awsElasticBlockStore": volumes.SOURCES["awsElasticBlockStore"],
+    "glusterfs": _glusterfs,
+    "flocker": volumes.SOURCES["flocker"],
+    "nfs": volumes.SOURCES["nfs"],
+    "rbd": volumes.SOURCES["rbd"],
+    "quobyte": volumes.quobyte,
+    "cephfs": volumes.SOURCES["cephfs"],
+    "iscsi": _iscsi,
+    "cinder": _cinder,
+    "fc": volumes.fibre_channel,
+    "flexVolume": volumes.flex,
+    "azureFile": _azure_file,
+    "vsphereVolume": volumes.SOURCES["vsphereVolume"],
+    "photonPersistentDisk": volumes.SOURCES["photonPersistentDisk"],
+    "portworxVolume": volumes.SOURCES["portworxVolume"],
+    "azureDisk": volumes.azure_disk,
+    "scaleIO": volumes.SOURCES["scaleIO"],
+    "local": _local,
+    "storageos": volumes.storage_os,
+    "csi": _csi,
+}
+
+
+def volume_update(new: Json, old: Json) -> Errors:
+    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
+    spec, before = new["spec"], old["spec"]
+    if spec != before:
+        found += _spec(spec, new["metadata"].get("name", ""))
+    sources = [{kind: each[kind] for kind in _SOURCES if kind in each} for each in (spec, before)]
+    if "csi" in sources[0] and "csi" in sources[1] and "controllerExpandSecretRef" not in sources[1]["csi"]:
+        # The one part of it that may come later.
+        kept = {key: value for key, value in sources[0]["csi"].items() if key != "controllerExpandSecretRef"}
+        sources[0]["csi"] = kept
+    if sources[0] != sources[1]:
+        told = "spec.persistentvolumesource is immutable after creation"
+        drawn = diff("PersistentVolumeSource", sources[1], sources[0])
+        found.append(forbidden("spec.persistentvolumesource", f"{told}\n{drawn}"))
+    found += immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
+    if before.get("nodeAffinity") is not None and spec.get("nodeAffinity") != before["nodeAffinity"]:
+        found += immutable("nodeAffinity", spec.get("nodeAffinity"), before["nodeAffinity"])
+    had = before.get("volumeAttributesClassName")
+    if had is not None and spec.get("volumeAttributesClassName") is None:
+        told = "update from non-nil value to nil is forbidden"
+        found.append(forbidden("spec.volumeAttributesClassName", told))
+    return found

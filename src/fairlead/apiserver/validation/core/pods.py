@@ -1,0 +1,528 @@
+"""What is asked of pods and of pod templates."""
+
+import json
+from typing import Any
+
+from fairlead.apiserver.json_values import copied
+from fairlead.apiserver.schema.internal import inside, spec_diff
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.core import scheduling as placing
+from fairlead.apiserver.validation.core import security
+from fairlead.apiserver.validation.core.containers import (
+    Around,
+    containers,
+    ephemeral_containers,
+    file_keys,
+    init_containers,
+    untidy_image,
+)
+from fairlead.apiserver.validation.core.volumes import volumes
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    one_of,
+    required,
+    too_long,
+)
+from fairlead.apiserver.validation.paths import descending
+from fairlead.apiserver.validation.quantities import amounts, claim_names, is_huge, requirements, resource_name
+from fairlead.model.quantity import nanos
+
+_RESTART = ("Always", "OnFailure", "Never")
+_DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_INT32 = 2**31 - 1
+_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_MIRROR = "kubernetes.io/config.mirror"
+_SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
+_SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
+_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+_MUTABLE = (
+    "`spec.containers[*].image`",
+    "`spec.initContainers[*].image`",
+    "`spec.activeDeadlineSeconds`",
+    "`spec.tolerations` (only additions to existing tolerations)",
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+)
+
+
+def on_create(pod: Json) -> Errors:
+    found = metadata.on_create(pod["metadata"], True, names.subdomain)
+    spec = pod["spec"]
+    found += annotations(pod["metadata"].get("annotations") or {}, spec, "metadata.annotations")
+    found += pod_spec(spec, "spec", pod["metadata"].get("name", ""))
+    found += _only_for_pods(spec)
+    if spec.get("ephemeralContainers"):
+        found.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+    if spec.get("nodeName") and spec.get("schedulingGates"):
+        found.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    return found
+
+
+def _only_for_pods(spec: Json) -> Errors:
+    found: Errors = []
+    if not spec.get("serviceAccountName"):
+        for index, volume in enumerate(spec.get("volumes") or ()):
+            for at, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
+                if "serviceAccountToken" in source:
+                    path = f"spec.volumes[{index}].projected.sources[{at}].serviceAccountToken"
+                    found.append(forbidden(path, "must not be specified when serviceAccountName is not set"))
+    for kind in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(kind) or ()):
+            found += untidy_image(container, f"spec.{kind}[{index}]")
+    return found
+
+
+def template(given: Json, path: str) -> Errors:
+    """A pod template, whoever owns it."""
+    meta, spec = given.get("metadata") or {}, given.get("spec") or {}
+    found = metadata.labels(meta.get("labels") or {}, f"{path}.labels")
+    noted = meta.get("annotations") or {}
+    found += metadata.annotations(noted, f"{path}.annotations")
+    found += annotations(noted, spec, f"{path}.annotations")
+    found += pod_spec(spec, f"{path}.spec")
+    if spec.get("ephemeralContainers"):
+        found.append(forbidden(f"{path}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
+    return found
+
+
+def annotations(given: Json, spec: Json, path: str) -> Errors:
+    """Annotations that mean something to the server."""
+    if not given:
+        return []
+    found: Errors = []
+    if _MIRROR in given and not spec.get("nodeName"):
+        told = "must set spec.nodeName if mirror pod annotation is set"
+        found.append(invalid(f"{path}[{_MIRROR}]", given[_MIRROR], told))
+    if _DELETION_COST in given and not _is_int32(given[_DELETION_COST]):
+        found.append(invalid(f"{path}[{_DELETION_COST}]", given[_DELETION_COST], "must be a 32bit integer"))
+    for key, value in given.items():
+        if key == _SECCOMP or key.startswith(_SECCOMP_CONTAINER):
+            found += _old_seccomp(value, f"{path}.{key}")
+    for key, value in given.items():
+        if key.startswith(_APP_ARMOR):
+            name = key.removeprefix(_APP_ARMOR)
+            if not any(each.get("name") == name for kind in _CONTAINERS for each in spec.get(kind) or ()):
+                found.append(invalid(f"{path}[{key}]", name, "container not found"))
+            if value not in ("", "runtime/default", "unconfined") and not value.startswith("localhost/"):
+                told = f"invalid AppArmor profile name: {json.dumps(value)}"
+                found.append(invalid(f"{path}[{key}]", value, told))
+    return found
+
+
+_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+
+
+def _is_int32(text: str) -> bool:
+    """A number as Go prints it: no plus sign, no leading zeros."""
+    try:
+        number = int(text)
+    except ValueError:
+        return False
+    return str(number) == text and -(2**31) <= number < 2**31
+
+
+def _old_seccomp(profile: str, path: str) -> Errors:
+    if profile in ("runtime/default", "docker/default", "unconfined"):
+        return []
+    if profile.startswith("localhost/"):
+        return descending(profile.removeprefix("localhost/"), path)
+    return [invalid(path, profile, "must be a valid seccomp profile")]
+
+
+def pod_spec(spec: Json, path: str, pod_name: str = "") -> Errors:
+    """Names as in a pod's spec; `pod_name` where there is a pod already, whose volumes get claims of its name."""
+    found: Errors = []
+    known: dict[str, Json] = {}
+    if "volumes" in spec:
+        known, found = volumes(spec["volumes"], f"{path}.volumes", pod_name)
+    claims: set[str] = set()
+    if "resourceClaims" in spec:
+        claims = {each["name"] for each in spec["resourceClaims"] if each.get("name")}
+        found += _claims(spec["resourceClaims"], f"{path}.resourceClaims")
+    given = spec.get("containers") or []
+    around = Around(
+        known,
+        claims,
+        spec.get("restartPolicy", ""),
+        spec.get("terminationGracePeriodSeconds"),
+        spec.get("hostUsers") is not False,
+        bool((spec.get("os") or {}).get("name")),
+    )
+    found += containers(given, around, f"{path}.containers")
+    if "initContainers" in spec:
+        found += init_containers(spec["initContainers"], given, around, f"{path}.initContainers")
+    if "ephemeralContainers" in spec:
+        found += ephemeral_containers(spec["ephemeralContainers"], spec, around, f"{path}.ephemeralContainers")
+    if "resources" in spec:
+        found += _resources(spec, claims, path)
+    found += _host_network(spec, path, is_pod=bool(pod_name))
+    if spec.get("restartPolicy") not in _RESTART:
+        found += one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
+    if spec.get("dnsPolicy") not in _DNS:
+        found += one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
+    if "nodeSelector" in spec:
+        found += metadata.labels(spec["nodeSelector"], f"{path}.nodeSelector")
+    if spec.get("securityContext") or spec.get("hostPID"):
+        found += security.of_pod(spec, path)
+    if "affinity" in spec:
+        found += placing.affinity(spec["affinity"], f"{path}.affinity")
+    if "dnsConfig" in spec or spec.get("dnsPolicy") == "None":
+        found += _dns(spec, path)
+    for index, gate in enumerate(spec.get("readinessGates") or ()):
+        kind = gate.get("conditionType", "")
+        here = f"{path}.readinessGates[{index}].conditionType"
+        found += [invalid(here, kind, text) for text in names.qualified(kind)]
+    found += _gates(spec.get("schedulingGates") or [], f"{path}.schedulingGates")
+    if "topologySpreadConstraints" in spec:
+        found += placing.spread(spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints")
+    if spec.get("hostUsers") is False:
+        found += _own_users(spec, path)
+    if "hostnameOverride" in spec:
+        found += _host_name(spec, path)
+    for key in ("serviceAccountName", "nodeName"):
+        if key in spec:
+            found += [invalid(f"{path}.{key}", spec[key], text) for text in names.subdomain(spec[key])]
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 1 <= deadline <= _INT32:
+        found.append(invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive"))
+    for key in ("hostname", "subdomain"):
+        if spec.get(key):
+            found += [invalid(f"{path}.{key}", spec[key], text) for text in names.label(spec[key])]
+    if "tolerations" in spec:
+        found += placing.tolerations(spec["tolerations"], f"{path}.tolerations")
+    for index, alias in enumerate(spec.get("hostAliases") or ()):
+        here, address = f"{path}.hostAliases[{index}]", alias.get("ip", "")
+        found += [invalid(f"{here}.ip", address, text) for text in names.ip(address)]
+        for at, name in enumerate(alias.get("hostnames") or ()):
+            found += [invalid(f"{here}.hostnames[{at}]", name, text) for text in names.subdomain(name)]
+    for key in ("priorityClassName", "runtimeClassName"):
+        if key in spec and (spec[key] or key == "runtimeClassName"):
+            found += [invalid(f"{path}.{key}", spec[key], text) for text in names.subdomain(spec[key])]
+    if "preemptionPolicy" in spec:
+        found += one_of(f"{path}.preemptionPolicy", spec["preemptionPolicy"], ("PreemptLowerPriority", "Never"))
+    if "overhead" in spec:
+        found += requirements({"limits": spec["overhead"]}, f"{path}.overhead")
+    if "os" in spec:
+        found += _system(spec, path)
+    return [*found, *file_keys(spec, path)]
+
+
+def _claims(given: list[Json], path: str) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    for index, claim in enumerate(given):
+        here, name = f"{path}[{index}]", claim.get("name", "")
+        if not name:
+            found.append(required(f"{here}.name"))
+        elif name in seen:
+            found.append(duplicate(f"{here}.name", name))
+        else:
+            found += [invalid(f"{here}.name", name, text) for text in names.label(name)]
+            seen.add(name)
+        keys = [key for key in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(key) is not None]
+        shown = inside("PodResourceClaim", claim)
+        if len(keys) == 2:
+            told = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            found.append(invalid(here, shown, told))
+        if not keys:
+            told = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            found.append(invalid(here, shown, told))
+        for key in keys:
+            found += [invalid(f"{here}.{key}", claim[key], text) for text in names.subdomain(claim[key])]
+    return found
+
+
+def _resources(spec: Json, claims: set[str], path: str) -> Errors:
+    """Of the whole pod: what it may use, which its containers may not exceed."""
+    resources, here = spec["resources"], f"{path}.resources"
+    found: Errors = []
+    if resources.get("claims"):
+        found.append(forbidden(f"{here}.claims", "claims may not be set for Resources at pod-level"))
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    found += amounts(limits, requests, here, _pod_resource)
+    found += claim_names(resources.get("claims") or (), claims, f"{here}.claims")
+    for name, quantity in requests.items():
+        sum_ = sum(nanos(each) for each in _each(spec, "requests", name))
+        if sum_ > nanos(quantity):
+            shown = (
+                next(iter(_each(spec, "requests", name)), "0") if len(list(_each(spec, "requests", name))) == 1 else ""
+            )
+            told = f"must be greater than or equal to aggregate container requests of {shown or _plain(sum_)}"
+            found.append(invalid(f"{here}.requests[{name}]", quantity, told))
+    for index, container in enumerate(spec.get("containers") or ()):
+        for name, quantity in ((container.get("resources") or {}).get("limits") or {}).items():
+            if name in limits and nanos(quantity) > nanos(limits[name]):
+                told = f"must be less than or equal to pod limits of {limits[name]}"
+                found.append(invalid(f"{here}.containers[{index}][{name}].limits", quantity, told))
+    return found
+
+
+def _each(spec: Json, kind: str, name: str) -> list[str]:
+    lists = [(each.get("resources") or {}).get(kind) or {} for each in spec.get("containers") or ()]
+    return [each[name] for each in lists if name in each]
+
+
+def _plain(amount: int) -> str:
+    milli = amount // 1_000_000
+    return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
+
+
+def _pod_resource(name: str, path: str) -> Errors:
+    found = resource_name(name, path)
+    if found or name in ("cpu", "memory") or is_huge(name):
+        return found
+    return [not_supported(path, name, ("cpu", "hugepages-", "memory"))]
+
+
+def _own_users(spec: Json, path: str) -> Errors:
+    found: Errors = []
+    told = "when `hostUsers` is false"
+    for key, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
+        if spec.get(key):
+            found.append(forbidden(f"{path}.{shown}", told))
+    for kind in _CONTAINERS:
+        for index, container in enumerate(spec.get(kind) or ()):
+            if container.get("volumeDevices"):
+                found.append(forbidden(f"{path}.{kind}[{index}].volumeDevices", told))
+    return found
+
+
+def _host_name(spec: Json, path: str) -> Errors:
+    here, name = f"{path}.hostnameOverride", spec["hostnameOverride"]
+    found: Errors = []
+    if spec.get("setHostnameAsFQDN"):
+        found.append(forbidden(here, "may not be specified when setHostnameAsFQDN is true"))
+    if spec.get("hostNetwork"):
+        found.append(forbidden(here, "may not be specified when hostNetwork is true"))
+    if len(name) > 64:
+        found.append(too_long(here, 64))
+    return [*found, *(invalid(here, name, text) for text in names.subdomain(name))]
+
+
+def _system(spec: Json, path: str) -> Errors:
+    name = (spec["os"] or {}).get("name", "")
+    if not name:
+        return [required(f"{path}.os.name")]
+    if name not in ("linux", "windows"):
+        return [not_supported(f"{path}.os", name, ("linux", "windows"))]
+    return security.windows_options(spec, path) if name == "linux" else []
+
+
+def _host_network(spec: Json, path: str, is_pod: bool) -> Errors:
+    found: Errors = []
+    if spec.get("hostNetwork"):
+        for index, container in enumerate(spec.get("containers") or ()):
+            for at, port in enumerate(container.get("ports") or ()):
+                # A template's ports have no host port yet; a pod's were filled in.
+                host = port.get("hostPort", 0)
+                if (is_pod or host) and host != port.get("containerPort", 0):
+                    here = f"{path}.containers[{index}].ports[{at}].hostPort"
+                    text = "must match `containerPort` when `hostNetwork` is true"
+                    found.append(invalid(here, host, text))
+    return found
+
+
+def _dns(spec: Json, path: str) -> Errors:
+    config = spec.get("dnsConfig")
+    found: Errors = []
+    if spec.get("dnsPolicy") == "None":
+        if config is None:
+            return [required(f"{path}.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")]
+        if not config.get("nameservers"):
+            told = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            return [required(f"{path}.dnsConfig.nameservers", told)]
+    config = config or {}
+    servers, searches = config.get("nameservers") or (), config.get("searches") or ()
+    if len(servers) > 3:
+        found.append(invalid(f"{path}.dnsConfig.nameservers", servers, "must not have more than 3 nameservers"))
+    for index, server in enumerate(servers):
+        found += [invalid(f"{path}.dnsConfig.nameservers[{index}]", server, text) for text in names.ip(server)]
+    if len(searches) > 32:
+        found.append(invalid(f"{path}.dnsConfig.searches", searches, "must not have more than 32 search paths"))
+    if len(" ".join(searches)) > 2048:
+        told = "must not have more than 2048 characters (including spaces) in the search list"
+        found.append(invalid(f"{path}.dnsConfig.searches", searches, told))
+    for index, search in enumerate(searches):
+        if search != ".":
+            text, here = search.removesuffix("."), f"{path}.dnsConfig.searches[{index}]"
+            found += [invalid(here, text, problem) for problem in names.subdomain_with_underscores(text)]
+    for index, option in enumerate(config.get("options") or ()):
+        if not option.get("name"):
+            found.append(required(f"{path}.dnsConfig.options[{index}]", "must not be empty"))
+    return found
+
+
+def _gates(gates: list[Json], path: str) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    for index, gate in enumerate(gates):
+        name = gate.get("name", "")
+        found += [invalid(f"{path}[{index}]", name, text) for text in names.qualified(name)]
+        if name in seen:
+            found.append(duplicate(f"{path}[{index}]", name))
+        seen.add(name)
+    return found
+
+
+# --- changing a pod ---------------------------------------------------------------------------------------------
+
+
+def on_update(new: Json, old: Json) -> Errors:
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
+    spec, before = new["spec"], old["spec"]
+    noted, were = new["metadata"].get("annotations") or {}, old["metadata"].get("annotations") or {}
+    if spec == before and noted == were:
+        return found
+    found += annotations(noted, spec, "metadata.annotations")
+    found += pod_spec(spec, "spec", new["metadata"].get("name", ""))
+    found += _only_for_pods(spec)
+    found += _changed_annotations(noted, were)
+    found += annotations(noted, spec, "metadata.annotations")
+    if spec == before:
+        return found
+    for kind in ("containers", "initContainers"):
+        if len(spec.get(kind) or ()) != len(before.get(kind) or ()):
+            return [*found, forbidden(f"spec.{kind}", "pod updates may not add or remove containers")]
+        for index, container in enumerate(spec.get(kind) or ()):
+            if not container.get("image"):
+                found.append(required(f"spec.{kind}[{index}].image"))
+            found += untidy_image(container, f"spec.{kind}[{index}]")
+    problems = _deadline(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"))
+    if problems and spec.get("activeDeadlineSeconds") is not None:
+        return [*found, *problems]
+    found += problems
+    tolerated = spec.get("tolerations") or []
+    if _tolerates_the_same(tolerated, before.get("tolerations") or []):
+        found += placing.tolerations(tolerated, "spec.tolerations")
+    else:
+        told = "existing toleration can not be modified except its tolerationSeconds"
+        found.append(forbidden("spec.tolerations", told))
+    found += _new_gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [])
+    changed = copied(spec)
+    for kind in ("containers", "initContainers"):
+        for container, previous in zip(changed.get(kind) or (), before.get(kind) or (), strict=True):
+            _put(container, "image", previous)
+    _put(changed, "activeDeadlineSeconds", before)
+    _put(changed, "schedulingGates", before)
+    if before.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
+        _put(changed, "terminationGracePeriodSeconds", before)
+    _put(changed, "tolerations", before)
+    if before.get("schedulingGates"):
+        found += _gated(changed, spec, before)
+    if changed != before:
+        told = f"pod updates may not change fields other than {','.join(_MUTABLE)}\n{spec_diff(before, changed)}"
+        found.append(forbidden("spec", told))
+    return found
+
+
+def _changed_annotations(new: Json, old: Json) -> Errors:
+    found: Errors = []
+    for key, value in {**old, **new}.items():
+        if new.get(key) == old.get(key):
+            continue
+        done = "remove or update" if key in old else "add"
+        if key.startswith(_APP_ARMOR):
+            found.append(forbidden(f"metadata.annotations[{key}]", f"may not {done} AppArmor annotations"))
+        if key == _MIRROR:
+            assert value is not None
+            found.append(forbidden(f"metadata.annotations[{key}]", f"may not {done} mirror pod annotation"))
+    return found
+
+
+def _put(target: Json, key: str, source: Json) -> None:
+    if key in source:
+        target[key] = source[key]
+    else:
+        target.pop(key, None)
+
+
+def _deadline(new: int | None, old: int | None) -> Errors:
+    path = "spec.activeDeadlineSeconds"
+    if new is None:
+        if old is None:
+            return []
+        return [invalid(path, None, "must not update from a positive integer to nil value")]
+    if not 0 <= new <= _INT32:
+        return [invalid(path, new, "must be between 0 and 2147483647, inclusive")]
+    if old is not None and old < new:
+        return [invalid(path, new, "must be less than or equal to previous value")]
+    return []
+
+
+def _new_gates(new: list[Json], old: list[Json]) -> Errors:
+    known = {gate["name"] for gate in old}
+    return [
+        forbidden(
+            f"spec.schedulingGates[{index}].name",
+            f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'",
+        )
+        for index, gate in enumerate(new)
+        if gate.get("name") not in known
+    ]
+
+
+def _tolerates_the_same(new: list[Json], old: list[Json]) -> bool:
+    def timeless(toleration: Json) -> Json:
+        return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
+
+    kept = [timeless(toleration) for toleration in new]
+    return all(timeless(toleration) in kept for toleration in old)
+
+
+def _gated(changed: Json, spec: Json, before: Json) -> Errors:
+    """A pod that is held back may still be narrowed: more node labels, a stricter node affinity."""
+    found: Errors = []
+    wanted, had = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
+    if wanted != had:
+        if any(wanted.get(key) != value for key, value in had.items()):
+            found.append(
+                invalid(
+                    "spec.nodeSelector",
+                    wanted,
+                    "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+                )
+            )
+        _put(changed, "nodeSelector", before)
+    affinity: Any = (spec.get("affinity") or {}).get("nodeAffinity")
+    previous: Any = (before.get("affinity") or {}).get("nodeAffinity")
+    if affinity == previous:
+        return found
+    found += _narrowed(affinity or {}, previous or {})
+    rest = {key: value for key, value in (spec.get("affinity") or {}).items() if key != "nodeAffinity"}
+    if previous is not None:
+        changed["affinity"] = {**rest, "nodeAffinity": previous}
+    elif rest or "affinity" in before:
+        changed["affinity"] = rest
+    else:
+        changed.pop("affinity", None)
+    return found
+
+
+def _narrowed(new: Json, old: Json) -> Errors:
+    """Terms that were there may only get further conditions."""
+    required_ = "requiredDuringSchedulingIgnoredDuringExecution"
+    path = f"spec.affinity.nodeAffinity.{required_}.nodeSelectorTerms"
+    terms, had = ((each.get(required_) or {}).get("nodeSelectorTerms") or [] for each in (new, old))
+    if had and len(had) != len(terms):
+        shown = [inside("NodeSelectorTerm", each) for each in terms] or None
+        return [invalid(path, shown, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")]
+    return [
+        invalid(
+            f"{path}[{index}]",
+            inside("NodeSelectorTerm", term),
+            "only additions are allowed (no mutations or deletions)",
+        )
+        for index, (term, previous) in enumerate(zip(terms, had, strict=False))
+        if not _only_adds(term, previous)
+    ]
+
+
+def _only_adds(new: Json, old: Json) -> bool:
+    parts = [(new.get(key) or [], old.get(key) or []) for key in ("matchExpressions", "matchFields")]
+    if not any(had for _, had in parts):
+        return not any(has for has, _ in parts)
+    return all(has[: len(had)] == had for has, had in parts)

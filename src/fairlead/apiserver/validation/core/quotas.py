@@ -1,0 +1,181 @@
+"""What is asked of ResourceQuotas and LimitRanges."""
+
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbidden, invalid, required
+from fairlead.apiserver.validation.quantities import (
+    amount,
+    container_resource_name,
+    is_overcommitted,
+    is_quota_resource,
+    resource_name,
+)
+from fairlead.model.quantity import NANO, nanos
+
+_POD_SCOPES = ("Terminating", "NotTerminating", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity")
+_SCOPES = (*_POD_SCOPES, "BestEffort", "VolumeAttributesClass")
+_CLASH = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
+_TYPES = ("Pod", "Container", "PersistentVolumeClaim")
+_COMPUTED = frozenset(
+    {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory", "pods"}
+)  # fmt: skip
+_LIMITED_SCOPES = (
+    "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
+    "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
+)
+
+
+def quota(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    return [*found, *_quota_spec(obj["spec"]), *quota_status(obj.get("status") or {})]
+
+
+def quota_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    found += _quota_spec(new["spec"])
+    scopes = [set(each["spec"].get("scopes") or ()) for each in (new, old)]
+    if scopes[0] != scopes[1]:
+        found.append(invalid("spec.scopes", new["spec"].get("scopes"), "field is immutable"))
+    return found
+
+
+def quota_status(status: Json) -> Errors:
+    return [*_amounts(status.get("hard") or {}, "status.hard"), *_amounts(status.get("used") or {}, "status.used")]
+
+
+def _amounts(given: Json, path: str) -> Errors:
+    found: Errors = []
+    for name, quantity in given.items():
+        here = f"{path}[{name}]"
+        found += resource_name(name, here)
+        if "/" not in name and not is_quota_resource(name):
+            found.append(invalid(here, name, "must be a standard resource for quota"))
+        found += amount(name, quantity, here)
+    return found
+
+
+def _quota_spec(spec: Json) -> Errors:
+    hard = spec.get("hard") or {}
+    found = _amounts(hard, "spec.hard")
+    scopes = spec.get("scopes") or []
+    for scope in scopes:
+        if scope not in _SCOPES:
+            found.append(invalid("spec.scopes", scopes, "unsupported scope"))
+        for name in sorted(hard):
+            if is_quota_resource(name) and not _applies(scope, name):
+                found.append(invalid("spec.scopes", scopes, "unsupported scope applied to resource"))
+    found += [invalid("spec.scopes", scopes, "conflicting scopes") for pair in _CLASH if {*pair} <= {*scopes}]
+    if spec.get("scopeSelector"):
+        found += _scope_selector(spec["scopeSelector"], "spec.scopeSelector.matchExpressions")
+    return found
+
+
+def _applies(scope: str, name: str) -> bool:
+    if scope == "BestEffort":
+        return name == "pods"
+    if scope in _POD_SCOPES:
+        return name in _COMPUTED or name.endswith("ephemeral-storage") or "hugepages-" in name
+    return True
+
+
+def _scope_selector(selector: Json, path: str) -> Errors:
+    found: Errors = []
+    for expression in selector.get("matchExpressions") or ():
+        scope, operator = expression.get("scopeName", ""), expression.get("operator", "")
+        values = expression.get("values") or []
+        if scope not in _SCOPES:
+            found.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
+        if scope in _SCOPES and scope not in ("PriorityClass", "VolumeAttributesClass") and operator != "Exists":
+            found.append(invalid(f"{path}.operator", operator, _LIMITED_SCOPES))
+        if operator in ("In", "NotIn"):
+            if not values:
+                text = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+                found.append(required(f"{path}.values", text))
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                text = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+                found.append(invalid(f"{path}.values", values, text))
+        else:
+            found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+    return found
+
+
+# --- limit ranges -----------------------------------------------------------------------------------------------
+
+
+def limit_range(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    seen: set[str] = set()
+    for index, limit in enumerate((obj.get("spec") or {}).get("limits") or ()):
+        path, kind = f"spec.limits[{index}]", limit.get("type", "")
+        found += _limit_type(kind, f"{path}.type")
+        if kind in seen:
+            found.append(duplicate(f"{path}.type", kind))
+        seen.add(kind)
+        found += _limit(limit, kind, path)
+    return found
+
+
+def limit_range_update(new: Json, old: Json) -> Errors:
+    # The server looks at the whole anew, and not at what it was.
+    return limit_range(new)
+
+
+def _limit_type(kind: str, path: str) -> Errors:
+    found = [invalid(path, kind, text) for text in names.qualified(kind)]
+    if not found and "/" not in kind and kind not in _TYPES:
+        found.append(invalid(path, kind, "must be a standard limit type or fully qualified"))
+    return found
+
+
+def _limit(limit: Json, kind: str, path: str) -> Errors:
+    found: Errors = []
+    check = container_resource_name if kind in ("Pod", "Container") else resource_name
+    kept = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
+    for key in ("max", "min"):
+        found += [each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]")]
+    for key in ("default", "defaultRequest"):
+        if kind == "Pod":
+            if limit.get(key):
+                found.append(forbidden(f"{path}.{key}", "may not be specified when `type` is 'Pod'"))
+            kept.remove(key)
+        else:
+            found += [each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]")]
+    if kind == "PersistentVolumeClaim" and not any("storage" in (limit.get(key) or ()) for key in ("min", "max")):
+        text = "either minimum or maximum storage value is required, but neither was provided"
+        found.append(required(f"{path}.limits", text))
+    key = "maxLimitRequestRatio"
+    found += [each for name in limit.get(key) or () for each in check(name, f"{path}.{key}[{name}]")]
+    for name in dict.fromkeys(name for key in kept for name in limit.get(key) or ()):
+        given = {key: limit[key][name] for key in kept if name in (limit.get(key) or ())}
+        found += _bounds(given, name, path)
+    return found
+
+
+def _bounds(given: Json, name: str, path: str) -> Errors:
+    least, most, usual = given.get("min"), given.get("max"), given.get("default")
+    asked, ratio = given.get("defaultRequest"), given.get("maxLimitRequestRatio")
+    found: Errors = []
+
+    def above(low: str | None, high: str | None, key: str, shown: str | None, text: str) -> None:
+        if low is not None and high is not None and nanos(low) > nanos(high):
+            found.append(invalid(f"{path}.{key}[{name}]", shown, text))
+
+    above(least, most, "min", least, f"min value {least} is greater than max value {most}")
+    key = "defaultRequest"
+    above(least, asked, key, asked, f"min value {least} is greater than default request value {asked}")
+    above(asked, most, key, asked, f"default request value {asked} is greater than max value {most}")
+    above(asked, usual, key, asked, f"default request value {asked} is greater than default limit value {usual}")
+    above(least, usual, "default", least, f"min value {least} is greater than default value {usual}")
+    above(usual, most, "default", most, f"default value {usual} is greater than max value {most}")
+    if ratio is not None:
+        here = f"{path}.maxLimitRequestRatio[{name}]"
+        if nanos(ratio) < NANO:
+            found.append(invalid(here, ratio, f"ratio {ratio} is less than 1"))
+        if least is not None and most is not None and nanos(least):
+            largest = nanos(most) / nanos(least)
+            if nanos(ratio) / NANO > largest:
+                found.append(invalid(here, ratio, f"ratio {ratio} is greater than max/min = {largest:f}"))
+    if not is_overcommitted(name) and usual is not None and asked is not None and nanos(usual) != nanos(asked):
+        text = f"default value {usual} must equal to defaultRequest value {asked} in {name}"
+        found.append(invalid(f"{path}.defaultRequest[{name}]", asked, text))
+    return found

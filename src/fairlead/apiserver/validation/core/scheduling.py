@@ -1,0 +1,241 @@
+"""What is asked of the parts of a pod that say where it may run: tolerations, affinity, spreading."""
+
+from typing import Any
+
+from fairlead.apiserver.validation import names
+from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbidden, invalid, not_supported, required
+from fairlead.apiserver.validation.metadata import selector
+
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def tolerations(given: list[Json], path: str) -> Errors:
+    found: Errors = []
+    for index, toleration in enumerate(given):
+        here = f"{path}[{index}]"
+        key, operator = toleration.get("key", ""), toleration.get("operator", "")
+        effect, value = toleration.get("effect", ""), toleration.get("value", "")
+        if key:
+            found += [invalid(f"{here}.key", key, text) for text in names.qualified(key)]
+        elif operator != "Exists":
+            found.append(
+                invalid(
+                    f"{here}.operator",
+                    operator,
+                    'operator must be Exists when `key` is empty, which means "match all values and all keys"',
+                )
+            )
+        if "tolerationSeconds" in toleration and effect != "NoExecute":
+            found.append(
+                invalid(f"{here}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+            )
+        if operator in ("Equal", ""):
+            problems = names.label_value(value)
+            if problems:
+                found.append(invalid(f"{here}.operator", value, ";".join(problems)))
+        elif operator == "Exists":
+            if value:
+                found.append(invalid(f"{here}.operator", value, "value must be empty when `operator` is 'Exists'"))
+        elif operator in ("Lt", "Gt"):
+            found.append(not_supported(f"{here}.operator", operator, ("Equal", "Exists", "Lt", "Gt")))
+        else:
+            found.append(not_supported(f"{here}.operator", operator, ("Equal", "Exists")))
+        if effect and effect not in EFFECTS:
+            found.append(not_supported(f"{here}.effect", effect, EFFECTS))
+    return found
+
+
+def taints(given: list[Json], path: str) -> Errors:
+    found: Errors = []
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(given):
+        here = f"{path}[{index}]"
+        key, effect = taint.get("key", ""), taint.get("effect", "")
+        found += [invalid(f"{here}.key", key, text) for text in names.qualified(key)]
+        problems = names.label_value(taint.get("value", ""))
+        if problems:
+            found.append(invalid(f"{here}.value", taint.get("value", ""), ";".join(problems)))
+        if not effect:
+            found.append(required(f"{here}.effect"))
+        elif effect not in EFFECTS:
+            found.append(not_supported(f"{here}.effect", effect, EFFECTS))
+        if (key, effect) in seen:
+            found.append(_twice(here, taint))
+        seen.add((key, effect))
+    return found
+
+
+def _twice(path: str, taint: Json) -> Any:
+    # The server prints its own struct.
+    names_ = {"Key": "key", "Value": "value", "Effect": "effect"}
+    error = duplicate(path, {**{name: taint.get(key, "") for name, key in names_.items()}, "TimeAdded": None})
+    return error._replace(message=f"{error.message}: taints must be unique by key and effect pair")
+
+
+def affinity(given: Json, path: str) -> Errors:
+    found: Errors = []
+    if "nodeAffinity" in given:
+        here = f"{path}.nodeAffinity"
+        node = given["nodeAffinity"]
+        if "requiredDuringSchedulingIgnoredDuringExecution" in node:
+            found += node_selector(
+                node["requiredDuringSchedulingIgnoredDuringExecution"],
+                f"{here}.requiredDuringSchedulingIgnoredDuringExecution",
+            )
+        preferred = f"{here}.preferredDuringSchedulingIgnoredDuringExecution"
+        for index, term in enumerate(node.get("preferredDuringSchedulingIgnoredDuringExecution") or ()):
+            found += _weight(term, f"{preferred}[{index}]")
+            found += node_term(term.get("preference") or {}, f"{preferred}[{index}].preference", values=False)
+    for kind in ("podAffinity", "podAntiAffinity"):
+        pods = given.get(kind) or {}
+        here = f"{path}.{kind}.requiredDuringSchedulingIgnoredDuringExecution"
+        for index, term in enumerate(pods.get("requiredDuringSchedulingIgnoredDuringExecution") or ()):
+            found += _pod_term(term, f"{here}[{index}]")
+        here = f"{path}.{kind}.preferredDuringSchedulingIgnoredDuringExecution"
+        for index, term in enumerate(pods.get("preferredDuringSchedulingIgnoredDuringExecution") or ()):
+            found += _weight(term, f"{here}[{index}]")
+            found += _pod_term(term.get("podAffinityTerm") or {}, f"{here}[{index}].podAffinityTerm")
+    return found
+
+
+def _weight(term: Json, path: str) -> Errors:
+    weight = term.get("weight", 0)
+    return [] if 1 <= weight <= 100 else [invalid(f"{path}.weight", weight, "must be in the range 1-100")]
+
+
+def _pod_term(term: Json, path: str) -> Errors:
+    found = selector(term.get("labelSelector"), f"{path}.labelSelector")
+    found += selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
+    for name in term.get("namespaces") or ():
+        found += [invalid(f"{path}.namespace", name, text) for text in names.label(name)]
+    found += _label_keys(term, path)
+    key = term.get("topologyKey", "")
+    if not key:
+        found.append(required(f"{path}.topologyKey", "can not be empty"))
+    found += [invalid(f"{path}.topologyKey", key, text) for text in names.qualified(key)]
+    return found
+
+
+def _label_keys(term: Json, path: str) -> Errors:
+    """Keys whose values are taken from the pod when it is created."""
+    matched, avoided = term.get("matchLabelKeys") or [], term.get("mismatchLabelKeys") or []
+    if not matched and not avoided:
+        return []
+    given = term.get("labelSelector")
+    found: Errors = []
+    for kind, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", avoided)):
+        if keys and given is None:
+            found.append(forbidden(f"{path}.{kind}", "must not be specified when labelSelector is not set"))
+            continue
+        for index, key in enumerate(keys):
+            found += [invalid(f"{path}.{kind}[{index}]", key, text) for text in names.qualified(key)]
+    seen = set((given or {}).get("matchLabels") or ())
+    for expression in (given or {}).get("matchExpressions") or ():
+        key = expression.get("key", "")
+        if key in matched and key in seen:
+            at = len(matched) - 1 - matched[::-1].index(key)
+            found.append(invalid(f"{path}[{at}]", key, "exists in both matchLabelKeys and labelSelector"))
+        seen.add(key)
+    for index, key in enumerate(matched):
+        if key in avoided:
+            told = "exists in both matchLabelKeys and mismatchLabelKeys"
+            found.append(invalid(f"{path}.matchLabelKeys[{index}]", key, told))
+    return found
+
+
+def node_selector(given: Json, path: str) -> Errors:
+    terms = given.get("nodeSelectorTerms") or ()
+    if not terms:
+        return [required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
+    return [
+        error for index, term in enumerate(terms) for error in node_term(term, f"{path}.nodeSelectorTerms[{index}]")
+    ]
+
+
+def node_term(term: Json, path: str, values: bool = True) -> Errors:
+    """`values`: whether the values of a label must be label values, which a preference need not keep to."""
+    found: Errors = []
+    for index, expression in enumerate(term.get("matchExpressions") or ()):
+        found += _requirement(expression, f"{path}.matchExpressions[{index}]", values)
+    for index, expression in enumerate(term.get("matchFields") or ()):
+        here = f"{path}.matchFields[{index}]"
+        given = expression.get("values") or ()
+        if expression.get("operator") in ("In", "NotIn"):
+            if len(given) != 1:
+                found.append(
+                    required(
+                        f"{here}.values",
+                        "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
+                    )
+                )
+        else:
+            found.append(invalid(f"{here}.operator", expression.get("operator", ""), "not a valid selector operator"))
+        if expression.get("key") != "metadata.name":
+            found.append(invalid(f"{here}.key", expression.get("key", ""), "not a valid field selector key"))
+        else:
+            for at, value in enumerate(given):
+                found += [invalid(f"{here}.values[{at}]", value, text) for text in names.subdomain(value)]
+    return found
+
+
+def _requirement(expression: Json, path: str, check_values: bool) -> Errors:
+    found: Errors = []
+    values = expression.get("values") or ()
+    match expression.get("operator"):
+        case "In" | "NotIn":
+            if not values:
+                found.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+        case "Exists" | "DoesNotExist":
+            if values:
+                found.append(
+                    forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+                )
+        case "Gt" | "Lt":
+            if len(values) != 1:
+                found.append(
+                    required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+                )
+        case operator:
+            found.append(invalid(f"{path}.operator", operator or "", "not a valid selector operator"))
+    key = expression.get("key", "")
+    found += [invalid(f"{path}.key", key, text) for text in names.qualified(key)]
+    if check_values:
+        for index, value in enumerate(values):
+            found += [invalid(f"{path}.values[{index}]", value, text) for text in names.label_value(value)]
+    return found
+
+
+def spread(given: list[Json], path: str) -> Errors:
+    found: Errors = []
+    for index, constraint in enumerate(given):
+        here = f"{path}[{index}]"
+        if constraint.get("maxSkew", 0) <= 0:
+            found.append(invalid(f"{here}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero"))
+        if not constraint.get("topologyKey"):
+            found.append(required(f"{here}.topologyKey", "can not be empty"))
+        action = constraint.get("whenUnsatisfiable", "")
+        if action not in ("DoNotSchedule", "ScheduleAnyway"):
+            found.append(not_supported(f"{here}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway")))
+        for other in given[index + 1 :]:
+            if (other.get("topologyKey"), other.get("whenUnsatisfiable")) == (constraint.get("topologyKey"), action):
+                pair = f"{{{constraint.get('topologyKey')}, {action}}}"
+                found.append(duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", pair))
+                break
+        domains = constraint.get("minDomains")
+        if domains is not None:
+            if domains <= 0:
+                found.append(invalid(f"{here}.minDomains", domains, "must be greater than zero"))
+            if action != "DoNotSchedule":
+                found.append(
+                    invalid(
+                        f"{here}.minDomains",
+                        domains,
+                        f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}",
+                    )
+                )
+        for key in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+            if key in constraint and constraint[key] not in ("Honor", "Ignore"):
+                found.append(not_supported(f"{here}.{key}", constraint[key], ("Honor", "Ignore")))
+        found += _label_keys({**constraint, "mismatchLabelKeys": None}, here)
+        found += selector(constraint.get("labelSelector"), f"{here}.labelSelector")
+    return found

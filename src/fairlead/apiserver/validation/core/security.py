@@ -1,0 +1,152 @@
+"""What is asked of security contexts, a pod's and a container's."""
+
+import re
+from typing import Any
+
+from fairlead.apiserver.schema.internal import inside
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from fairlead.apiserver.validation.paths import descending
+
+_MOST = 2**31 - 1
+_RANGE = "must be between 0 and 2147483647, inclusive"
+_PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
+_SYSCTL = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
+
+
+def _ids(context: Json, keys: tuple[str, ...], path: str) -> Errors:
+    return [
+        invalid(f"{path}.{key}", context[key], _RANGE)
+        for key in keys
+        if context.get(key) is not None and not 0 <= context[key] <= _MOST
+    ]
+
+
+def _seccomp(context: Json, path: str) -> Errors:
+    profile = context.get("seccompProfile")
+    if profile is None:
+        return []
+    here, kind, file = f"{path}.seccompProfile", profile.get("type", ""), profile.get("localhostProfile")
+    found: Errors = []
+    if not kind:
+        found.append(required(f"{here}.type", "type is required when seccompProfile is set"))
+    elif kind not in _PROFILES:
+        found.append(not_supported(f"{here}.type", kind, _PROFILES))
+    if kind == "Localhost":
+        if file is None:
+            found.append(required(f"{here}.localhostProfile", "must be set when seccomp type is Localhost"))
+        else:
+            found += descending(file, f"{here}.localhostProfile")
+    elif file is not None:
+        shown = inside("SeccompProfile", profile)
+        found.append(invalid(f"{here}.localhostProfile", shown, "can only be set when seccomp type is Localhost"))
+    return found
+
+
+def _app_armor(context: Json, path: str) -> Errors:
+    profile = context.get("appArmorProfile")
+    if profile is None:
+        return []
+    here, kind, file = f"{path}.appArmorProfile", profile.get("type", ""), profile.get("localhostProfile")
+    if not kind:
+        return [required(f"{here}.type", "type is required when appArmorProfile is set")]
+    if kind not in _PROFILES:
+        return [not_supported(f"{here}.type", kind, _PROFILES)]
+    if kind != "Localhost":
+        told = "can only be set when AppArmor type is Localhost"
+        return [] if file is None else [invalid(f"{here}.localhostProfile", file, told)]
+    found: Errors = []
+    if file is not None and file != file.strip():
+        found.append(invalid(f"{here}.localhostProfile", file, "must not be padded with whitespace"))
+    elif not file:
+        found.append(required(f"{here}.localhostProfile", "must be set when AppArmor type is Localhost"))
+    if len(file or "") > 4095:
+        found.append(too_long(f"{here}.localhostProfile", 4095))
+    return found
+
+
+def of_pod(spec: Json, path: str) -> Errors:
+    context, here = spec.get("securityContext") or {}, f"{path}.securityContext"
+    if not context and not spec.get("hostPID"):
+        return []
+    found = _ids(context, ("fsGroup", "runAsUser", "runAsGroup"), here)
+    for index, group in enumerate(context.get("supplementalGroups") or ()):
+        if not 0 <= group <= _MOST:
+            found.append(invalid(f"{here}.supplementalGroups[{index}]", group, _RANGE))
+    if spec.get("hostPID") and spec.get("shareProcessNamespace"):
+        text = "ShareProcessNamespace and HostPID cannot both be enabled"
+        found.append(invalid(f"{here}.shareProcessNamespace", True, text))
+    found += _sysctls(spec, context.get("sysctls") or [], f"{here}.sysctls")
+    found += _one_of(context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"), here)
+    found += _seccomp(context, here)
+    found += _app_armor(context, here)
+    found += _one_of(context, "supplementalGroupsPolicy", ("Merge", "Strict"), here)
+    return [*found, *_one_of(context, "seLinuxChangePolicy", ("Recursive",), here)]
+
+
+def _one_of(context: Json, key: str, allowed: tuple[str, ...], path: str) -> Errors:
+    value: Any = context.get(key)
+    return [] if value is None or value in allowed else [not_supported(f"{path}.{key}", value, allowed)]
+
+
+def _sysctls(spec: Json, given: list[Json], path: str) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    for index, setting in enumerate(given):
+        name, here = setting.get("name", ""), f"{path}[{index}].name"
+        if not name:
+            found.append(required(here))
+        elif len(name) > 253 or not re.fullmatch(_SYSCTL[1:-1], name):
+            found.append(invalid(here, name, f"must have at most 253 characters and match regex {_SYSCTL}"))
+        elif name in seen:
+            found.append(duplicate(here, name))
+        seen.add(name)
+        if spec.get("hostNetwork") and name.replace("/", ".").startswith("net."):
+            found.append(invalid(here, name, "may not be specified when 'hostNetwork' is true"))
+        if spec.get("hostIPC") and _is_of_ipc(name.replace("/", ".")):
+            found.append(invalid(here, name, "may not be specified when 'hostIPC' is true"))
+    return found
+
+
+def _is_of_ipc(name: str) -> bool:
+    return name == "kernel.sem" or name.startswith(("kernel.shm", "kernel.msg", "fs.mqueue."))
+
+
+def of_container(container: Json, path: str, host_users: bool = True) -> Errors:
+    context, here = container["securityContext"], f"{path}.securityContext"
+    found: Errors = _ids(context, ("runAsUser", "runAsGroup"), here)
+    mount = context.get("procMount")
+    if mount is not None and mount not in ("Default", "Unmasked"):
+        found.append(not_supported(f"{here}.procMount", mount, ("Default", "Unmasked")))
+    if mount == "Unmasked" and host_users:
+        found.append(invalid(f"{here}.procMount", mount, "`hostUsers` must be false to use `Unmasked`"))
+    found += _seccomp(context, here)
+    if context.get("allowPrivilegeEscalation") is False:
+        shown = inside("SecurityContext", context)
+        told = "cannot set `allowPrivilegeEscalation` to false and "
+        if context.get("privileged"):
+            found.append(invalid(here, shown, f"{told}`privileged` to true"))
+        if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or ()):
+            found.append(invalid(here, shown, f"{told}`capabilities.Add` CAP_SYS_ADMIN"))
+    return [*found, *_app_armor(context, here)]
+
+
+def windows_options(spec: Json, path: str) -> Errors:
+    """What a pod that says it is for Linux must not have."""
+    told = "windows options cannot be set for a linux pod"
+    found: Errors = []
+    if "windowsOptions" in (spec.get("securityContext") or {}):
+        found.append(forbidden(f"{path}.securityContext.windowsOptions", told))
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(kind) or ()):
+            if "windowsOptions" in (container.get("securityContext") or {}):
+                found.append(forbidden(f"{path}.{kind}[{index}].securityContext.windowsOptions", told))
+    return found

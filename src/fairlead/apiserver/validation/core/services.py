@@ -1,0 +1,456 @@
+"""What is asked of Services and of what routes to pods."""
+
+import ipaddress
+from collections.abc import Sequence
+
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.core.containers import port_or_name
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    duplicate,
+    forbidden,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
+
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_FAMILIES = ("IPv4", "IPv6")
+_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
+_DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
+_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+
+
+def service(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], True, names.label), *_spec(obj)]
+
+
+def service_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    before = old["spec"]
+    spec = _one_address(new["spec"], before)
+    if "ExternalName" not in (spec.get("type"), before.get("type")):
+        found += _same_addresses(spec, before)
+        found += _same_families(spec, before)
+    found += _balancer_class(spec, before)
+    both = _needs_check(spec) and _needs_check(before)
+    if both and spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
+        found.append(forbidden("spec.healthCheckNodePort", "field is immutable"))
+    return [*found, *_spec({**new, "spec": spec})]
+
+
+def _one_address(spec: Json, before: Json) -> Json:
+    """The spec with its list of addresses as the single one means it, where only that was changed."""
+    one, many = spec.get("clusterIP"), spec.get("clusterIPs")
+    if one == before.get("clusterIP") or many != before.get("clusterIPs"):
+        return spec
+    return {**spec, "clusterIPs": [one] if one else []}
+
+
+def _headless(spec: Json) -> bool:
+    return (spec.get("clusterIPs") or [spec.get("clusterIP")]) == ["None"]
+
+
+def _same_addresses(spec: Json, before: Json) -> Errors:
+    if _headless(spec) and _headless(before):
+        return []
+    path, has, had = "spec.clusterIPs", spec.get("clusterIPs") or [], before.get("clusterIPs") or []
+    shown = has or None
+    if len(has) == len(had):
+        told = "may not change once set"
+        return [invalid(f"{path}[{at}]", shown, told) for at, one in enumerate(had) if one != has[at]]
+    found: Errors = []
+    if not has:
+        found.append(invalid(f"{path}[0]", shown, "primary clusterIP can not be unset"))
+    if has and had and has[0] != had[0]:
+        found.append(invalid(f"{path}[0]", shown, "may not change once set"))
+    if len(has) == 1 and len(had) > 1 and spec.get("ipFamilyPolicy") != "SingleStack":
+        told = "must be set to 'SingleStack' when releasing the secondary clusterIP"
+        found.append(invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), told))
+    return found
+
+
+def _same_families(spec: Json, before: Json) -> Errors:
+    if _headless(spec) or _headless(before):
+        return []
+    has, had = spec.get("ipFamilies") or [], before.get("ipFamilies") or []
+    path = "spec.ipFamilies[0]"
+    if len(has) == len(had):
+        return [invalid(path, has, "may not change once set") for at, one in enumerate(had) if one != has[at]]
+    if has and had and has[0] != had[0]:
+        return [invalid(path, spec.get("clusterIPs"), "may not change once set")]
+    return []
+
+
+def _balancer_class(spec: Json, before: Json | None) -> Errors:
+    path, wanted = "spec.loadBalancerClass", spec.get("loadBalancerClass")
+    found: Errors = []
+    balanced = spec.get("type") == "LoadBalancer"
+    both = before is not None and balanced and before.get("type") == "LoadBalancer"
+    if both and before is not None and before.get("loadBalancerClass") != wanted:
+        found.append(invalid(path, wanted, "may not change once set"))
+    if wanted is not None:
+        if balanced:
+            found += [invalid(path, wanted, text) for text in names.qualified(wanted)]
+        else:
+            found.append(forbidden(path, "may only be used when `type` is 'LoadBalancer'"))
+    return found
+
+
+def _needs_check(spec: Json) -> bool:
+    return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
+
+
+def _spec(obj: Json) -> Errors:
+    spec = obj["spec"]
+    found = _topology(obj["metadata"].get("annotations") or {})
+    kind = spec.get("type", "")
+    headless = _headless(spec)
+    ports = spec.get("ports") or []
+    if not ports and not headless and kind != "ExternalName":
+        found.append(required("spec.ports"))
+    if kind in ("LoadBalancer", "NodePort") and headless:
+        found.append(invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services"))
+    if kind == "ExternalName":
+        found += _external_name(spec)
+    seen: set[str] = set()
+    for index, port in enumerate(ports):
+        found += _port(port, len(ports) > 1, seen, f"spec.ports[{index}]")
+    found += metadata.labels(spec.get("selector") or {}, "spec.selector")
+    found += _affinity(spec)
+    if kind != "ExternalName":
+        found += cluster_ips(spec)
+    for index, address in enumerate(spec.get("externalIPs") or ()):
+        path = f"spec.externalIPs[{index}]"
+        problems = [invalid(path, address, text) for text in names.ip(address)]
+        found += problems or reachable(address, path, loopback=False)
+    if kind not in _TYPES:
+        found.append(not_supported("spec.type", kind, _TYPES) if kind else required("spec.type"))
+    if kind == "ClusterIP":
+        for index, port in enumerate(ports):
+            if port.get("nodePort"):
+                path = f"spec.ports[{index}].nodePort"
+                found.append(forbidden(path, "may not be used when `type` is 'ClusterIP'"))
+    found += _repeated(ports)
+    found += _source_ranges(obj, kind)
+    if "allocateLoadBalancerNodePorts" in spec and kind != "LoadBalancer":
+        path = "spec.allocateLoadBalancerNodePorts"
+        found.append(forbidden(path, "may only be used when `type` is 'LoadBalancer'"))
+    return [*found, *_balancer_class(spec, None), *_traffic(spec, kind)]
+
+
+def _topology(noted: Json) -> Errors:
+    hints, mode = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
+    if hints in noted and mode in noted and noted[hints] != noted[mode]:
+        told = f"must match annotations[{hints}] when both are specified"
+        return [invalid(f"metadata.annotations[{mode}]", noted[mode], told)]
+    return []
+
+
+def _external_name(spec: Json) -> Errors:
+    found: Errors = []
+    for key in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+        if spec.get(key) or (key == "clusterIPs" and spec.get("clusterIP")):
+            found.append(forbidden(f"spec.{key}", "may not be set for ExternalName services"))
+    name = spec.get("externalName", "").removesuffix(".")
+    if not name:
+        return [*found, required("spec.externalName")]
+    return [*found, *(invalid("spec.externalName", name, text) for text in names.subdomain(name))]
+
+
+def _affinity(spec: Json) -> Errors:
+    affinity, config = spec.get("sessionAffinity", ""), spec.get("sessionAffinityConfig")
+    path = "spec.sessionAffinityConfig"
+    found: Errors = []
+    if not affinity:
+        found.append(required("spec.sessionAffinity"))
+    elif affinity not in ("ClientIP", "None"):
+        found.append(not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None")))
+    if affinity == "None" and config is not None:
+        found.append(forbidden(path, "must not be set when session affinity is None"))
+    if affinity == "ClientIP":
+        seconds = ((config or {}).get("clientIP") or {}).get("timeoutSeconds", 10800)
+        if not 0 < seconds <= 86400:
+            told = "must be greater than 0 and less than 86400"
+            found.append(invalid(f"{path}.clientIP.timeoutSeconds", seconds, told))
+    return found
+
+
+def _source_ranges(obj: Json, kind: str) -> Errors:
+    ranges, key = (
+        obj["spec"].get("loadBalancerSourceRanges") or [],
+        "service.beta.kubernetes.io/load-balancer-source-ranges",
+    )
+    noted = obj["metadata"].get("annotations") or {}
+    path = "spec.LoadBalancerSourceRanges"
+    paths = [f"{path}[{index}]" for index, _ in enumerate(ranges)]
+    if not ranges:
+        if key not in noted:
+            return []
+        path = f"metadata.annotations[{key}]"
+        ranges = [each for each in noted[key].strip().split(",") if noted[key].strip()]
+        paths = [path for _ in ranges]
+    found: Errors = []
+    if kind != "LoadBalancer":
+        found.append(forbidden(path, "may only be used when `type` is 'LoadBalancer'"))
+    for here, block in zip(paths, ranges, strict=True):
+        found += [invalid(here, block.strip(), text) for text in names.cidr(block.strip())]
+    return found
+
+
+def cluster_ips(spec: Json) -> Errors:
+    """One address has two places, and the families of addresses two more."""
+    one, many, path = spec.get("clusterIP", ""), spec.get("clusterIPs") or [], "spec.clusterIPs"
+    found: Errors = []
+    if one and many and many[0] != one:
+        found.append(invalid(path, many, "first value must match `clusterIP`"))
+    elif many and not one:
+        found.append(invalid(path, many, "must be empty when `clusterIP` is not specified"))
+    families = spec.get("ipFamilies") or []
+    for index, family in enumerate(families):
+        here = f"spec.ipFamilies[{index}]"
+        if family not in ("IPv4", "IPv6"):
+            found.append(not_supported(here, family, ("IPv4", "IPv6")))
+        if family in families[:index]:
+            found.append(duplicate(here, family))
+    policy = spec.get("ipFamilyPolicy")
+    if policy is not None and policy not in _FAMILY_POLICIES:
+        found.append(not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES))
+    bad = False
+    for index, address in enumerate(many):
+        if index == 0 and address == "None":
+            if len(many) > 1:
+                bad = True
+                found.append(invalid(path, many, "'None' must be the first and only value"))
+            continue
+        problems = [invalid(f"{path}[{index}]", address, text) for text in names.ip(address)]
+        bad = bad or bool(problems)
+        found += problems
+    if len(many) > 2:
+        found.append(invalid(path, many, "may only hold up to 2 values"))
+    if bad:
+        return found
+    if len(many) > 1 and len({":" in each for each in many}) < 2:
+        found.append(invalid(path, many, "may specify no more than one IP for each IP family"))
+    for index, (address, family) in enumerate(zip(many, families, strict=False)):
+        if address != "None" and family in _FAMILIES and (family == "IPv6") != (":" in address):
+            told = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
+            found.append(invalid(f"{path}[{index}]", address, told))
+    return found
+
+
+def _traffic(spec: Json, kind: str) -> Errors:
+    found: Errors = []
+    policy = spec.get("externalTrafficPolicy", "")
+    external = kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and spec.get("externalIPs"))
+    path = "spec.externalTrafficPolicy"
+    if not external:
+        if policy:
+            found.append(invalid(path, policy, "may only be set for externally-accessible services"))
+    elif not policy:
+        found.append(required(path))
+    elif policy not in ("Cluster", "Local"):
+        found.append(not_supported(path, policy, ("Cluster", "Local")))
+    checked, path = spec.get("healthCheckNodePort", 0), "spec.healthCheckNodePort"
+    if checked and not _needs_check(spec):
+        told = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        found.append(invalid(path, checked, told))
+    elif checked:
+        found += [invalid(path, checked, text) for text in names.port_number(checked)]
+    internal = spec.get("internalTrafficPolicy")
+    if internal is not None and internal not in ("Cluster", "Local"):
+        found.append(not_supported("spec.internalTrafficPolicy", internal, ("Cluster", "Local")))
+    spread = spec.get("trafficDistribution")
+    if spread is not None and spread not in _DISTRIBUTIONS:
+        found.append(not_supported("spec.trafficDistribution", spread, _DISTRIBUTIONS))
+    return found
+
+
+def _port(port: Json, needs_name: bool, seen: set[str], path: str) -> Errors:
+    found: Errors = []
+    name = port.get("name", "")
+    if needs_name and not name:
+        found.append(required(f"{path}.name"))
+    elif name:
+        found += [invalid(f"{path}.name", name, text) for text in names.label(name)]
+        if name in seen:
+            found.append(duplicate(f"{path}.name", name))
+        seen.add(name)
+    number = port.get("port", 0)
+    found += [invalid(f"{path}.port", number, text) for text in names.port_number(number)]
+    protocol = port.get("protocol")
+    if protocol not in _PROTOCOLS:
+        found.append(not_supported(f"{path}.protocol", protocol, _PROTOCOLS))
+    found += port_or_name(port.get("targetPort"), f"{path}.targetPort")
+    if port.get("appProtocol") is not None:
+        given = port["appProtocol"]
+        found += [invalid(f"{path}.appProtocol", given, text) for text in names.qualified(given)]
+    return found
+
+
+def _repeated(ports: list[Json]) -> Errors:
+    found: Errors = []
+    seen: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        if port.get("nodePort"):
+            key = (port.get("protocol", ""), port["nodePort"])
+            if key in seen:
+                found.append(duplicate(f"spec.ports[{index}].nodePort", port["nodePort"]))
+            seen.add(key)
+    seen = set()
+    for index, port in enumerate(ports):
+        key = (port.get("protocol", ""), port.get("port", 0))
+        if key in seen:
+            # The server prints its own struct.
+            shown = {
+                "Name": "",
+                "Protocol": key[0],
+                "AppProtocol": None,
+                "Port": key[1],
+                "TargetPort": 0,
+                "NodePort": 0,
+            }
+            found.append(duplicate(f"spec.ports[{index}]", shown))
+        seen.add(key)
+    return found
+
+
+def endpoint_slice(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_slice(obj)]
+
+
+def endpoint_slice_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    found += _slice(new)
+    return [*found, *immutable("addressType", new.get("addressType"), old.get("addressType"))]
+
+
+def _slice(obj: Json) -> Errors:
+    found: Errors = []
+    kind = obj.get("addressType", "")
+    if not kind:
+        found.append(required("addressType"))
+    elif kind not in ("FQDN", "IPv4", "IPv6"):
+        found.append(not_supported("addressType", kind, ("FQDN", "IPv4", "IPv6")))
+    endpoints = obj.get("endpoints") or ()
+    if len(endpoints) > 1000:
+        found.append(too_many("endpoints", len(endpoints), 1000))
+    for index, endpoint in enumerate(endpoints):
+        found += _endpoint(endpoint, kind, f"endpoints[{index}]")
+    seen: set[str] = set()
+    for index, port in enumerate(obj.get("ports") or ()):
+        name = port.get("name", "")
+        if name:
+            found += [invalid(f"ports[{index}].name", name, text) for text in names.label(name)]
+        if name in seen:
+            found.append(duplicate(f"ports[{index}].name", name))
+        seen.add(name)
+        if port.get("protocol") not in _PROTOCOLS:
+            found.append(not_supported(f"ports[{index}].protocol", port.get("protocol"), _PROTOCOLS))
+    return found
+
+
+def _endpoint(endpoint: Json, kind: str, path: str) -> Errors:
+    found: Errors = []
+    addresses = endpoint.get("addresses") or ()
+    if not addresses:
+        found.append(required(f"{path}.addresses", "must contain at least 1 address"))
+    elif len(addresses) > 100:
+        found.append(too_many(f"{path}.addresses", len(addresses), 100))
+    for index, address in enumerate(addresses):
+        here = f"{path}.addresses[{index}]"
+        if kind in ("IPv4", "IPv6"):
+            problems = [invalid(here, address, text) for text in names.ip(address)]
+            if not problems and ipaddress.ip_address(address).version != (4 if kind == "IPv4" else 6):
+                problems.append(invalid(f"{path}.addresses", address, f"must be an {kind} address"))
+            found += problems or reachable(address, here)
+        elif kind == "FQDN":
+            found += [invalid(here, address, text) for text in names.subdomain(address)]
+    if endpoint.get("nodeName") is not None:
+        name = endpoint["nodeName"]
+        found += [invalid(f"{path}.nodeName", name, text) for text in names.subdomain(name)]
+    if endpoint.get("hostname") is not None:
+        name = endpoint["hostname"]
+        found += [invalid(f"{path}.hostname", name, text) for text in names.label(name)]
+    return found
+
+
+# --- the old endpoints ------------------------------------------------------------------------------------------
+
+
+def endpoints(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *_subsets(obj.get("subsets") or ())]
+
+
+def endpoints_update(new: Json, old: Json) -> Errors:
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
+    return found if new.get("subsets") == old.get("subsets") else [*found, *_subsets(new.get("subsets") or ())]
+
+
+def _subsets(subsets: Sequence[Json]) -> Errors:
+    found: Errors = []
+    for index, subset in enumerate(subsets):
+        path = f"subsets[{index}]"
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            found.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
+        for key in ("addresses", "notReadyAddresses"):
+            for at, address in enumerate(subset.get(key) or ()):
+                found += _address(address, f"{path}.{key}[{at}]")
+        ports = subset.get("ports") or ()
+        for at, port in enumerate(ports):
+            found += _endpoint_port(port, len(ports) > 1, f"{path}.ports[{at}]")
+    return found
+
+
+def _address(address: Json, path: str) -> Errors:
+    given = address.get("ip", "")
+    found = [invalid(f"{path}.ip", given, text) for text in names.ip(given)]
+    if address.get("hostname"):
+        found += [invalid(f"{path}.hostname", address["hostname"], text) for text in names.label(address["hostname"])]
+    if address.get("nodeName") is not None:
+        name = address["nodeName"]
+        found += [invalid(f"{path}.nodeName", name, text) for text in names.subdomain(name)]
+    return [*found, *reachable(given, f"{path}.ip")]
+
+
+def reachable(address: str, path: str, *, loopback: bool = True) -> Errors:
+    """Addresses that lead nowhere; loopback ones do lead somewhere on the embedded cluster, unlike on a real one."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return [invalid(path, address, "must be a valid IP address")]
+    if found.is_unspecified:
+        return [invalid(path, address, f"may not be unspecified ({address})")]
+    if found.is_loopback and not loopback:
+        return [invalid(path, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)")]
+    if found.is_link_local:
+        return [invalid(path, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")]
+    if found in _LOCAL_GROUPS[found.version]:
+        text = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+        return [invalid(path, address, text)]
+    return []
+
+
+def _endpoint_port(port: Json, needs_name: bool, path: str) -> Errors:
+    found: Errors = []
+    name = port.get("name", "")
+    if needs_name and not name:
+        found.append(required(f"{path}.name"))
+    elif name:
+        found += [invalid(f"{path}.name", name, text) for text in names.label(name)]
+    number = port.get("port", 0)
+    found += [invalid(f"{path}.port", number, text) for text in names.port_number(number)]
+    if not port.get("protocol"):
+        found.append(required(f"{path}.protocol"))
+    elif port["protocol"] not in _PROTOCOLS:
+        found.append(not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS))
+    if port.get("appProtocol") is not None:
+        given = port["appProtocol"]
+        found += [invalid(f"{path}.appProtocol", given, text) for text in names.qualified(given)]
+    return found
+
+
+_LOCAL_GROUPS = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}

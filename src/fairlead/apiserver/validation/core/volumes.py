@@ -1,0 +1,490 @@
+"""What is asked of a pod's volumes, and of how containers use them."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.core.downward import field_ref, resource_ref
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    not_supported,
+    required,
+    too_long,
+)
+from fairlead.apiserver.validation.paths import descending, no_backsteps, not_reserved
+from fairlead.apiserver.validation.storage import claim_spec
+from fairlead.model.quantity import nanos
+
+_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
+_PARTITION = "must be between 1 and 255, inclusive"
+_HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
+_IQN = re.compile(r"iqn\.\d{4}-\d{2}\.[A-Za-z0-9.-]+:[^,;*&$|\s]+", re.ASCII)
+_EUI = re.compile(r"eui.[A-Za-z0-9]{16}", re.ASCII)
+_NAA = re.compile(r"naa.[A-Za-z0-9]{32}", re.ASCII)
+
+
+def volumes(given: list[Json], path: str, pod_name: str = "") -> tuple[dict[str, Json], Errors]:
+    """The good ones by name, and what is wrong with the others."""
+    good: dict[str, Json] = {}
+    found: Errors = []
+    made = {f"{pod_name}-{each.get('name', '')}" for each in given if pod_name and "ephemeral" in each}
+    for index, volume in enumerate(given):
+        here = f"{path}[{index}]"
+        name = volume.get("name", "")
+        problems = _source(volume, here, pod_name)
+        if not name:
+            problems.append(required(f"{here}.name"))
+        else:
+            problems += [invalid(f"{here}.name", name, text) for text in names.label(name)]
+        if name in good:
+            problems.append(duplicate(f"{here}.name", name))
+        if problems:
+            found += problems
+        else:
+            good[name] = volume
+        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
+        if claim and claim in made:
+            told = "must not reference a PVC that gets created for an ephemeral volume"
+            found.append(invalid(f"{here}.persistentVolumeClaim.claimName", claim, told))
+    return good, found
+
+
+def _source(volume: Json, path: str, pod_name: str) -> Errors:
+    found: Errors = []
+    kinds = [kind for kind in SOURCES if volume.get(kind) is not None]
+    if not kinds:
+        return [required(path, "must specify a volume type")]
+    kind = kinds[0]
+    found += SOURCES[kind](volume[kind], f"{path}.{_SHOWN.get(kind, kind)}")
+    for other in kinds[1:]:
+        found.append(forbidden(f"{path}.{other}", "may not specify more than 1 volume type"))
+    if "iscsi" in kinds:
+        name, portal = volume.get("name", ""), volume["iscsi"].get("targetPortal", "")
+        if "initiatorName" in volume["iscsi"] and len(f"{name}:{portal}") > 64:
+            told = (
+                "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if "
+                "iscsi.initiatorName is specified."
+            )
+            found.append(invalid(f"{path}.name", name, told))
+    if kind == "ephemeral" and pod_name:
+        claim = f"{pod_name}-{volume.get('name', '')}"
+        for text in names.subdomain(claim):
+            found.append(invalid(f"{path}.name", volume.get("name", ""), f'PVC name "{claim}": {text}'))
+    return found
+
+
+# In the complaints of one source another name stands.
+_SHOWN: Final = {"gcePersistentDisk": "persistentDisk"}
+
+
+def _needs(*keys: str) -> Callable[[Json, str], Errors]:
+    def check(source: Json, path: str) -> Errors:
+        return [required(f"{path}.{key}") for key in keys if not source.get(key)]
+
+    return check
+
+
+def _empty_dir(source: Json, path: str) -> Errors:
+    if "sizeLimit" in source and nanos(source["sizeLimit"]) < 0:
+        return [forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")]
+    return []
+
+
+def _host_path(source: Json, path: str) -> Errors:
+    if not source.get("path"):
+        return [required(f"{path}.path")]
+    found = no_backsteps(source["path"], f"{path}.path")
+    if source.get("type", "") not in _HOST_PATH_TYPES:
+        found.append(not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
+    return found
+
+
+def _git_repo(source: Json, path: str) -> Errors:
+    return [*_needs("repository")(source, path), *descending(source.get("directory", ""), f"{path}.directory")]
+
+
+def _disk(key: str) -> Callable[[Json, str], Errors]:
+    def check(source: Json, path: str) -> Errors:
+        found = _needs(key)(source, path)
+        if not 0 <= source.get("partition", 0) <= 255:
+            found.append(invalid(f"{path}.partition", source["partition"], _PARTITION))
+        return found
+
+    return check
+
+
+def _nfs(source: Json, path: str) -> Errors:
+    found = _needs("server", "path")(source, path)
+    if not source.get("path", "").startswith("/"):
+        found.append(invalid(f"{path}.path", source.get("path", ""), "must be an absolute path"))
+    return found
+
+
+def iscsi(source: Json, path: str, told: str = "must be valid format starting with iqn, eui, or naa") -> Errors:
+    found = _needs("targetPortal", "iqn")(source, path)
+    if source.get("iqn"):
+        found += _initiator(source["iqn"], f"{path}.iqn", told)
+    if not 0 <= source.get("lun", 0) <= 255:
+        found.append(invalid(f"{path}.lun", source["lun"], "must be between 0 and 255, inclusive"))
+    if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and "secretRef" not in source:
+        found.append(required(f"{path}.secretRef"))
+    if "initiatorName" in source:
+        found += _initiator(source["initiatorName"], f"{path}.initiatorname", told)
+    return found
+
+
+def _initiator(name: str, path: str, told: str) -> Errors:
+    form = {"iqn": _IQN, "eui": _EUI, "naa": _NAA}.get(name[:3])
+    if form is None:
+        return [invalid(path, name, told)]
+    return [] if form.fullmatch(name) else [invalid(path, name, "must be valid format")]
+
+
+def _flocker(source: Json, path: str) -> Errors:
+    name, uid = source.get("datasetName", ""), source.get("datasetUUID", "")
+    found: Errors = []
+    if not name and not uid:
+        found.append(required(path, "one of datasetName and datasetUUID is required"))
+    if name and uid:
+        found.append(invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously"))
+    if "/" in name:
+        found.append(invalid(f"{path}.datasetName", name, "must not contain '/'"))
+    return found
+
+
+def cinder(source: Json, path: str) -> Errors:
+    found = _needs("volumeID")(source, path)
+    if "secretRef" in source and not (source["secretRef"] or {}).get("name"):
+        found.append(required(f"{path}.secretRef.name"))
+    return found
+
+
+def quobyte(source: Json, path: str) -> Errors:
+    told = "must be a host:port pair or multiple pairs separated by commas"
+    registry = source.get("registry", "")
+    found: Errors = []
+    if not registry:
+        found.append(required(f"{path}.registry", told))
+    elif len(source.get("tenant", "")) >= 65:
+        found.append(required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters"))
+    else:
+        pairs = registry.split(",")
+        found += [
+            invalid(f"{path}.registry", registry, told) for pair in pairs if not re.fullmatch(r"[^:]*:[^:]*", pair)
+        ]
+    return [*found, *_needs("volume")(source, path)]
+
+
+def fibre_channel(source: Json, path: str) -> Errors:
+    names_, ids = source.get("targetWWNs") or [], source.get("wwids") or []
+    found: Errors = []
+    if not names_ and not ids:
+        found.append(required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both"))
+    if names_ and ids:
+        found.append(invalid(f"{path}.targetWWNs", names_, "targetWWNs and wwids can not be specified simultaneously"))
+    if names_:
+        lun = source.get("lun")
+        if lun is None:
+            found.append(required(f"{path}.lun", "lun is required if targetWWNs is specified"))
+        elif not 0 <= lun <= 255:
+            found.append(invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive"))
+    return found
+
+
+def flex(source: Json, path: str) -> Errors:
+    found = _needs("driver")(source, path)
+    for key in source.get("options") or ():
+        space = f".{key.partition('/')[0].lower()}"
+        if space.endswith((".kubernetes.io", ".k8s.io")):
+            found.append(invalid(f"{path}.options[{key}]", key, "kubernetes.io and k8s.io namespaces are reserved"))
+    return found
+
+
+def azure_disk(source: Json, path: str) -> Errors:
+    found = _needs("diskName", "diskURI")(source, path)
+    for key, allowed in (
+        ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
+        ("kind", ("Dedicated", "Managed", "Shared")),
+    ):
+        if source.get(key) is not None and source[key] not in allowed:
+            found.append(not_supported(f"{path}.{key}", source[key], allowed))
+    address, kind = source.get("diskURI", ""), source.get("kind")
+    if kind == "Managed" and not address.startswith("/subscriptions/"):
+        good = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+        found.append(not_supported(f"{path}.diskURI", address, (good,)))
+    if kind is not None and kind != "Managed" and not address.startswith("https://"):
+        good = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+        found.append(not_supported(f"{path}.diskURI", address, (good,)))
+    return found
+
+
+def storage_os(source: Json, path: str) -> Errors:
+    found: Errors = []
+    name, space = source.get("volumeName", ""), source.get("volumeNamespace", "")
+    if not name:
+        found.append(required(f"{path}.volumeName"))
+    else:
+        found += [invalid(f"{path}.volumeName", name, text) for text in names.label(name)]
+    if space:
+        found += [invalid(f"{path}.volumeNamespace", space, text) for text in names.label(space)]
+    if "secretRef" in source and not (source["secretRef"] or {}).get("name"):
+        found.append(required(f"{path}.secretRef.name"))
+    return found
+
+
+def _csi(source: Json, path: str) -> Errors:
+    found = driver(source.get("driver", ""), f"{path}.driver")
+    if "nodePublishSecretRef" in source:
+        name = source["nodePublishSecretRef"].get("name", "")
+        if not name:
+            found.append(required(f"{path}.nodePublishSecretRef.name"))
+        else:
+            found += [invalid(f"{path}.name", name, text) for text in names.subdomain(name)]
+    return found
+
+
+def driver(name: str, path: str) -> Errors:
+    if not name:
+        return [required(path)]
+    found: Errors = [too_long(path, 63)] if len(name) > 63 else []
+    return [*found, *(invalid(path, name, text) for text in names.subdomain(name.lower()))]
+
+
+def _ephemeral(source: Json, path: str) -> Errors:
+    template = source.get("volumeClaimTemplate")
+    if template is None:
+        return [required(f"{path}.volumeClaimTemplate")]
+    here, meta = f"{path}.volumeClaimTemplate", template.get("metadata") or {}
+    found = metadata.annotations(meta.get("annotations") or {}, f"{here}.metadata.annotations")
+    found += metadata.labels(meta.get("labels") or {}, f"{here}.metadata.labels")
+    found += [
+        forbidden(f"{here}.metadata.{key}", "cannot be set")
+        for key, value in meta.items()
+        if value and key not in ("annotations", "labels")
+    ]
+    return [*found, *claim_spec(template.get("spec") or {}, f"{here}.spec")]
+
+
+def _mode(source: Json, key: str, path: str) -> Errors:
+    mode = source.get(key)
+    return [] if mode is None or 0 <= mode <= 0o777 else [invalid(f"{path}.{key}", mode, _MODE)]
+
+
+def _items(key: str) -> Callable[[Json, str], Errors]:
+    def check(source: Json, path: str) -> Errors:
+        found = [*_needs(key)(source, path), *_mode(source, "defaultMode", path)]
+        for index, item in enumerate(source.get("items") or ()):
+            found += _item(item, f"{path}.items[{index}]")
+        return found
+
+    return check
+
+
+def _item(item: Json, path: str) -> Errors:
+    found = _needs("key", "path")(item, path)
+    found += not_reserved(item.get("path", ""), f"{path}.path")
+    return [*found, *_mode(item, "mode", path)]
+
+
+def _downward(source: Json, path: str) -> Errors:
+    found = _mode(source, "defaultMode", path)
+    for item in source.get("items") or ():
+        # The server does not say which of the items it means.
+        found += _downward_item(item, path)
+    return found
+
+
+def _downward_item(item: Json, path: str) -> Errors:
+    found = _needs("path")(item, path)
+    found += not_reserved(item.get("path", ""), f"{path}.path")
+    if "fieldRef" in item:
+        found += field_ref(item["fieldRef"], f"{path}.fieldRef", in_volume=True)
+        if "resourceFieldRef" in item:
+            found.append(invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+    elif "resourceFieldRef" in item:
+        found += resource_ref(item["resourceFieldRef"], f"{path}.resourceFieldRef", in_volume=True)
+    else:
+        found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
+    return [*found, *_mode(item, "mode", path)]
+
+
+def _projected(source: Json, path: str) -> Errors:
+    found = _mode(source, "defaultMode", path)
+    taken: set[str] = set()
+
+    def take(place: str, shown: str) -> None:
+        if place and place in taken:
+            found.append(invalid(path, shown, "conflicting duplicate paths"))
+        taken.add(place)
+
+    for index, projection in enumerate(source.get("sources") or ()):
+        here = f"{path}.sources[{index}]"
+        for kind in ("secret", "configMap"):
+            if kind in projection:
+                part = projection[kind]
+                found += _needs("name")(part, f"{here}.{kind}")
+                for at, item in enumerate(part.get("items") or ()):
+                    found += _item(item, f"{here}.{kind}.items[{at}]")
+                    take(item.get("path", ""), part.get("name", ""))
+        if "downwardAPI" in projection:
+            for item in projection["downwardAPI"].get("items") or ():
+                found += _downward_item(item, f"{here}.downwardAPI")
+                take(item.get("path", ""), item.get("path", ""))
+        if "serviceAccountToken" in projection:
+            found += _token(projection["serviceAccountToken"], f"{here}.serviceAccountToken", path)
+        kinds = [kind for kind in ("secret", "configMap", "downwardAPI", "serviceAccountToken") if kind in projection]
+        if len(kinds) > 1:
+            found.append(forbidden(here, "may not specify more than 1 volume type per source"))
+    return found
+
+
+def _token(part: Json, path: str, whole: str) -> Errors:
+    found: Errors = []
+    seconds = part.get("expirationSeconds", 3600)
+    if seconds < 600:
+        told = "may not specify a duration less than 10 minutes"
+        found.append(invalid(f"{path}.expirationSeconds", seconds, told))
+    if seconds > 1 << 32:
+        found.append(
+            invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
+        )
+    if not part.get("path"):
+        return [*found, required(f"{whole}.path")]
+    return [*found, *not_reserved(part["path"], f"{whole}.path")]
+
+
+# In the order the server looks at them: the second of two is the one too many.
+SOURCES: Final[dict[str, Callable[[Json, str], Errors]]] = {
+    "emptyDir": _empty_dir,
+    "hostPath": _host_path,
+    "gitRepo": _git_repo,
+    "gcePersistentDisk": _disk("pdName"),
+    "awsElasticBlockStore": _disk("volumeID"),
+    "secret": _items("secretName"),
+    "nfs": _nfs,
+    "iscsi": iscsi,
+    "glusterfs": _needs("endpoints", "path"),
+    "flocker": _flocker,
+    "persistentVolumeClaim": _needs("claimName"),
+    "rbd": _needs("monitors", "image"),
+    "cinder": cinder,
+    "cephfs": _needs("monitors"),
+    "quobyte": quobyte,
+    "downwardAPI": _downward,
+    "fc": fibre_channel,
+    "flexVolume": flex,
+    "configMap": _items("name"),
+    "azureFile": _needs("secretName", "shareName"),
+    "vsphereVolume": _needs("volumePath"),
+    "photonPersistentDisk": _needs("pdID"),
+    "portworxVolume": _needs("volumeID"),
+    "azureDisk": azure_disk,
+    "storageos": storage_os,
+    "projected": _projected,
+    "scaleIO": _needs("gateway", "system", "volumeName"),
+    "csi": _csi,
+    "ephemeral": _ephemeral,
+    "image": _needs("reference"),
+}
+
+
+# -- used by containers ------------------------------------------------------------------------------------------
+
+
+def mounts(container: Json, known: Mapping[str, Json], path: str) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    blocks = {each.get("name", ""): each.get("devicePath", "") for each in container.get("volumeDevices") or ()}
+    whole = f"{path}.volumeMounts"
+    for index, mount in enumerate(container["volumeMounts"]):
+        here = f"{whole}[{index}]"
+        name, target = mount.get("name", ""), mount.get("mountPath", "")
+        if not name:
+            found.append(required(f"{here}.name"))
+        if name not in known:
+            found.append(not_found(f"{here}.name", name))
+        if not target:
+            found.append(required(f"{here}.mountPath"))
+        if target in seen:
+            found.append(invalid(f"{here}.mountPath", target, "must be unique"))
+        seen.add(target)
+        if name in blocks:
+            found.append(invalid(f"{here}.name", name, "must not already exist in volumeDevices"))
+        if target in blocks.values():
+            found.append(invalid(f"{here}.mountPath", target, "must not already exist as a path in volumeDevices"))
+        part, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
+        if part:
+            found += descending(part, f"{whole}.subPath")
+        if expression:
+            if part:
+                told = "subPathExpr and subPath are mutually exclusive"
+                found.append(invalid(f"{here}.subPathExpr", expression, told))
+            found += descending(expression, f"{whole}.subPathExpr")
+        if "mountPropagation" in mount:
+            found += _propagation(mount["mountPropagation"], container, f"{whole}.mountPropagation")
+        if "recursiveReadOnly" in mount:
+            found += _read_only(mount, f"{whole}.recursiveReadOnly")
+    return found
+
+
+def _propagation(wanted: str, container: Json, path: str) -> Errors:
+    allowed = ("Bidirectional", "HostToContainer", "None")
+    found: Errors = [] if wanted in allowed else [not_supported(path, wanted, allowed)]
+    if wanted == "Bidirectional" and not (container.get("securityContext") or {}).get("privileged"):
+        told = "Bidirectional mount propagation is available only to privileged containers"
+        found.append(forbidden(path, told))
+    return found
+
+
+def _read_only(mount: Json, path: str) -> Errors:
+    wanted = mount["recursiveReadOnly"]
+    if wanted == "Disabled":
+        return []
+    if wanted not in ("Enabled", "IfPossible"):
+        return [not_supported(path, wanted, ("Disabled", "Enabled", "IfPossible"))]
+    found: Errors = []
+    if not mount.get("readOnly"):
+        found.append(forbidden(path, "may only be specified when readOnly is true"))
+    if mount.get("mountPropagation", "None") != "None":
+        found.append(forbidden(path, "may only be specified when mountPropagation is None or not specified"))
+    return found
+
+
+def devices(container: Json, known: Mapping[str, Json], path: str) -> Errors:
+    found: Errors = []
+    taken_names: set[str] = set()
+    taken_paths: set[str] = set()
+    mounted = {each.get("name", ""): each.get("mountPath", "") for each in container.get("volumeMounts") or ()}
+    for index, device in enumerate(container["volumeDevices"]):
+        here = f"{path}.volumeDevices[{index}]"
+        name, place = device.get("name", ""), device.get("devicePath", "")
+        if not name:
+            found.append(required(f"{here}.name"))
+        if name in taken_names:
+            found.append(invalid(f"{here}.name", name, "must be unique"))
+        if name not in known:
+            found.append(not_found(f"{here}.name", name))
+        elif not {"persistentVolumeClaim", "ephemeral"} & known[name].keys():
+            told = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            found.append(invalid(f"{here}.name", name, told))
+        if not place:
+            found.append(required(f"{here}.devicePath"))
+        if place in taken_paths:
+            found.append(invalid(f"{here}.devicePath", place, "must be unique"))
+        if place and ".." in place.split("/"):
+            found.append(invalid(f"{here}.devicePath", place, "can not contain backsteps ('..')"))
+        else:
+            taken_paths.add(place)
+        if name in mounted:
+            found.append(invalid(f"{here}.name", name, "must not already exist in volumeMounts"))
+        if place in mounted.values():
+            found.append(invalid(f"{here}.devicePath", place, "must not already exist as a path in volumeMounts"))
+        if name:
+            taken_names.add(name)
+    return found

@@ -1,0 +1,146 @@
+"""What is asked of amounts of resources."""
+
+from collections.abc import Callable, Collection
+
+from fairlead.apiserver.validation import names
+from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbidden, invalid, not_found, required
+from fairlead.model.quantity import NANO, nanos
+
+NameCheck = Callable[[str, str], Errors]
+
+_CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
+_STANDARD = _CONTAINER | {
+    "requests.cpu", "requests.memory", "requests.ephemeral-storage", "requests.storage", "limits.cpu",
+    "limits.memory", "limits.ephemeral-storage", "pods", "resourcequotas", "services", "replicationcontrollers",
+    "secrets", "configmaps", "persistentvolumeclaims", "services.nodeports", "services.loadbalancers", "storage",
+}  # fmt: skip
+_WHOLE = frozenset({"pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps",
+                    "persistentvolumeclaims", "services.nodeports", "services.loadbalancers"})  # fmt: skip
+
+
+def is_quota_resource(name: str) -> bool:
+    return (name in _STANDARD and name != "storage") or is_huge(name) or is_huge(name.removeprefix("requests."))
+
+
+def is_native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_huge(name: str) -> bool:
+    return name.startswith("hugepages-")
+
+
+def is_overcommitted(name: str) -> bool:
+    return is_native(name) and not is_huge(name)
+
+
+def is_extended(name: str) -> bool:
+    return not is_native(name) and not name.startswith("requests.") and not names.qualified(f"requests.{name}")
+
+
+def is_whole(name: str) -> bool:
+    return name in _WHOLE or is_extended(name)
+
+
+def resource_name(name: str, path: str) -> Errors:
+    found: Errors = [invalid(path, name, text) for text in names.qualified(name)]
+    if not found and "/" not in name and name not in _STANDARD and not is_huge(name):
+        return [invalid(path, name, "must be a standard resource type or fully qualified")]
+    return found
+
+
+def container_resource_name(name: str, path: str) -> Errors:
+    if name in _CONTAINER:
+        return []
+    found = resource_name(name, path)
+    if "/" not in name:
+        if not is_huge(name):
+            found.append(invalid(path, name, "must be a standard resource for containers"))
+    elif not is_native(name) and not is_extended(name):
+        found.append(invalid(path, name, "doesn't follow extended resource name standard"))
+    return found
+
+
+def amount(name: str, quantity: str, path: str) -> Errors:
+    value = nanos(quantity)
+    if value < 0:
+        return [invalid(path, quantity, "must be greater than or equal to 0")]
+    if value % NANO and is_whole(name):
+        return [invalid(path, quantity, "must be an integer")]
+    return []
+
+
+def requirements(resources: Json, path: str, claims: Collection[str] = ()) -> Errors:
+    """A container's requests and limits, and which of the pod's claims it uses."""
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    if not limits and not requests and not resources.get("claims"):
+        return []
+    return [*amounts(limits, requests, path), *claim_names(resources.get("claims") or (), claims, f"{path}.claims")]
+
+
+def amounts(limits: Json, requests: Json, path: str, name_check: NameCheck | None = None) -> Errors:
+    check = name_check or container_resource_name
+    found: Errors = []
+    for name, quantity in limits.items():
+        here = f"{path}.limits[{name}]"
+        if name not in _CONTAINER or name_check is not None:
+            found += check(name, here)
+        found += amount(name, quantity, here)
+        if is_huge(name):
+            found += _pages(name, quantity, here)
+    for name, quantity in requests.items():
+        here = f"{path}.requests[{name}]"
+        if name not in _CONTAINER or name_check is not None:
+            found += check(name, here)
+        found += amount(name, quantity, here)
+        limit = limits.get(name)
+        if limit is not None:
+            if nanos(quantity) != nanos(limit) and not is_overcommitted(name):
+                found.append(invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}"))
+            elif nanos(quantity) > nanos(limit):
+                found.append(
+                    invalid(f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limit}")
+                )
+        elif not is_overcommitted(name):
+            found.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
+        if is_huge(name):
+            found += _pages(name, quantity, here)
+    asked = {*limits, *requests}
+    if any(map(is_huge, asked)) and not asked & {"cpu", "memory"}:
+        found.append(forbidden(path, "HugePages require cpu or memory"))
+    return found
+
+
+def _pages(name: str, quantity: str, path: str) -> Errors:
+    """Huge pages are counted in whole pages."""
+    try:
+        size = nanos(name.removeprefix("hugepages-"))
+    except ValueError:
+        size = 0
+    if size > 0 and nanos(quantity) > 0 and nanos(quantity) % size == 0:
+        return []
+    return [invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")]
+
+
+def claim_names(given: Collection[Json], known: Collection[str], path: str) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    for index, claim in enumerate(given):
+        here, name, request = f"{path}[{index}]", claim.get("name", ""), claim.get("request", "")
+        if not name:
+            found.append(required(here))
+            continue
+        if name in seen:
+            found.append(duplicate(here, name))
+        else:
+            key = f"{name}/{request}" if request else name
+            found += [invalid(f"{here}.request", request, text) for text in (names.label(request) if request else ())]
+            if key in seen:
+                found.append(duplicate(here, key))
+            elif not request:
+                found += [duplicate(here, name) for other in seen if other.partition("/")[:2] == (name, "/")]
+            seen.add(key)
+        if name not in known:
+            among = f": {', '.join(sorted(known))}" if known else " which is empty"
+            found.append(not_found(here, name, f"must be one of the names in pod.spec.resourceClaims{among}"))
+    return found

@@ -1,0 +1,370 @@
+"""What is asked of claims to devices, their templates, device classes and the slices that offer devices."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from fairlead.apiserver.cel import syntax as cel_syntax
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.core import scheduling as placing
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    duplicate,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
+
+_MOST = 32  # requests, constraints, configurations, selectors
+_MOST_ALTERNATIVES = 8
+_MOST_DEVICES = 128
+_MOST_TEXT = 64
+_MOST_DRIVER_NAME = 63
+_MOST_POOL_NAME = 253
+_MOST_RULE = 10 * 1024
+_VERSION = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
+    r"(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?"
+)
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ONE_REQUEST = "exactly one of `exactly` or `firstAvailable` is required"
+_WHERE = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+_A_REQUEST = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+
+
+def claim(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    return [*found, *_claim_spec(obj.get("spec") or {}, "spec")]
+
+
+def claim_update(new: Json, old: Json) -> Errors:
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
+    return [*found, *_fixed(new, old)]
+
+
+def template(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    spec = obj.get("spec") or {}
+    meta = spec.get("metadata") or {}
+    found += metadata.labels(meta.get("labels") or {}, "spec.metadata.labels")
+    found += metadata.annotations(meta.get("annotations") or {}, "spec.metadata.annotations")
+    return [*found, *_claim_spec(spec.get("spec") or {}, "spec.spec")]
+
+
+def template_update(new: Json, old: Json) -> Errors:
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
+    return [*found, *_fixed(new, old)]
+
+
+def _fixed(new: Json, old: Json) -> Errors:
+    return immutable("spec", new.get("spec"), old.get("spec"))
+
+
+def device_class(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], False, names.subdomain), *_class_spec(obj.get("spec") or {})]
+
+
+def device_class_update(new: Json, old: Json) -> Errors:
+    found = metadata.anew(new["metadata"], old["metadata"], False, names.subdomain)
+    return [*found, *_class_spec(new.get("spec") or {})]
+
+
+def _class_spec(spec: Json) -> Errors:
+    found = _each(spec.get("selectors"), _MOST, _selector, "spec.selectors")
+    return [*found, *_each(spec.get("config"), _MOST, _configuration, "spec.config")]
+
+
+# --- claims -----------------------------------------------------------------------------------------------------
+
+
+def _claim_spec(spec: Json, path: str) -> Errors:
+    devices, here = spec.get("devices") or {}, f"{path}.devices"
+    known = _request_names(devices)
+    found = _each(devices.get("requests"), _MOST, _request, f"{here}.requests")
+    found += _unique(devices.get("requests"), "name", f"{here}.requests")
+    found += _each(
+        devices.get("constraints"), _MOST, lambda each, at: _constraint(each, at, known), f"{here}.constraints"
+    )
+
+    def configuration(each: Json, at: str) -> Errors:
+        return [*_references(each.get("requests"), known, f"{at}.requests"), *_configuration(each, at)]
+
+    return [*found, *_each(devices.get("config"), _MOST, configuration, f"{here}.config")]
+
+
+def _request_names(devices: Json) -> set[str]:
+    known: set[str] = set()
+    for request in devices.get("requests") or ():
+        known.add(request.get("name", ""))
+        known |= {f"{request.get('name', '')}/{each.get('name', '')}" for each in request.get("firstAvailable") or ()}
+    return known
+
+
+def _request(request: Json, path: str) -> Errors:
+    found = _label(request.get("name", ""), f"{path}.name")
+    exactly, alternatives = request.get("exactly"), request.get("firstAvailable")
+    if exactly is None and not alternatives:
+        found.append(required(path, _ONE_REQUEST))
+    elif exactly is not None and alternatives:
+        found.append(invalid(path, None, f"{_ONE_REQUEST}, but multiple fields are set"))
+    elif alternatives:
+
+        def alternative(each: Json, at: str) -> Errors:
+            return [*_label(each.get("name", ""), f"{at}.name"), *_wanted(each, at)]
+
+        found += _each(alternatives, _MOST_ALTERNATIVES, alternative, f"{path}.firstAvailable")
+        found += _unique(alternatives, "name", f"{path}.firstAvailable")
+    else:
+        found += _wanted(exactly or {}, f"{path}.exactly")
+    return found
+
+
+def _wanted(request: Json, path: str) -> Errors:
+    name = request.get("deviceClassName", "")
+    found: Errors = [] if name else [required(f"{path}.deviceClassName")]
+    if name:
+        found += [invalid(f"{path}.deviceClassName", name, text) for text in names.subdomain(name)]
+    found += _each(request.get("selectors"), _MOST, _selector, f"{path}.selectors")
+    count = request.get("count", 0)
+    match request.get("allocationMode"):
+        case "All":
+            if count:
+                found.append(invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'"))
+        case "ExactCount":
+            if count <= 0:
+                found.append(invalid(f"{path}.count", count, "must be greater than zero"))
+        case mode:
+            found.append(not_supported(f"{path}.allocationMode", mode or "", ("All", "ExactCount")))
+    return found
+
+
+def _selector(selector: Json, path: str) -> Errors:
+    rule = selector.get("cel")
+    if rule is None:
+        return [required(f"{path}.cel")]
+    text, here = rule.get("expression", ""), f"{path}.cel.expression"
+    if len(text.encode()) > _MOST_RULE:
+        return [too_long(here, _MOST_RULE)]
+    try:
+        cel_syntax.parse(text)
+    except cel_syntax.SyntaxMistake as problem:
+        return [invalid(here, text, f"compilation failed: {cel_syntax.pointed(text, problem.at, str(problem))}")]
+    return []
+
+
+def _constraint(constraint: Json, path: str, known: set[str]) -> Errors:
+    found = _references(constraint.get("requests"), known, f"{path}.requests")
+    attribute = constraint.get("matchAttribute")
+    if attribute is None and constraint.get("distinctAttribute") is None:
+        text = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+        found.append(required(path, text))
+    elif attribute is not None:
+        if "/" not in attribute:
+            found.append(
+                invalid(
+                    f"{path}.matchAttribute",
+                    attribute,
+                    "a fully qualified name must be a domain and a name separated by a slash",
+                )
+            )
+        else:
+            found += _qualified(attribute, f"{path}.matchAttribute")
+    return found
+
+
+def _references(given: list[str] | None, known: set[str], path: str) -> Errors:
+    found: Errors = []
+    for index, name in enumerate(given or ()):
+        here = f"{path}[{index}]"
+        parts = name.split("/")
+        if len(parts) <= 2:
+            found += [each for part in parts for each in _label(part, here)]
+        if name not in known:
+            found.append(invalid(here, name, _A_REQUEST))
+        if name in (given or [])[:index]:
+            found.append(duplicate(here, name))
+    return found
+
+
+def _configuration(config: Json, path: str) -> Errors:
+    opaque = config.get("opaque")
+    if opaque is None:
+        return [required(f"{path}.opaque")]
+    found = _driver(opaque.get("driver", ""), f"{path}.opaque.driver")
+    parameters = opaque.get("parameters")
+    if parameters is None:
+        found.append(required(f"{path}.opaque.parameters"))
+    elif not isinstance(parameters, dict):
+        found.append(invalid(f"{path}.opaque.parameters", "<value omitted>", "must be a valid JSON object"))
+    return found
+
+
+# --- slices -----------------------------------------------------------------------------------------------------
+
+
+def device_slice(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+    return [*found, *_slice_spec(obj.get("spec") or {}, None)]
+
+
+def device_slice_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    return [*found, *_slice_spec(new.get("spec") or {}, old.get("spec") or {})]
+
+
+def _slice_spec(spec: Json, before: Json | None) -> Errors:
+    found = _driver(spec.get("driver", ""), "spec.driver")
+    pool = spec.get("pool") or {}
+    found += _pool(pool, "spec.pool")
+    if before is not None:
+        found += immutable("spec.pool.name", pool.get("name"), (before.get("pool") or {}).get("name"))
+        for key in ("driver", "nodeName"):
+            found += immutable(f"spec.{key}", spec.get(key), before.get(key))
+    found += _where(spec)
+    found += _each(spec.get("devices"), _MOST_DEVICES, lambda each, at: _device(each, at, spec), "spec.devices")
+    return [*found, *_unique(spec.get("devices"), "name", "spec.devices")]
+
+
+def _pool(pool: Json, path: str) -> Errors:
+    found: Errors = []
+    name = pool.get("name", "")
+    if not name:
+        found.append(required(f"{path}.name"))
+    else:
+        if len(name) > _MOST_POOL_NAME:
+            found.append(too_long(f"{path}.name", _MOST_POOL_NAME))
+        for part in name.split("/"):
+            found += [invalid(f"{path}.name", part, text) for text in names.subdomain(part)]
+    if pool.get("resourceSliceCount", 0) <= 0:
+        count = pool.get("resourceSliceCount", 0)
+        found.append(invalid(f"{path}.resourceSliceCount", count, "must be greater than zero"))
+    if pool.get("generation", 0) < 0:
+        found.append(invalid(f"{path}.generation", pool["generation"], "must be greater than or equal to zero"))
+    return found
+
+
+def _where(spec: Json) -> Errors:
+    found: Errors = []
+    given: list[str] = []
+    node = spec.get("nodeName")
+    if node:
+        given.append("`nodeName`")
+        found += [invalid("spec.nodeName", node, text) for text in names.subdomain(node)]
+    elif node is not None:
+        found.append(invalid("spec.nodeName", node, "must be either unset or set to a non-empty string"))
+    selector = spec.get("nodeSelector")
+    if selector is not None:
+        given.append("`nodeSelector`")
+        found += placing.node_selector(selector, "spec.nodeSelector")
+        terms = selector.get("nodeSelectorTerms") or []
+        if len(terms) != 1:
+            text = "must have exactly one node selector term"
+            found.append(invalid("spec.nodeSelector.nodeSelectorTerms", terms, text))
+    for key in ("allNodes", "perDeviceNodeSelection"):
+        if spec.get(key):
+            given.append(f"`{key}`")
+        elif spec.get(key) is not None:
+            found.append(invalid(f"spec.{key}", spec[key], "must be either unset or set to true"))
+    if not given:
+        found.append(required("spec", _WHERE))
+    elif len(given) > 1:
+        found.append(invalid("spec", f"{{{', '.join(given)}}}", f"{_WHERE}, but multiple fields are set"))
+    return found
+
+
+def _device(device: Json, path: str, spec: Json) -> Errors:
+    found = _label(device.get("name", ""), f"{path}.name")
+    attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
+    if len(attributes) + len(capacity) > _MOST:
+        text = f"the total number of attributes and capacities must not exceed {_MOST}"
+        found.append(invalid(path, len(attributes) + len(capacity), text))
+    for key, attribute in attributes.items():
+        found += _qualified(key, f"{path}.attributes")
+        found += _attribute(attribute, f"{path}.attributes[{key}]")
+    for key in capacity:
+        found += _qualified(key, f"{path}.capacity")
+    if not spec.get("perDeviceNodeSelection") and any(
+        device.get(key) is not None for key in ("nodeName", "nodeSelector", "allNodes")
+    ):
+        text = (
+            "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in "
+            "the ResourceSlice spec"
+        )
+        found.append(invalid(path, None, text))
+    return found
+
+
+def _attribute(attribute: Json, path: str) -> Errors:
+    found: Errors = []
+    text, version = attribute.get("string"), attribute.get("version")
+    if text is not None and len(text.encode()) > _MOST_TEXT:
+        found.append(too_long(f"{path}.string", _MOST_TEXT))
+    if version is not None:
+        if not _VERSION.fullmatch(version):
+            why = "must be a string compatible with semver.org spec 2.0.0"
+            found.append(invalid(f"{path}.version", version, why))
+        if len(version.encode()) > _MOST_TEXT:
+            found.append(too_long(f"{path}.version", _MOST_TEXT))
+    if not attribute:
+        found.append(invalid(path, "", "exactly one value must be specified"))
+    elif len(attribute) > 1:
+        # The server prints its own struct.
+        shown = {f"{key.title()}Value": attribute.get(key) for key in ("int", "bool", "string", "version")}
+        found.append(invalid(path, shown, "exactly one value must be specified"))
+    return found
+
+
+# --- small ------------------------------------------------------------------------------------------------------
+
+
+def _label(name: str, path: str) -> Errors:
+    return [invalid(path, name, text) for text in names.label(name)]
+
+
+def _driver(name: str, path: str) -> Errors:
+    if not name:
+        return [required(path)]
+    if len(name.encode()) > _MOST_DRIVER_NAME:
+        return [too_long(path, _MOST_DRIVER_NAME)]
+    return [invalid(path, name, text) for text in names.subdomain(name.lower())]
+
+
+def _qualified(name: str, path: str) -> Errors:
+    domain, slash, identifier = name.rpartition("/")
+    found: Errors = []
+    if slash and not domain:
+        found.append(required(path, "the domain must not be empty"))
+    elif slash:
+        found += [invalid(path, domain, text) for text in names.subdomain(domain)]
+    if not identifier:
+        found.append(required(path, "the name must not be empty"))
+    elif not _IDENTIFIER.fullmatch(identifier):
+        text = (
+            "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric "
+            "characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is "
+            "'[A-Za-z_][A-Za-z0-9_]*')"
+        )
+        found.append(invalid(path, identifier, text))
+    return found
+
+
+def _each(items: list[Any] | None, most: int, check: Callable[[Any, str], Errors], path: str) -> Errors:
+    found = [each for index, item in enumerate(items or ()) for each in check(item, f"{path}[{index}]")]
+    if items and len(items) > most:
+        found.append(too_many(path, len(items), most))
+    return found
+
+
+def _unique(items: list[Json] | None, key: str, path: str) -> Errors:
+    found: Errors = []
+    seen: set[str] = set()
+    for index, item in enumerate(items or ()):
+        name = item.get(key, "")
+        if name in seen:
+            found.append(duplicate(f"{path}[{index}]", name))
+        seen.add(name)
+    return found

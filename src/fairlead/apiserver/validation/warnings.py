@@ -1,0 +1,632 @@
+"""What the server warns of though it accepts it: what is ignored, deprecated, ambiguous or surely not meant.
+
+Asked after an object was found valid, when it is created or changed. Each warning becomes a `Warning` header that
+kubectl prints.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from fairlead.apiserver.validation import names
+from fairlead.model.quantity import NANO, nanos
+
+Json = dict[str, Any]
+Warnings = Callable[[Json, Json | None], Iterable[str]]
+
+_LABELS: Final = {
+    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
+    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
+    "app.kubernetes.io/created-by": "deprecated since v1.9",
+    "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
+    "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
+}
+_ANNOTATIONS: Final = {
+    "scheduler.alpha.kubernetes.io/critical-pod": (
+        'non-functional in v1.16+; use the "priorityClassName" field instead'
+    ),
+    "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
+    "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
+}
+_SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
+_SECCOMP_CONTAINER: Final = "container.seccomp.security.alpha.kubernetes.io/"
+_APP_ARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
+# Kinds of volumes nobody serves any more: how each is called here, and since when.
+_VOLUMES: Final = {
+    "photonPersistentDisk": ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    "gitRepo": ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    "scaleIO": ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    "flocker": ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    "storageos": ("storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    "quobyte": ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    "glusterfs": ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    "cephfs": ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    "rbd": ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
+}
+_PERSISTENT: Final = ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd")
+_NO_SELECTOR: Final = "a null labelSelector results in matching no pod"
+_CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
+
+
+def on_write(group: str, kind: str, new: Json, old: Json | None, subresource: str = "") -> list[str]:
+    if subresource:
+        found = _STATUS.get((group, kind)) if subresource == "status" else None
+    else:
+        found = _KINDS.get((group, kind))
+    return [] if found is None else list(dict.fromkeys(found(new, old)))
+
+
+def of_finalizers(new: Json, old: Json | None) -> list[str]:
+    """Of an object of a custom kind, where a finalizer may be called anything."""
+    finalizers = new["metadata"].get("finalizers") or ()
+    if not finalizers or finalizers == ((old or {}).get("metadata") or {}).get("finalizers"):
+        return []
+    found: list[str] = []
+    for name in finalizers:
+        told = f'metadata.finalizers: "{name}":'
+        found += [f"{told} {text}" for text in names.qualified(name)]
+        if "/" not in name and name not in ("orphan", "foregroundDeletion", "kubernetes"):
+            dotted = " including a path (/)" if "." in name else ""
+            why = f"prefer a domain-qualified finalizer name{dotted} to avoid accidental conflicts with other"
+            found.append(f"{told} {why} finalizer writers")
+    return list(dict.fromkeys(found))
+
+
+# -- pods --------------------------------------------------------------------------------------------------------
+
+
+def _pod(new: Json, old: Json | None) -> Iterator[str]:
+    if old is None:  # pods are changed often, and seldom by people
+        yield from _name(new, "the Pod's hostname")
+        yield from _pod_spec(new["spec"], new["metadata"].get("annotations") or {}, "")
+
+
+def _pod_status(new: Json, old: Json | None) -> Iterator[str]:
+    for key in ("podIPs", "hostIPs"):
+        for index, each in enumerate((new.get("status") or {}).get(key) or ()):
+            yield from _ip(each.get("ip", ""), f"status.{key}[{index}].ip")
+
+
+def _name(thing: Json, of: str) -> Iterator[str]:
+    problems = names.label(thing["metadata"].get("name", ""))
+    if problems:
+        told = f"metadata.name: this is used in {of}, which can result in surprising behavior"
+        yield f"{told}; a DNS label is recommended: [{' '.join(problems)}]"
+
+
+def _template(given: Json | None, path: str) -> Iterator[str]:
+    if given is not None:
+        noted = (given.get("metadata") or {}).get("annotations") or {}
+        yield from _pod_spec(given.get("spec") or {}, noted, path)
+
+
+def _pod_spec(spec: Json, noted: Json, path: str) -> Iterator[str]:
+    """`path` leads to a template; a pod itself has none."""
+    lead = f"{path}." if path else ""
+    here = f"{lead}spec"
+    if "nodeSelector" in spec:
+        for key in spec["nodeSelector"]:
+            if key in _LABELS:
+                yield f"{here}.nodeSelector[{key}]: {_LABELS[key]}"
+    if "affinity" in spec:
+        yield from _node_affinity(spec["affinity"].get("nodeAffinity") or {}, f"{here}.affinity.nodeAffinity")
+    for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
+        place, key = f"{here}.topologySpreadConstraints[{index}]", constraint.get("topologyKey")
+        if key in _LABELS:
+            yield f"{place}.topologyKey: {key} is {_LABELS[key]}"
+        if "labelSelector" not in constraint:
+            yield f"{place}.labelSelector: {_NO_SELECTOR}"
+    for key in [] if _ANNOTATIONS.keys().isdisjoint(noted) else [key for key in _ANNOTATIONS if key in noted]:
+        yield f"{lead}metadata.annotations[{key}]: {_ANNOTATIONS[key]}"
+    if "volumes" in spec:
+        yield from _volumes(spec["volumes"], f"{here}.volumes")
+    yield from _twice(spec, here)
+    for name in ("memory", "ephemeral-storage"):
+        yield from _fraction((spec.get("overhead") or {}).get(name), f"{here}.overhead[{name}]")
+    if _SECCOMP in noted and "seccompProfile" not in (spec.get("securityContext") or {}):
+        told = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+        yield f"{lead}metadata.annotations[{_SECCOMP}]: {told}"
+    for place, container in _containers(spec, here):
+        yield from _container(container, spec, noted, place, path)
+    yield from _ports(spec, here)
+    if spec.get("terminationGracePeriodSeconds", 0) < 0:
+        told = "must be >= 0; negative values are invalid and will be treated as 1"
+        yield f"{here}.terminationGracePeriodSeconds: {told}"
+    if "affinity" in spec:
+        yield from _pod_affinity(spec["affinity"], f"{here}.affinity")
+    for index, address in enumerate((spec.get("dnsConfig") or {}).get("nameservers") or ()):
+        yield from _ip(address, f"{here}.dnsConfig.nameservers[{index}]")
+    for index, alias in enumerate(spec.get("hostAliases") or ()):
+        yield from _ip(alias.get("ip", ""), f"{here}.hostAliases[{index}].ip")
+
+
+def _containers(spec: Json, path: str) -> Iterator[tuple[str, Json]]:
+    for kind in _CONTAINERS:
+        for index, container in enumerate(spec.get(kind) or ()):
+            yield f"{path}.{kind}[{index}]", container
+
+
+def _node_affinity(given: Json, path: str) -> Iterator[str]:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    for index, term in enumerate((given.get(required) or {}).get("nodeSelectorTerms") or ()):
+        yield from _node_term(term, f"{path}.{required}.nodeSelectorTerms[{index}]", values=False)
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    for index, term in enumerate(given.get(preferred) or ()):
+        yield from _node_term(term.get("preference") or {}, f"{path}.{preferred}[{index}].preference", values=True)
+
+
+def _node_term(term: Json, path: str, *, values: bool) -> Iterator[str]:
+    for index, expression in enumerate(term.get("matchExpressions") or ()):
+        here, key = f"{path}.matchExpressions[{index}]", expression.get("key", "")
+        if key in _LABELS:
+            yield f"{here}.key: {key} is {_LABELS[key]}"
+        for at, value in enumerate(expression.get("values") or () if values else ()):
+            for problem in names.label_value(value):
+                yield f"{here}.values[{at}]: {value} is invalid, {problem}"
+
+
+def _pod_affinity(given: Json, path: str) -> Iterator[str]:
+    for side in ("podAffinity", "podAntiAffinity"):
+        rules, here = given.get(side) or {}, f"{path}.{side}"
+        key = "requiredDuringSchedulingIgnoredDuringExecution"
+        for index, term in enumerate(rules.get(key) or ()):
+            if "labelSelector" not in term:
+                yield f"{here}.{key}[{index}].labelSelector: {_NO_SELECTOR}"
+        key = "preferredDuringSchedulingIgnoredDuringExecution"
+        for index, term in enumerate(rules.get(key) or ()):
+            if "labelSelector" not in (term.get("podAffinityTerm") or {}):
+                yield f"{here}.{key}[{index}].podAffinityTerm.labelSelector: {_NO_SELECTOR}"
+
+
+def _twice(spec: Json, path: str) -> Iterator[str]:
+    for key, field in (("hostAliases", "ip"), ("imagePullSecrets", "name")):
+        seen: set[str] = set()
+        for index, item in enumerate(spec.get(key) or ()):
+            value = item.get(field, "")
+            if value in seen:
+                yield f'{path}.{key}[{index}].{field}: duplicate {field} "{value}"'
+            seen.add(value)
+    for index, item in enumerate(spec.get("imagePullSecrets") or ()):
+        if not item.get("name"):
+            yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
+
+
+def _container(container: Json, spec: Json, noted: Json, path: str, template: str) -> Iterator[str]:
+    context, name = container.get("securityContext") or {}, container.get("name", "")
+    lead = f"{template}." if template else ""
+    key = f"{_SECCOMP_CONTAINER}{name}"
+    if key in noted and "seccompProfile" not in context:
+        yield f'{lead}metadata.annotations[{key}]: non-functional in v1.27+; use the "seccompProfile" field instead'
+    key = f"{_APP_ARMOR}{name}"
+    if template and key in noted and "appArmorProfile" not in {**context, **(spec.get("securityContext") or {})}:
+        yield f'{lead}metadata.annotations[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead'
+    resources = container.get("resources") or {}
+    for resource in ("memory", "ephemeral-storage"):
+        for kind in ("limits", "requests"):
+            yield from _fraction((resources.get(kind) or {}).get(resource), f"{path}.resources.{kind}[{resource}]")
+    seen: set[str] = set()
+    for index, variable in enumerate(container.get("env") or ()):
+        name, value = variable.get("name", ""), variable.get("value", "")
+        reference = f"$({name})"
+        if name in seen and ("valueFrom" in variable or value == reference or reference not in value):
+            told = f'hides previous definition of "{name}", which may be dropped when using apply'
+            yield f"{path}.env[{index}]: {told}"
+        seen.add(name)
+
+
+def _fraction(quantity: str | None, path: str) -> Iterator[str]:
+    if quantity is not None and -(-nanos(quantity) // 1_000_000) % (NANO // 1_000_000):
+        yield f'{path}: fractional byte value "{quantity}" is invalid, must be an integer'
+
+
+def _ports(spec: Json, path: str) -> Iterator[str]:
+    seen: dict[tuple[int, str], list[tuple[str, Json]]] = {}
+    listed = [
+        (f"{place}.ports[{index}]", port)
+        for place, container in _containers(spec, path)
+        for index, port in enumerate(container.get("ports") or ())
+    ]
+    for place, port in listed:
+        if port.get("hostIP") and not port.get("hostPort"):
+            shown = (
+                f"{{Name:{port.get('name', '')} HostPort:0 ContainerPort:{port.get('containerPort', 0)} "
+                f"Protocol:{port.get('protocol', '')} HostIP:{port['hostIP']}}}"
+            )
+            yield f"{place}: hostIP set without hostPort: {shown}"
+        others = seen.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
+        for other, there in others:
+            yield from _both(place, port, other, there)
+        others.append((place, port))
+    named: dict[str, str] = {}
+    for place, port in listed:
+        name = port.get("name", "")
+        if name and name in named:
+            first = named[name]
+            told = f"services and probes that select ports by name will use {first}"
+            yield f'{place}: duplicate port name "{name}" with {first}, {told}'
+        elif name:
+            named[name] = place
+
+
+def _both(place: str, port: Json, other: str, there: Json) -> Iterator[str]:
+    mine, theirs = (each.get("hostIP", "") for each in (port, there))
+    host, taken = (each.get("hostPort", 0) for each in (port, there))
+    if (mine, host) == (theirs, taken):
+        yield f"{place}: duplicate port definition with {other}"
+    elif not host or not taken:
+        yield f"{place}: overlapping port definition with {other}"
+    elif host == taken and bool(mine) != bool(theirs):
+        yield f"{place}: dangerously ambiguous port definition with {other}"
+
+
+def _volumes(given: list[Json], path: str) -> Iterator[str]:
+    for index, volume in enumerate(given):
+        if not _VOLUMES.keys().isdisjoint(volume):
+            for kind, (shown, told) in _VOLUMES.items():
+                if kind in volume:
+                    yield f"{path}[{index}].{shown}: {told}"
+        claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+        if claim is not None:
+            yield from _claim_spec(claim.get("spec") or {}, f"{path}[{index}].ephemeral.volumeClaimTemplate.spec")
+    for volume in given:
+        yield from _overlaps(volume)
+
+
+def _overlaps(volume: Json) -> Iterator[str]:
+    name = volume.get("name", "")
+    for kind, word, key in (
+        ("configMap", "ConfigMap", "name"),
+        ("secret", "Secret", "secretName"),
+        ("downwardAPI", "", ""),
+    ):
+        source = volume.get(kind)
+        if source is not None:
+            about = f'{word} "{source.get(key, "")}"' if word else "DownwardAPI"
+            paths = [(item.get("path", ""), "") for item in source.get("items") or ()]
+            for told in _overlapping(paths):
+                yield f'volume "{name}" ({about}): overlapping paths: {told}'
+    taken: list[tuple[str, str]] = []
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        if not source:
+            yield f'volume "{name}" (Projected) has no sources provided'
+        taken += _projected_paths(source)
+    for told in _overlapping(taken):
+        yield f'volume "{name}" (Projected): overlapping paths: {told}'
+
+
+def _projected_paths(source: Json) -> list[tuple[str, str]]:
+    for kind, word in (("configMap", "ConfigMap"), ("secret", "Secret"), ("downwardAPI", "")):
+        part = source.get(kind) or {}
+        if part.get("items"):
+            about = f'{word} "{part.get("name", "")}"' if word else "DownwardAPI"
+            return [(item.get("path", ""), about) for item in part["items"]]
+    if "serviceAccountToken" in source:
+        return [(source["serviceAccountToken"].get("path", ""), "ServiceAccountToken")]
+    return []
+
+
+def _overlapping(paths: list[tuple[str, str]]) -> Iterator[str]:
+    seen: list[tuple[str, str]] = []
+    for path, about in paths:
+        path = path.rstrip("/")
+        for other, owner in seen:
+            if path and other and (f"{other}/".startswith(f"{path}/") or f"{path}/".startswith(f"{other}/")):
+                yield f"{_told(path, about)} with {_told(other, owner)}"
+        seen.append((path, about))
+
+
+def _told(path: str, about: str) -> str:
+    return f'"{path}" ({about})' if about else f'"{path}"'
+
+
+# -- what makes pods ---------------------------------------------------------------------------------------------
+
+
+def _changed(new: Json, old: Json | None) -> bool:
+    """Whether what is wanted changed: else people were warned before."""
+    return old is None or new["metadata"].get("generation") != old["metadata"].get("generation")
+
+
+def _workload(*, names_pods: bool) -> Warnings:
+    def found(new: Json, old: Json | None) -> Iterator[str]:
+        if old is None and names_pods:
+            yield from _name(new, "Pod names and hostnames")
+        if _changed(new, old):
+            yield from _template((new.get("spec") or {}).get("template"), "spec.template")
+
+    return found
+
+
+def _stateful_set(new: Json, old: Json | None) -> Iterator[str]:
+    spec = new.get("spec") or {}
+    if _changed(new, old):
+        yield from _template(spec.get("template"), "spec.template")
+    for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+        path = f"spec.volumeClaimTemplates[{index}]" + ("" if old is None else ".Spec")
+        yield from _claim_spec(claim.get("spec") or {}, path)
+    if (spec.get("revisionHistoryLimit") or 0) < 0:
+        told = "a negative value retains all historical revisions; a value >= 0 is recommended"
+        yield f"spec.revisionHistoryLimit: {told}"
+
+
+def _job(new: Json, old: Json | None) -> Iterator[str]:
+    if old is None:
+        yield from _name(new, "Pod names and hostnames")
+    if _changed(new, old):
+        yield from _job_spec(new.get("spec") or {}, "spec")
+
+
+def _cron_job(new: Json, old: Json | None) -> Iterator[str]:
+    spec = new.get("spec") or {}
+    if old is None:
+        yield from _name(new, "Pod names and hostnames")
+    if _changed(new, old):
+        yield from _job_spec((spec.get("jobTemplate") or {}).get("spec") or {}, "spec.jobTemplate.spec")
+    if old is not None and "TZ" in spec.get("schedule", ""):
+        yield (
+            "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see "
+            "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+        )
+
+
+def _job_spec(spec: Json, path: str) -> Iterator[str]:
+    many = spec.get("completions", 0) > 100_000 and spec.get("parallelism", 0) > 10_000
+    if spec.get("completionMode") == "Indexed" and many:
+        yield (
+            f"{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than "
+            "10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+        )
+    yield from _template(spec.get("template"), f"{path}.template")
+
+
+def _pod_template(new: Json, old: Json | None) -> Iterator[str]:
+    if _changed(new, old):
+        yield from _template(new.get("template"), "template")
+
+
+# -- volumes -----------------------------------------------------------------------------------------------------
+
+
+def _claim(new: Json, old: Json | None) -> Iterator[str]:
+    key = "volume.beta.kubernetes.io/storage-class"
+    if key in (new["metadata"].get("annotations") or {}):
+        yield f'metadata.annotations[{key}]: deprecated since v1.8; use "storageClassName" attribute instead'
+    yield from _claim_spec(new["spec"], "spec")
+
+
+def _claim_spec(spec: Json, path: str) -> Iterator[str]:
+    for kind in ("requests", "limits"):
+        quantity = ((spec.get("resources") or {}).get(kind) or {}).get("storage")
+        yield from _fraction(quantity, f"{path}.resources.{kind}[storage]")
+
+
+def _volume(new: Json, old: Json | None) -> Iterator[str]:
+    noted, spec = new["metadata"].get("annotations") or {}, new["spec"]
+    for key, since, field in (
+        ("storage-class", "v1.8", "storageClassName"),
+        ("mount-options", "v1.31", "mountOptions"),
+    ):
+        if f"volume.beta.kubernetes.io/{key}" in noted:
+            told = f'deprecated since {since}; use "{field}" attribute instead'
+            yield f"metadata.annotations[volume.beta.kubernetes.io/{key}]: {told}"
+    if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
+        yield (
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended "
+            "approach is to use dynamic provisioning."
+        )
+    terms = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
+    for index, term in enumerate(terms):
+        yield from _node_term(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{index}]", values=False)
+    for kind in _PERSISTENT:
+        if kind in spec:
+            shown, told = _VOLUMES[kind]
+            yield f"spec.{shown}: {told}"
+
+
+def _storage_class(new: Json, old: Json | None) -> Iterator[str]:
+    for index, topology in enumerate(new.get("allowedTopologies") or ()):
+        for at, expression in enumerate(topology.get("matchLabelExpressions") or ()):
+            key = expression.get("key", "")
+            if key in _LABELS:
+                yield f"allowedTopologies[{index}].matchLabelExpressions[{at}].key: {_LABELS[key]}"
+
+
+def _driver(new: Json, old: Json | None) -> Iterator[str]:
+    spec, before = new["spec"], (old or {}).get("spec") or {}
+    wanted = spec.get("tokenRequests")
+    if wanted and wanted != before.get("tokenRequests") and "serviceAccountTokenInSecrets" not in spec:
+        yield (
+            "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent "
+            "possible logging of tokens in volume attributes"
+        )
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------
+
+
+def _service(new: Json, old: Json | None) -> Iterator[str]:
+    spec = new["spec"]
+    key = "service.kubernetes.io/topology-aware-hints"
+    if key in (new["metadata"].get("annotations") or {}):
+        yield f"annotation {key} is deprecated, please use service.kubernetes.io/topology-mode instead"
+    kind = spec.get("type")
+    headless = kind == "ClusterIP" and spec.get("clusterIP") == "None"
+    if kind != "ExternalName" and not headless:
+        for index, address in enumerate(spec.get("clusterIPs") or ()):
+            yield from _ip(address, f"spec.clusterIPs[{index}]")
+    outside = spec.get("externalIPs") or ()
+    if headless:
+        if spec.get("loadBalancerIP"):
+            yield "spec.loadBalancerIP is ignored for headless services"
+        if outside:
+            yield "spec.externalIPs is ignored for headless services"
+        if spec.get("sessionAffinity") != "None":
+            yield "spec.SessionAffinity is ignored for headless services"
+    for index, address in enumerate(outside):
+        yield from _ip(address, f"spec.externalIPs[{index}]")
+    if outside and not headless and kind != "ExternalName":
+        yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+    if spec.get("loadBalancerIP"):
+        yield from _ip(spec["loadBalancerIP"], "spec.loadBalancerIP")
+    for index, block in enumerate(spec.get("loadBalancerSourceRanges") or ()):
+        yield from _cidr(block, f"spec.loadBalancerSourceRanges[{index}]")
+    if kind == "ExternalName" and outside:
+        yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
+    if kind != "ExternalName" and spec.get("externalName"):
+        yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
+    if spec.get("trafficDistribution") == "PreferClose":
+        yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
+
+
+def _balancers(new: Json, old: Json | None) -> Iterator[str]:
+    balancer = (new.get("status") or {}).get("loadBalancer") or {}
+    for index, each in enumerate(balancer.get("ingress") or ()):
+        if each.get("ip"):
+            yield from _ip(each["ip"], f"status.loadBalancer.ingress[{index}]")
+
+
+def _endpoints(new: Json, old: Json | None) -> Iterator[str]:
+    for index, subset in enumerate(new.get("subsets") or ()):
+        for key in ("addresses", "notReadyAddresses"):
+            for at, address in enumerate(subset.get(key) or ()):
+                yield from _ip(address.get("ip", ""), f"subsets[{index}].{key}[{at}].ip")
+
+
+def _slice(new: Json, old: Json | None) -> Iterator[str]:
+    if old is None and new.get("addressType") == "FQDN":
+        yield "spec.addressType: FQDN endpoints are deprecated"
+    labels = new["metadata"].get("labels") or {}
+    if str(labels.get("endpointslice.kubernetes.io/managed-by", "")).startswith("endpointslice"):
+        return
+    for index, endpoint in enumerate(new.get("endpoints") or ()):
+        for at, address in enumerate(endpoint.get("addresses") or ()):
+            yield from _ip(address, f"endpoints[{index}].addresses[{at}]")
+
+
+def _policy(new: Json, old: Json | None) -> Iterator[str]:
+    for side, peers in (("ingress", "from"), ("egress", "to")):
+        for index, rule in enumerate(new["spec"].get(side) or ()):
+            for at, peer in enumerate(rule.get(peers) or ()):
+                block, path = peer.get("ipBlock"), f"spec.{side}[{index}].{peers}[{at}].ipBlock"
+                if block is not None:
+                    yield from _cidr(block.get("cidr", ""), f"{path}.cidr")
+                    for number, except_ in enumerate(block.get("except") or ()):
+                        yield from _cidr(except_, f"{path}.except[{number}]")
+
+
+def _node(new: Json, old: Json | None) -> Iterator[str]:
+    spec = new.get("spec") or {}
+    if spec.get("configSource") is not None:
+        yield "spec.configSource: the feature is removed"
+    if spec.get("externalID"):
+        yield "spec.externalID: this field is deprecated, and is unused by Kubernetes"
+    for index, block in enumerate(spec.get("podCIDRs") or ()):
+        yield from _cidr(block, f"spec.podCIDRs[{index}]")
+
+
+def _ip(address: str, path: str) -> Iterator[str]:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            yield f'{path}: non-standard IP address "{address}" is invalid: use "{found.ipv4_mapped}"'
+        elif str(found) != address:
+            yield f'{path}: IPv6 address "{address}" should be in RFC 5952 canonical format ("{found}")'
+
+
+def _cidr(block: str, path: str) -> Iterator[str]:
+    try:
+        found = ipaddress.ip_interface(block)
+    except ValueError:
+        return
+    if found.ip != found.network.network_address:
+        one = f"{found.ip}/{found.max_prefixlen}"
+        told = f'CIDR value "{block}" is ambiguous in this context (should be "{found.network}" or "{one}"?)'
+        yield f"{path}: {told}"
+    elif found.version == 6 and str(found) != block:
+        yield f'{path}: IPv6 CIDR value "{block}" should be in RFC 5952 canonical format ("{found}")'
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------
+
+
+def _ingress(new: Json, old: Json | None) -> Iterator[str]:
+    key = "kubernetes.io/ingress.class"
+    if old is None and key in (new["metadata"].get("annotations") or {}) and "ingressClassName" not in new["spec"]:
+        yield f"annotation \"{key}\" is deprecated, please use 'spec.ingressClassName' instead"
+
+
+def _account(new: Json, old: Json | None) -> Iterator[str]:
+    key = "kubernetes.io/enforce-mountable-secrets"
+    had = key in (((old or {}).get("metadata") or {}).get("annotations") or {})
+    if not had and key in (new["metadata"].get("annotations") or {}):
+        told = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        yield f"metadata.annotations[{key}]: {told}"
+
+
+def _runtime_class(new: Json, old: Json | None) -> Iterator[str]:
+    for key in (new.get("scheduling") or {}).get("nodeSelector") or ():
+        if key in _LABELS:
+            yield f"scheduling.nodeSelector: {_LABELS[key]}"
+
+
+_FORMATS: Final = frozenset(
+    {"bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3", "uuid4", "uuid5",
+     "isbn", "isbn10", "isbn13", "creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "password", "date", "duration",
+     "datetime", "date-time", "int32", "int64", "float", "double", "k8s-short-name", "k8s-long-name"}
+)  # fmt: skip
+
+
+def _definition(new: Json, old: Json | None) -> Iterator[str]:
+    """Formats nobody knows are asked of nobody."""
+    for version in new["spec"].get("versions") or ():
+        found = _unknown_formats((version.get("schema") or {}).get("openAPIV3Schema") or {})
+        for name in sorted(set(found)):
+            yield f'unrecognized format "{name}"'
+
+
+def _unknown_formats(schema: Json) -> Iterator[str]:
+    if schema.get("format") and schema["format"] not in _FORMATS:
+        yield schema["format"]
+    inner = [*(schema.get("properties") or {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    for key in ("allOf", "anyOf", "oneOf"):
+        inner += schema.get(key) or []
+    for each in [*inner, schema.get("not")]:
+        if isinstance(each, dict):
+            yield from _unknown_formats(each)
+
+
+_KINDS: Final[dict[tuple[str, str], Warnings]] = {
+    ("", "Endpoints"): _endpoints,
+    ("", "Node"): _node,
+    ("", "PersistentVolume"): _volume,
+    ("", "PersistentVolumeClaim"): _claim,
+    ("", "Pod"): _pod,
+    ("", "PodTemplate"): _pod_template,
+    ("", "ReplicationController"): _workload(names_pods=True),
+    ("", "Service"): _service,
+    ("", "ServiceAccount"): _account,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
+    ("apps", "DaemonSet"): _workload(names_pods=False),
+    ("apps", "Deployment"): _workload(names_pods=True),
+    ("apps", "ReplicaSet"): _workload(names_pods=True),
+    ("apps", "StatefulSet"): _stateful_set,
+    ("batch", "CronJob"): _cron_job,
+    ("batch", "Job"): _job,
+    ("discovery.k8s.io", "EndpointSlice"): _slice,
+    ("networking.k8s.io", "Ingress"): _ingress,
+    ("networking.k8s.io", "NetworkPolicy"): _policy,
+    ("node.k8s.io", "RuntimeClass"): _runtime_class,
+    ("storage.k8s.io", "CSIDriver"): _driver,
+    ("storage.k8s.io", "StorageClass"): _storage_class,
+}
+_STATUS: Final[dict[tuple[str, str], Warnings]] = {
+    ("", "Pod"): _pod_status,
+    ("", "Service"): _balancers,
+    ("networking.k8s.io", "Ingress"): _balancers,
+}

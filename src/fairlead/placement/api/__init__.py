@@ -1,0 +1,1 @@
+"""What placement serves over HTTP: POST /schedulePod, explain, the kube-scheduler extender."""

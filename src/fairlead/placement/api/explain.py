@@ -1,0 +1,359 @@
+"""Why a pod is where it is, or is nowhere; and the decisions behind it, to be looked at and made again.
+
+Read-only: every replica answers, the leader with the decisions it made itself. Former worlds are rebuilt in a thread,
+one at a time, so that deciding goes on meanwhile.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from fairlead.cluster.clock import Clock, rfc3339
+from fairlead.engine.cycle import Cycle
+from fairlead.engine.unit import UnitPlaced
+from fairlead.model.outcome import Placed, Refused
+from fairlead.model.pod import Pod
+from fairlead.placement.desk import Desk
+from fairlead.placement.explaining import explain, explain_again
+from fairlead.placement.explanation import Blockage, Explanation, PodExplanation, Victim, Waiting
+from fairlead.placement.history import Decision, Former
+from fairlead.placement.loop import DeskFull, Loop
+from fairlead.placement.queue import FLUSH_AFTER_S
+from fairlead.placement.replaying import MOST_BYTES, document_of
+from fairlead.placement.world import profile_document, profile_of, table_of
+from fairlead.web.guard import Action, Guard
+from fairlead.web.problems import Problem
+from fairlead.web.routes import Answer, Call, Route
+
+T = TypeVar("T")
+
+MOST_LISTED: Final = 500
+# Callers that wait while former worlds are rebuilt.
+MOST_REBUILDING: Final = 8
+# A decision's number has no more.
+MOST_DIGITS: Final = 18
+HIDDEN: Final = "a pod in a namespace you may not read"
+
+
+class DecisionSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A decision in one line; `node` is empty where nothing would do, and `message` tells why."""
+
+    id: str
+    at: str
+    pods: tuple[str, ...]
+    profile: str
+    node: str = ""
+    score: int = 0
+    message: str = ""
+
+
+class DecisionList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The newest first. `kept` is how many decisions can be asked for at present."""
+
+    kept: int
+    decisions: tuple[DecisionSummary, ...]
+
+
+class Explain:
+    def __init__(self, loop: Loop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        # Numbers start anew with every process: this makes an id of another one unknown rather than wrong.
+        self._prefix = f"{int(clock.now().timestamp()):x}"
+        self._rebuilding = asyncio.Semaphore(1)
+        self._waiting = 0
+
+    def routes(self) -> list[Route]:
+        pod = {"namespace": "The pod's namespace.", "name": "Its name."}
+        return [
+            Route(
+                "GET",
+                "/explain/pods/{namespace}/{name}",
+                self.pod,
+                "Why a pod is where it is, or what keeps it from being anywhere",
+                "A placed pod is explained by the decision that placed it while that is kept, else by the cluster as "
+                "it is now. Needs `get` on the pod.",
+                gives={200: PodExplanation},
+                parameters=pod,
+                query={"all": "`true` tells of every node, not only of the best and of examples."},
+            ),
+            Route(
+                "GET",
+                "/decisions",
+                self.list,
+                "The last decisions of this process",
+                "Needs `get` on the pod asked for, else `list` on pods of the namespace, or of all.",
+                gives={200: DecisionList},
+                query={
+                    "pod": "Only of this pod, as namespace/name.",
+                    "namespace": "Only of pods of this namespace.",
+                    "limit": f"At most so many, up to {MOST_LISTED}.",
+                },
+            ),
+            Route(
+                "GET",
+                "/decisions/{id}",
+                self.one,
+                "A decision with the world it saw, for `fairlead replay`",
+                "Holds what rules can see of every node and pod, so it needs `list` on the pods of all namespaces and "
+                "on nodes.",
+                parameters={"id": "From the list, or from an explanation."},
+            ),
+        ]
+
+    # -- one pod ------------------------------------------------------------------------------------------------
+
+    async def pod(self, call: Call) -> Answer:
+        namespace, name = call.parameters["namespace"], call.parameters["name"]
+        guard = _guard(call)
+        await guard.require(call.user, Action("get", "pods", namespace=namespace, name=name))
+        whole = call.query.get("all", "") in ("true", "1")
+        key = f"{namespace}/{name}"
+        told = await self._on_table(lambda desk: self._explain(desk, key, whole))
+        if not isinstance(told, PodExplanation):
+            told = await self._rebuilt(told)
+        explanation = told.explanation
+        if explanation is not None and explanation.blockage is not None:
+            blockage = await self._reticent(call, namespace, explanation.blockage)
+            told = _replaced(told, explanation=_replaced(explanation, blockage=blockage))
+        return Answer(told)
+
+    def _explain(self, desk: Desk, key: str, whole: bool) -> "PodExplanation | Callable[[], PodExplanation]":
+        """On the loop: the answer, or what makes it elsewhere from a world that was kept."""
+        pod = self._loop.pods.get(key)
+        decision = desk.history.find(key) if pod is None else desk.history.latest(pod.uid)
+        if pod is None:
+            if decision is None:
+                raise Problem(404, "NotFound", f"there is no pod {key}, and no decision about one is kept")
+            return self._by_decision(desk, decision, "Gone", key, "", whole)
+        node = pod.spec.node_name or (occupant.node if (occupant := desk.table.occupants.get(pod.uid)) else "")
+        if node and decision is not None and decision.pod is not None and _placed_at(decision) == node:
+            return self._by_decision(desk, decision, "Placed", key, node, whole)
+        return self._by_now(desk, pod, node, whole)
+
+    def _by_now(self, desk: Desk, pod: Pod, node: str, whole: bool) -> PodExplanation:
+        notes: list[str] = []
+        scheduler = pod.spec.scheduler_name or "default-scheduler"
+        cycle = desk.cycle(scheduler)
+        state = "Placed" if node else "Pending"
+        if cycle is None:
+            name, cycle = next(iter(desk.cycles.items()))
+            notes.append(f"{scheduler} places this pod, not Fairlead; this is what the profile of {name} would say")
+            state = state if node else "Elsewhere"
+        if node:
+            notes.append(
+                "no decision about it is kept here: too long ago, or not made by this process; "
+                "this is where it would go now if it had no node"
+            )
+        elif pod.spec.scheduling_gates:
+            state = "Gated"
+            gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+            notes.append(f"it waits for its scheduling gates: {gates}")
+        if not self._loop.is_leading:
+            notes.append("this process is a standby: it sees the same cluster, but not what the leader just decided")
+        explanation = explain_again(cycle, pod, nominated=desk.nominated(), whole=whole)
+        return PodExplanation(
+            pod=pod.key,
+            scheduler=scheduler,
+            state=state,
+            of="now",
+            explanation=explanation,
+            node=node,
+            at=rfc3339(self._clock.now()),
+            waiting=_waiting(desk, pod.uid),
+            notes=tuple(notes),
+        )
+
+    def _by_decision(
+        self, desk: Desk, decision: Decision, state: str, key: str, node: str, whole: bool
+    ) -> Callable[[], PodExplanation]:
+        former = desk.history.world(decision)
+        pod = next(pod for pod in decision.pods if pod.key == key)
+        told = PodExplanation(
+            pod=key,
+            scheduler=pod.spec.scheduler_name,
+            state=state,
+            of="decision",
+            node=node,
+            decision=self._id(decision),
+            at=rfc3339(decision.at),
+        )
+        if decision.pod is None:
+            return lambda: _replaced(told, notes=("it was decided as one of a unit; the decision tells of them all",))
+        return lambda: _replaced(told, explanation=explain_former(decision, former, whole=whole))
+
+    async def _reticent(self, call: Call, own: str, blockage: Blockage) -> Blockage:
+        """Names of victims only to who may read them."""
+        clearing = blockage.clearing
+        if clearing is None or not clearing.victims:
+            return blockage
+        guard = _guard(call)
+        victims = []
+        for victim in clearing.victims:
+            namespace = victim.pod.partition("/")[0]
+            action = Action("list", "pods", namespace=namespace)
+            seen = namespace == own or await guard.allows(call.user, action)
+            victims.append(victim if seen else Victim(HIDDEN, victim.priority))
+        return _replaced(blockage, clearing=_replaced(clearing, victims=tuple(victims)))
+
+    # -- decisions ----------------------------------------------------------------------------------------------
+
+    async def list(self, call: Call) -> Answer:
+        key, namespace = call.query.get("pod", ""), call.query.get("namespace", "")
+        if key:
+            namespace, slash, name = key.partition("/")
+            if not (slash and namespace and name):
+                raise Problem(400, "BadRequest", f"pod: wanted namespace/name, got {key!r}")
+            action = Action("get", "pods", namespace=namespace, name=name)
+        else:
+            action = Action("list", "pods", namespace=namespace)
+        await _guard(call).require(call.user, action)
+        limit = _limit(call.query.get("limit", ""))
+
+        def found(desk: Desk) -> DecisionList:
+            listed: list[DecisionSummary] = []
+            for decision in desk.history:
+                if len(listed) >= limit:
+                    break
+                if _is_about(decision, key, namespace):
+                    listed.append(self._summary(decision))
+            return DecisionList(kept=len(desk.history), decisions=tuple(listed))
+
+        return Answer(await self._on_table(found))
+
+    async def one(self, call: Call) -> Answer:
+        guard = _guard(call)
+        await guard.require(call.user, Action("list", "pods"))
+        await guard.require(call.user, Action("list", "nodes"))
+        name = call.parameters["id"]
+        is_ours, number = self._number(name)
+
+        def found(desk: Desk) -> tuple[Decision, Former] | None:
+            decision = desk.history.get(number) if number is not None else None
+            return None if decision is None else (decision, desk.history.world(decision))
+
+        kept = await self._on_table(found)
+        if kept is None:
+            why = (
+                "another process, or this one before a restart, made it"
+                if not is_ours
+                else "it is not among the last ones any more"
+                if number is not None
+                else "what follows the dash is no number"
+            )
+            message = (
+                f"no decision {name[:80]} is kept here: {why}. Each process keeps its own last ones in memory, and "
+                "GET /decisions lists them; to keep one, save its document"
+            )
+            raise Problem(404, "NotFound", message)
+        text = await self._rebuilt(lambda: msgspec.json.encode(document_of(*kept, name)))
+        if len(text) > MOST_BYTES:
+            raise Problem(413, "TooLarge", f"the document would have {len(text)} bytes, over {MOST_BYTES}")
+        return Answer(text)
+
+    def _number(self, name: str) -> tuple[bool, int | None]:
+        """Whether a decision of that name would be this process's own, and its number."""
+        prefix, _, number = name.partition("-")
+        is_number = number.isdecimal() and number.isascii() and len(number) <= MOST_DIGITS
+        return prefix == self._prefix, int(number) if is_number and prefix == self._prefix else None
+
+    def _id(self, decision: Decision) -> str:
+        return f"{self._prefix}-{decision.number}"
+
+    def _summary(self, decision: Decision) -> DecisionSummary:
+        pods = tuple(pod.key for pod in decision.pods[:MOST_LISTED])
+        profile, at = decision.profile.name, rfc3339(decision.at)
+        outcome = decision.outcome
+        if isinstance(outcome, Placed):
+            return DecisionSummary(
+                id=self._id(decision), at=at, pods=pods, profile=profile, node=outcome.node, score=outcome.score
+            )
+        message = outcome.diagnosis.message() if isinstance(outcome, Refused) else _unit_message(decision)
+        return DecisionSummary(id=self._id(decision), at=at, pods=pods, profile=profile, message=message)
+
+    # -- the table, and threads beside it -------------------------------------------------------------------------
+
+    async def _on_table(self, work: Callable[[Desk], T]) -> T:
+        problem = self._loop.problem()
+        if problem is not None:
+            raise Problem(503, "Unavailable", f"not yet: {problem}", retry_after_s=2.0)
+        try:
+            return await self._loop.on_table(work, reading=True)
+        except DeskFull as full:
+            raise Problem(503, "Unavailable", str(full), retry_after_s=1.0) from None
+
+    async def _rebuilt(self, work: Callable[[], T]) -> T:
+        if self._waiting >= MOST_REBUILDING:
+            raise Problem(503, "Unavailable", f"{self._waiting} others look back as well", retry_after_s=2.0)
+        self._waiting += 1
+        try:
+            async with self._rebuilding:
+                return await asyncio.to_thread(work)
+        finally:
+            self._waiting -= 1
+
+
+def explain_former(decision: Decision, former: Former, *, whole: bool = False) -> Explanation:
+    """A kept decision about one pod, explained in its own world. Rules are made anew: theirs are the loop's."""
+    assert decision.pod is not None
+    profile = profile_of(profile_document(decision.profile))
+    cycle = Cycle(table_of(former.document()), profile)
+    return explain(cycle, decision.pod, nominated=decision.nominated, first=decision.first, whole=whole)
+
+
+def _guard(call: Call) -> Guard:
+    if call.guard is None:
+        raise Problem(503, "Unavailable", "there is no cluster to ask about callers yet", retry_after_s=2.0)
+    return call.guard
+
+
+def _replaced(struct: T, **changes: Any) -> T:
+    return msgspec.structs.replace(struct, **changes)  # type: ignore[type-var]
+
+
+def _limit(text: str) -> int:
+    if not text:
+        return 100
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_LISTED:
+        raise Problem(400, "BadRequest", f"limit: wanted 1 to {MOST_LISTED}, got {text!r}")
+    return int(text)
+
+
+def _placed_at(decision: Decision) -> str:
+    return decision.outcome.node if isinstance(decision.outcome, Placed) else ""
+
+
+def _is_about(decision: Decision, key: str, namespace: str) -> bool:
+    if key:
+        return any(pod.key == key for pod in decision.pods)
+    return not namespace or all(pod.metadata.namespace == namespace for pod in decision.pods)
+
+
+def _unit_message(decision: Decision) -> str:
+    outcome = decision.unit_outcome
+    if outcome is None:
+        return ""
+    if isinstance(outcome, UnitPlaced):
+        return f"{len(outcome.placed)} pods of {outcome.unit} placed"
+    return outcome.diagnosis.message()
+
+
+def _waiting(desk: Desk, uid: str) -> Waiting | None:
+    waiting = desk.queue.get(uid)
+    if waiting is None:
+        return None
+    queue, now_s = desk.queue.state(uid), desk.now_s
+    next_s: float | None = None
+    if queue == "backoff":
+        next_s = max(0.0, waiting.backing_off_until_s - now_s)
+    elif queue == "unschedulable":
+        next_s = max(0.0, waiting.asleep_since_s + FLUSH_AFTER_S - now_s)
+    return Waiting(
+        queue=queue,
+        waited_s=round(now_s - waiting.since_s, 3),
+        attempts=waiting.attempts,
+        errors=waiting.errors,
+        next_try_in_s=None if next_s is None else round(next_s, 3),
+    )

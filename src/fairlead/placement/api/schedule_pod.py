@@ -1,0 +1,486 @@
+"""POST /schedulePod and the read side: requests for more or fewer pods, accepted once they are durable.
+
+Any replica may accept: all it takes is the API server, where the request is written down before the caller hears of
+it. Carrying it out is the leader's (`placement/requests`).
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock, rfc3339_micro
+from fairlead.cluster.errors import AlreadyExists, Unavailable
+from fairlead.cluster.mirror import Mirror
+from fairlead.model.meta import Condition
+from fairlead.placement.api.schedule_pod_body import Asked, ScheduleAsked, invalid, parse_asked
+from fairlead.placement.requests.resolve import Sight, Unresolved, resolve
+from fairlead.placement.requests.spec import (
+    GROUP,
+    SCHEDULE_REQUESTS,
+    VERSION,
+    WORKLOADS,
+    Item,
+    Phase,
+    Replicas,
+    RequestSpec,
+    ScheduleRequest,
+    WorkloadRef,
+)
+from fairlead.web.guard import Action, Guard, User
+from fairlead.web.problems import RETRY_S, FieldProblem, Problem, from_cluster
+from fairlead.web.routes import Answer, Call, Route
+
+MOST_KEY: Final = 200
+FULL_RETRY_S: Final = 10.0
+MOST_LISTED: Final = 500
+# How long a caller waits for us to have read what there is.
+SYNC_S: Final = 3.0
+# Items resolved at the same time.
+LOOKING: Final = 8
+PHASES: Final[tuple[str, ...]] = get_args(Phase)
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The request is in the queue, durably; GET /schedulePod/{requestId} tells what becomes of it."""
+
+    is_succeed: bool
+    request_id: str
+    replayed: Annotated[bool, Meta(description="The same request was accepted before, under the same key.")] = False
+
+
+class PlaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A pod to come: the promised node, and what became of it."""
+
+    promised_node: str = ""
+    score: int = 0
+    pod: str = ""
+    node: str = ""
+    note: str = ""
+
+
+class VictimView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A pod to go; `promised` where Kubernetes lets a pod be named."""
+
+    pod: str
+    node: str = ""
+    score: int = 0
+    promised: bool = False
+    gone: bool = False
+    note: str = ""
+
+
+class ItemView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One item: what was asked, what was decided and why, and how far it is."""
+
+    operation: Literal[1, 2]
+    namespace: str
+    service_name: str
+    number: int
+    workload: str
+    phase: Phase
+    message: str = ""
+    force: bool = False
+    replicas: Replicas | None = None
+    added: int = 0
+    removed: int = 0
+    shortfall: int = 0
+    places: tuple[PlaceView, ...] = ()
+    victims: tuple[VictimView, ...] = ()
+    gone_instead: tuple[str, ...] = ()
+    planned_at: str = ""
+    acted_at: str = ""
+
+
+class RequestView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A request and how far it is: Accepted, Waiting, Planned, Scaled; Done, Partial or Failed when it is finished."""
+
+    is_succeed: bool
+    request_id: str
+    phase: Phase
+    message: str = ""
+    user: str = ""
+    accepted_at: str = ""
+    finished_at: str = ""
+    added: int = 0
+    removed: int = 0
+    items: tuple[ItemView, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class RequestSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A request in one line."""
+
+    request_id: str
+    phase: Phase
+    summary: str
+    message: str = ""
+    user: str = ""
+    accepted_at: str = ""
+    finished_at: str = ""
+    added: int = 0
+    removed: int = 0
+
+
+class RequestList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the caller may see, newest first; `total` counts those left off as well."""
+
+    is_succeed: bool
+    total: int
+    requests: tuple[RequestSummary, ...]
+
+
+class SchedulePod:
+    def __init__(
+        self,
+        mirror: Mirror[ScheduleRequest],
+        *,
+        client: Client,
+        namespace: str,
+        clock: Clock,
+        new_id: Callable[[], str],
+        most_waiting: int = 1000,
+        most_number: int = 1000,
+    ) -> None:
+        self._mirror = mirror
+        self._client = client
+        self._namespace = namespace
+        self._clock = clock
+        self._new_id = new_id
+        self._most_waiting = most_waiting
+        self._most_number = most_number
+
+    def routes(self) -> list[Route]:
+        example = {
+            "podList": [
+                {"operation": 1, "namespace": "shop", "serviceName": "web", "number": "3"},
+                {"operation": 2, "namespace": "shop", "serviceName": "batch", "number": "2"},
+            ]
+        }
+        return [
+            Route(
+                "POST",
+                "/schedulePod",
+                self.post,
+                "Ask for more or fewer pods of services",
+                "Everything is accepted or nothing is. The answer says that the request is in the queue, not that it "
+                "is done: ask for it by its `requestId`.\n\nThe caller needs `patch` on every workload meant.",
+                takes=ScheduleAsked,
+                gives={202: Accepted},
+                headers={
+                    "Idempotency-Key": "Of your choice: the same key with the same body is the same request, however "
+                    "often it is sent."
+                },
+                example=example,
+                changes=True,
+            ),
+            Route(
+                "GET",
+                "/schedulePod",
+                self.get_all,
+                "The requests you may see",
+                "Your own; all of them if you may `list` `schedulerequests.fairlead.io`.",
+                gives={200: RequestList},
+                query={"phase": "only those in this phase", "limit": f"so many, up to {MOST_LISTED}"},
+            ),
+            Route(
+                "GET",
+                "/schedulePod/{requestId}",
+                self.get,
+                "One request: what was decided, where, why, and how far it is",
+                gives={200: RequestView},
+                parameters={"requestId": "As POST gave it."},
+            ),
+        ]
+
+    # -- asking -----------------------------------------------------------------------------------------------
+
+    async def post(self, call: Call) -> Answer:
+        key = call.headers.get("Idempotency-Key", "").strip()
+        if len(key) > MOST_KEY:
+            raise Problem(422, "Invalid", f"Idempotency-Key: wanted up to {MOST_KEY} characters, got {len(key)}")
+        asked = parse_asked(call.body, self._most_number)
+        digest = _digest(asked)
+        if key and (known := await self._known(_keyed(call.user, key), digest)) is not None:
+            return known
+        await self._check_room()
+        assert call.guard is not None, "the route is not public"
+        items = await self._items(asked, call.user, call.guard)
+        name = _keyed(call.user, key) if key else f"sr-{self._new_id()}"
+        return await self._create(name, call.user, items, digest, is_keyed=bool(key))
+
+    async def _known(self, name: str, digest: str) -> Answer | None:
+        """The answer to a key that was used before."""
+        found = await self._client.find(SCHEDULE_REQUESTS, name, self._namespace)
+        if found is None:
+            return None
+        if found.spec.digest != digest:
+            message = "Idempotency-Key: this key was used for another request: take another one"
+            raise Problem(422, "KeyReused", message, request_id=name)
+        return _accepted(name, replayed=True)
+
+    async def _check_room(self) -> None:
+        await self._check_known()
+        count = sum(1 for request in self._mirror if not request.is_finished)
+        if count >= self._most_waiting:
+            message = f"the queue is full: {count} requests are not finished"
+            raise Problem(503, "QueueFull", message, retry_after_s=FULL_RETRY_S)
+
+    async def _check_known(self) -> None:
+        if self._mirror.is_synced:
+            return
+        if self._mirror.problem is None:
+            # Just started: whoever asks at once is let wait a moment rather than sent away.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SYNC_S):
+                    await self._mirror.wait_synced()
+                return
+        why = f": {self._mirror.problem}" if self._mirror.problem else ""
+        message = (
+            "the requests there are have not been read yet; if this lasts, apply deploy/crds and "
+            f"deploy/rbac/requests.yaml{why}"
+        )
+        raise Problem(503, "Unavailable", message, retry_after_s=RETRY_S)
+
+    async def _items(self, asked: Sequence[Asked], user: User, guard: Guard) -> list[Item]:
+        """Each item with the workload it means; the caller may change every one of them."""
+        sight, slots = Sight(self._client), asyncio.Semaphore(LOOKING)
+
+        async def look(each: Asked) -> WorkloadRef | Unresolved | None:
+            async with slots:
+                return await self._resolve(each, sight, user, guard)
+
+        found = await asyncio.gather(*(look(each) for each in asked))
+        forbidden = [index for index, each in enumerate(found) if each is None]
+        if forbidden:
+            message = "{} may not change the pods of service {} in namespace {}: patch on its workload is needed"
+            said = [message.format(user.username, asked[i].service_name, asked[i].namespace) for i in forbidden]
+            errors = [
+                FieldProblem(index=index, field="serviceName", message=each)
+                for index, each in zip(forbidden, said, strict=True)
+            ]
+            raise Problem(403, "Forbidden", f"nothing was accepted: {said[0]}", errors=errors)
+        problems: list[FieldProblem] = []
+        items: list[Item] = []
+        first: dict[str, int] = {}
+        for index, (each, meant) in enumerate(zip(asked, found, strict=True)):
+            assert meant is not None, "the forbidden ones are dealt with"
+            if isinstance(meant, Unresolved):
+                problems.append(FieldProblem(index=index, field=meant.field, message=meant.sentence))
+                continue
+            if (other := first.setdefault(meant.uid, index)) != index:
+                message = f"podList[{other}] is about {meant.described()} as well: put them into one item"
+                problems.append(FieldProblem(index=index, field="serviceName", message=message))
+                continue
+            items.append(
+                Item(
+                    operation=each.operation,
+                    namespace=each.namespace,
+                    service_name=each.service_name,
+                    number=each.number,
+                    force=each.force,
+                    workload=meant,
+                )
+            )
+        if problems:
+            raise invalid(problems, len(asked))
+        return items
+
+    async def _resolve(self, asked: Asked, sight: Sight, user: User, guard: Guard) -> WorkloadRef | Unresolved | None:
+        """None when the caller may not: also for a name that means nothing, unless they may look around there."""
+        found = await sight.find(asked.namespace, asked.service_name)
+        meant = resolve(found, asked.operation, asked.service_name, asked.namespace, force=asked.force)
+        if isinstance(meant, WorkloadRef):
+            return meant if await guard.allows(user, _needed(meant, asked.namespace)) else None
+        resource = "services" if not found.named else WORKLOADS[found.named[0].kind].plural
+        look = Action("get", resource, "" if not found.named else "apps", asked.namespace, asked.service_name)
+        return meant if await guard.allows(user, look) else None
+
+    async def _create(self, name: str, user: User, items: Sequence[Item], digest: str, *, is_keyed: bool) -> Answer:
+        spec = RequestSpec(
+            user=user.username,
+            accepted_at=rfc3339_micro(self._clock.now()),
+            items=tuple(items),
+            summary=_summary(items),
+            digest=digest,
+        )
+        body = {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": SCHEDULE_REQUESTS.kind,
+            "metadata": {"name": name, "namespace": self._namespace},
+            "spec": spec,
+        }
+        try:
+            await self._client.create(SCHEDULE_REQUESTS, body, self._namespace)
+        except AlreadyExists:
+            # Somebody was quicker with the same key; or our own create came through after all.
+            known = await self._known(name, digest)
+            if known is None:
+                message = "it was there and is gone again"
+                raise Problem(503, "Unavailable", message, retry_after_s=RETRY_S) from None
+            return known if is_keyed else _accepted(name)
+        except Unavailable as trouble:
+            if not trouble.may_have_happened:
+                raise
+            if await self._client.find(SCHEDULE_REQUESTS, name, self._namespace) is None:
+                told = from_cluster(trouble)
+                message = f"it is not known yet whether this was accepted; ask for {name}. {told.failure.message}"
+                raise Problem(503, "Unavailable", message, retry_after_s=RETRY_S, request_id=name) from trouble
+        return _accepted(name)
+
+    # -- telling ----------------------------------------------------------------------------------------------
+
+    async def get(self, call: Call) -> Answer:
+        name = call.parameters["requestId"]
+        # Straight from the server: whoever just posted must find it.
+        if not _is_name(name):
+            raise Problem(404, "NotFound", "there is no such request: that is no name of one")
+        found = await self._client.find(SCHEDULE_REQUESTS, name, self._namespace)
+        if found is None or not await self._may_see(call, found):
+            raise Problem(404, "NotFound", f"there is no request {name[:100]} for you to see")
+        return Answer(view(found))
+
+    async def get_all(self, call: Call) -> Answer:
+        await self._check_known()
+        limit = _limit(call.query.get("limit", str(MOST_LISTED)))
+        assert call.guard is not None, "the route is not public"
+        sees_all = await call.guard.allows(call.user, self._action("list"))
+        phase = _phase(call.query.get("phase", ""))
+        seen = [
+            request
+            for request in self._mirror
+            if (sees_all or request.spec.user == call.user.username) and phase in ("", request.status.phase)
+        ]
+        seen.sort(key=lambda request: request.arrival, reverse=True)
+        shown = tuple(_summed_up(request) for request in seen[:limit])
+        return Answer(RequestList(is_succeed=True, total=len(seen), requests=shown))
+
+    async def _may_see(self, call: Call, request: ScheduleRequest) -> bool:
+        if request.spec.user == call.user.username:
+            return True
+        assert call.guard is not None, "the route is not public"
+        return await call.guard.allows(call.user, self._action("get", request.name))
+
+    def _action(self, verb: str, name: str = "") -> Action:
+        return Action(verb, SCHEDULE_REQUESTS.plural, GROUP, self._namespace, name)
+
+
+def view(request: ScheduleRequest) -> RequestView:
+    """A request as callers see it."""
+    status = request.status
+    return RequestView(
+        is_succeed=True,
+        request_id=request.name,
+        phase=status.phase,
+        message=status.message,
+        user=request.spec.user,
+        accepted_at=request.spec.accepted_at,
+        finished_at=status.finished_at,
+        added=status.added,
+        removed=status.removed,
+        conditions=status.conditions,
+        items=tuple(
+            ItemView(
+                operation=2 if item.is_removal else 1,
+                namespace=item.namespace,
+                service_name=item.service_name,
+                number=item.number,
+                workload=f"{item.workload.kind}/{item.workload.name}",
+                phase=told.phase,
+                message=told.message,
+                force=item.force,
+                replicas=told.replicas,
+                added=told.added,
+                removed=told.removed,
+                shortfall=told.shortfall,
+                places=tuple(
+                    PlaceView(
+                        promised_node=place.node, score=place.score, pod=place.pod, node=place.bound_to, note=place.note
+                    )
+                    for place in told.places
+                ),
+                victims=tuple(
+                    VictimView(
+                        pod=each.pod,
+                        node=each.node,
+                        score=each.score,
+                        promised=each.promised,
+                        gone=each.gone,
+                        note=each.note,
+                    )
+                    for each in told.victims
+                ),
+                gone_instead=told.gone_instead,
+                planned_at=told.planned_at,
+                acted_at=told.acted_at,
+            )
+            for item, told in zip(request.spec.items, request.item_statuses, strict=True)
+        ),
+    )
+
+
+def _summed_up(request: ScheduleRequest) -> RequestSummary:
+    status = request.status
+    return RequestSummary(
+        request_id=request.name,
+        phase=status.phase,
+        summary=request.spec.summary,
+        message=status.message,
+        user=request.spec.user,
+        accepted_at=request.spec.accepted_at,
+        finished_at=status.finished_at,
+        added=status.added,
+        removed=status.removed,
+    )
+
+
+def _accepted(name: str, *, replayed: bool = False) -> Answer:
+    told = Accepted(is_succeed=True, request_id=name, replayed=replayed)
+    return Answer(told, 202, headers={"Location": f"/schedulePod/{name}"})
+
+
+def _needed(meant: WorkloadRef, namespace: str) -> Action:
+    """What the caller must be allowed to do to ask for this."""
+    if meant.kind == "Service":
+        return Action("create", "pods", "", namespace, subresource="eviction")
+    return Action("patch", WORKLOADS[meant.kind].plural, "apps", namespace, meant.name)
+
+
+def _keyed(user: User, key: str) -> str:
+    """The name a key stands for: the same key of the same user is the same object, whoever is asked first."""
+    return f"sr-{_hashed(user.username, key)[:32]}"
+
+
+def _digest(asked: Sequence[Asked]) -> str:
+    return _hashed(msgspec.json.encode(list(asked)).decode())
+
+
+def _hashed(*parts: str) -> str:
+    # Lengths keep ("ab", "c") apart from ("a", "bc").
+    return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()
+
+
+def _summary(items: Sequence[Item]) -> str:
+    shown = [f"{'-' if item.is_removal else '+'}{item.number} {item.namespace}/{item.service_name}" for item in items]
+    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
+
+
+def _is_name(name: str) -> bool:
+    return len(name) <= 253 and all(part.isalnum() for part in name.replace(".", "-").split("-")) and name.isascii()
+
+
+def _phase(given: str) -> str:
+    if given in ("", *PHASES):
+        return given
+    raise Problem(422, "Invalid", f"phase: wanted one of {', '.join(PHASES)}, got {given[:20]!r}")
+
+
+def _limit(given: str) -> int:
+    if given.isascii() and given.isdigit() and 1 <= int(given) <= MOST_LISTED:
+        return int(given)
+    raise Problem(422, "Invalid", f"limit: wanted a whole number from 1 to {MOST_LISTED}, got {given[:20]!r}")

@@ -1,0 +1,136 @@
+"""The body of POST /schedulePod, read by hand so that every item's mistakes are told at once.
+
+The seed's contract: `operation` 1 or 2, `number` a string of digits (a whole number is taken too).
+"""
+
+import re
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.placement.requests.spec import MOST_ITEMS, Operation
+from fairlead.web.problems import FieldProblem, Problem
+
+OPERATIONS: Final[dict[int, Operation]] = {1: "Add", 2: "Remove"}
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
+_DIGITS = re.compile(r"[0-9]{1,9}")
+
+
+class PodAsked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """So many more or fewer pods of one service."""
+
+    operation: Annotated[int, Meta(description="`1` adds pods, `2` removes pods.", ge=1, le=2)]
+    namespace: Annotated[str, Meta(description="The namespace the service is in.")]
+    service_name: Annotated[
+        str,
+        Meta(
+            description="The Deployment, StatefulSet or ReplicaSet of that name; else the one behind the Service of "
+            "that name."
+        ),
+    ]
+    number: Annotated[str | int, Meta(description="How many, a whole number above 0; as text or as a number.")]
+    force: Annotated[
+        bool, Meta(description="Change it although an autoscaler, or whoever owns it, may change it back.")
+    ] = False
+
+
+class ScheduleAsked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What to add and to remove; accepted as a whole or not at all."""
+
+    pod_list: Annotated[list[PodAsked], Meta(min_length=1, max_length=MOST_ITEMS)]
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """One item, checked as far as it can be without the cluster."""
+
+    operation: Operation
+    namespace: str
+    service_name: str
+    number: int
+    force: bool = False
+
+
+def parse_asked(body: bytes, most_number: int) -> list[Asked]:
+    """The items; a Problem with every mistake of every item otherwise."""
+    try:
+        read = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise Problem(400, "BadRequest", f"the body is not JSON: {problem}") from None
+    if not isinstance(read, dict):
+        error = FieldProblem(message=f"wanted an object with podList, got {_shown(read)}")
+        raise Problem(422, "Invalid", error.message, errors=[error])
+    if unknown := sorted(read.keys() - {"podList"}):
+        errors = [
+            FieldProblem(field=each[:100], message="there is no such field; there is podList") for each in unknown
+        ]
+        raise Problem(422, "Invalid", f"{errors[0].field}: {errors[0].message}", errors=errors)
+    listed = read.get("podList")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_ITEMS:
+        wanted = f"wanted podList with 1 to {MOST_ITEMS} items"
+        found = f"{len(listed)} items" if isinstance(listed, list) else _shown(listed) if read else "nothing"
+        error = FieldProblem(field="podList", message=f"{wanted}, got {found}")
+        raise Problem(422, "Invalid", f"podList: {error.message}", errors=[error])
+    problems: list[FieldProblem] = []
+    items = [_item(each, index, most_number, problems) for index, each in enumerate(listed)]
+    if problems:
+        raise invalid(problems, len(listed))
+    return [item for item in items if item is not None]
+
+
+def invalid(problems: list[FieldProblem], count: int) -> Problem:
+    """All or nothing: what was wrong with which items."""
+    wrong = len({problem.index for problem in problems})
+    first = problems[0]
+    where = f"podList[{first.index}]" if first.index is not None else ""
+    where = ".".join(part for part in (where, first.field) if part)
+    return Problem(
+        422,
+        "Invalid",
+        f"nothing was accepted: {wrong} of {count} items cannot be; {where}: {first.message}",
+        errors=problems,
+    )
+
+
+def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]) -> Asked | None:
+    before = len(problems)
+
+    def wrong(field: str, wanted: str) -> None:
+        found = _shown(given.get(field)) if field in given else "nothing"
+        problems.append(FieldProblem(index=index, field=field, message=f"wanted {wanted}, got {found}"))
+
+    if not isinstance(given, dict):
+        problems.append(FieldProblem(index=index, message=f"wanted an object, got {_shown(given)}"))
+        return None
+    operation = given.get("operation")
+    if not isinstance(operation, int) or isinstance(operation, bool) or operation not in OPERATIONS:
+        wrong("operation", "1 (add) or 2 (remove)")
+    for field in ("namespace", "serviceName"):
+        value = given.get(field)
+        if not (isinstance(value, str) and _NAME.fullmatch(value)):
+            wrong(field, "a Kubernetes name (lower-case letters, digits, dashes)")
+    number = _number(given.get("number"))
+    if number is None or not 1 <= number <= most_number:
+        wrong("number", f"a whole number from 1 to {most_number}")
+    force = given.get("force", False)
+    if not isinstance(force, bool):
+        wrong("force", "true or false")
+    for field in sorted(given.keys() - {"operation", "namespace", "serviceName", "number", "force"}):
+        message = "there is no such field; there are operation, namespace, serviceName, number, force"
+        problems.append(FieldProblem(index=index, field=str(field)[:100], message=message))
+    if len(problems) > before:
+        return None
+    return Asked(OPERATIONS[given["operation"]], given["namespace"], given["serviceName"], number or 0, force)
+
+
+def _number(given: Any) -> int | None:
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    if isinstance(given, str) and _DIGITS.fullmatch(given.strip()):
+        return int(given)
+    return None
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,1 @@
+"""HTTP for every room: routes, callers and their rights, limits, problems, OpenAPI, TLS, probes."""

@@ -1,0 +1,120 @@
+"""From a request on a socket to a handler's answer: who is it, how often, how much; and one shape for what goes wrong.
+
+The only place that reads requests and writes answers of the route table. It must never let an exception's text out
+that is not written for callers.
+"""
+
+import ipaddress
+
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter
+
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import ClusterError
+from fairlead.web.bodies import whole_body
+from fairlead.web.guard import User
+from fairlead.web.limits import Limits
+from fairlead.web.problems import Problem, from_cluster
+from fairlead.web.routes import Answer, Call, Route, RouteTable
+
+log = structlog.get_logger("fairlead.api")
+
+ANYBODY = User()
+# A whole body must be here within this; a caller that drips must not hold us.
+BODY_S = 10.0
+SECURITY = {
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    # Pages carry their own style and load nothing at all.
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+}
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        table: RouteTable,
+        *,
+        clock: Clock,
+        registry: CollectorRegistry,
+        limits: Limits,
+        allow_plaintext: bool = False,
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._limits = limits
+        self._allow_plaintext = allow_plaintext
+        self._answered = Counter(
+            "fairlead_http_requests_total",
+            "Requests to Fairlead's own API by route, method and status code.",
+            ["route", "method", "code"],
+            registry=registry,
+        )
+
+    def routes(self) -> list[web.RouteDef]:
+        """For the web server: everything that nobody else serves."""
+        return [web.route("*", "/{path:.*}", self.dispatch)]
+
+    async def dispatch(self, request: web.Request) -> web.Response:
+        known = self._table.find(request.method, request.path)
+        route = known[0].path if known else "unknown"
+        try:
+            if known is None:
+                raise self._not_served(request)
+            answer = await self._answer(request, *known)
+        except Problem as problem:
+            answer = _told(problem)
+        except ClusterError as trouble:
+            log.warning("no answer for a caller", route=route, problem=str(trouble))
+            answer = _told(from_cluster(trouble))
+        except Exception:
+            # Our bug: the trace is for our log, the caller gets the shape.
+            log.exception("bug in a handler", route=route, method=request.method)
+            answer = _told(Problem(500, "InternalError", "something went wrong here; it is in Fairlead's log"))
+        self._answered.labels(route, request.method if known else "-", str(answer.status)).inc()
+        return web.Response(
+            body=answer.payload(),
+            status=answer.status,
+            headers={**SECURITY, **answer.headers, "Content-Type": answer.content_type},
+        )
+
+    async def _answer(self, request: web.Request, route: Route, parameters: dict[str, str]) -> Answer:
+        address = request.remote or ""
+        user = ANYBODY if route.public else await self._caller(request, address)
+        if wait_s := self._limits.take(user.username or f"address {address}", self._clock.elapsed_s()):
+            message = f"too many requests from {user.username or address}: slow down"
+            raise Problem(429, "TooManyRequests", message, retry_after_s=wait_s)
+        body = await whole_body(request, route.most_bytes, BODY_S)
+        return await route.handle(Call(user, self._table.guard, parameters, dict(request.query), request.headers, body))
+
+    async def _caller(self, request: web.Request, address: str) -> User:
+        if not (request.secure or self._allow_plaintext or _is_here(address)):
+            message = (
+                "a token must not cross a network in the clear: serve TLS (settings tls.certificate and tls.key), "
+                "or say api.allowPlaintext where something in front of Fairlead does"
+            )
+            raise Problem(403, "InsecureTransport", message)
+        if self._table.guard is None:
+            raise Problem(503, "Unavailable", "there is no cluster to ask about callers yet", retry_after_s=2.0)
+        return await self._table.guard.user(request.headers.get("Authorization", ""), address)
+
+    def _not_served(self, request: web.Request) -> Problem:
+        methods = self._table.methods(request.path)
+        if methods:
+            allowed = ", ".join(methods)
+            message = f"{request.method} is not for this path; there is {allowed}"
+            return Problem(405, "MethodNotAllowed", message, headers={"Allow": allowed})
+        return Problem(404, "NotFound", "nothing is served here; /docs tells what is")
+
+
+def _told(problem: Problem) -> Answer:
+    return Answer(problem.failure, problem.status, headers=problem.headers)
+
+
+def _is_here(address: str) -> bool:
+    """Whether the caller sits on this very machine."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,164 @@
+"""Who is asking and what they may do, both asked of the cluster.
+
+A bearer token goes to a TokenReview, an action to a SubjectAccessReview, so that a caller of ours can do through us
+what the cluster's own roles allow them and nothing else. Answers are kept for some seconds; tokens never are, only
+their digests.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import Noun
+from fairlead.web.limits import Limits
+from fairlead.web.problems import Problem, unauthorized
+
+V = TypeVar("V")
+
+# Short: a role that is taken away, a token that is revoked must count soon.
+KEPT_S = 10.0
+MOST_KEPT = 4096
+# Tokens nobody knows, per address: each costs the cluster a review.
+UNKNOWN_PER_S, UNKNOWN_BURST = 5.0, 20
+
+
+class User(Noun, frozen=True):
+    """Who the cluster says the caller is."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...]] | None = None
+
+
+class Action(msgspec.Struct, frozen=True):
+    """Something done to a resource of the cluster, as roles name it."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    def described(self) -> str:
+        what = f"{self.resource}.{self.group}" if self.group else self.resource
+        what += f"/{self.subresource}" if self.subresource else ""
+        what += f" {self.name!r}" if self.name else ""
+        return f"{self.verb} {what}" + (f" in namespace {self.namespace!r}" if self.namespace else "")
+
+
+class TokenStatus(Noun, frozen=True):
+    authenticated: bool = False
+    user: User = User()
+    error: str = ""
+
+
+class TokenReview(Noun, frozen=True):
+    status: TokenStatus = TokenStatus()
+
+
+class AccessStatus(Noun, frozen=True):
+    allowed: bool = False
+    denied: bool = False
+    reason: str = ""
+
+
+class AccessReview(Noun, frozen=True):
+    status: AccessStatus = AccessStatus()
+
+
+TOKEN_REVIEWS = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", TokenReview, namespaced=False)
+ACCESS_REVIEWS = Kind(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", AccessReview, namespaced=False
+)
+
+
+class Kept(Generic[V]):
+    """What was learnt lately; bounded, the longest unused goes first."""
+
+    def __init__(self, clock: Clock, kept_s: float = KEPT_S, most: int = MOST_KEPT) -> None:
+        self._clock = clock
+        self._kept_s = kept_s
+        self._most = most
+        self._all: OrderedDict[Hashable, tuple[float, V]] = OrderedDict()
+
+    def get(self, key: Hashable) -> V | None:
+        found = self._all.get(key)
+        if found is None or found[0] <= self._clock.elapsed_s():
+            return None
+        self._all.move_to_end(key)
+        return found[1]
+
+    def keep(self, key: Hashable, value: V) -> None:
+        self._all.pop(key, None)
+        self._all[key] = (self._clock.elapsed_s() + self._kept_s, value)
+        while len(self._all) > self._most:
+            self._all.popitem(last=False)
+
+
+class Guard:
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._users: Kept[User] = Kept(clock)
+        self._allowed: Kept[bool] = Kept(clock)
+        self._unknown = Limits(UNKNOWN_PER_S, UNKNOWN_BURST)
+
+    async def user(self, authorization: str, address: str) -> User:
+        """Whose token this is; a Problem when it is nobody's."""
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            raise unauthorized("wanted an Authorization header with a bearer token the cluster knows")
+        digest = hashlib.sha256(token.encode()).digest()
+        known = self._users.get(digest)
+        if known is not None:
+            return known
+        if wait_s := self._unknown.take(address, self._clock.elapsed_s()):
+            raise Problem(429, "TooManyRequests", "too many tokens unknown to us from here", retry_after_s=wait_s)
+        body = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
+        review = await self._client.create(TOKEN_REVIEWS, body)
+        if not review.status.authenticated or not review.status.user.username:
+            raise unauthorized("the cluster does not know this token")
+        self._users.keep(digest, review.status.user)
+        return review.status.user
+
+    async def allows(self, user: User, action: Action) -> bool:
+        """Whether the cluster's roles let the user do this."""
+        who = msgspec.json.encode(user)
+        known = self._allowed.get((who, action))
+        if known is None:
+            review = await self._client.create(ACCESS_REVIEWS, _access_review(user, action))
+            known = review.status.allowed and not review.status.denied
+            self._allowed.keep((who, action), known)
+        return known
+
+    async def require(self, user: User, action: Action) -> None:
+        if not await self.allows(user, action):
+            raise Problem(403, "Forbidden", f"{user.username} may not {action.described()}")
+
+
+def _access_review(user: User, action: Action) -> dict[str, Any]:
+    asked = {
+        "verb": action.verb,
+        "group": action.group,
+        "resource": action.resource,
+        "subresource": action.subresource,
+        "namespace": action.namespace,
+        "name": action.name,
+    }
+    spec: dict[str, Any] = {
+        "user": user.username,
+        "uid": user.uid,
+        "groups": list(user.groups or ()),
+        "extra": {key: list(values) for key, values in (user.extra or {}).items()},
+        "resourceAttributes": {name: value for name, value in asked.items() if value},
+    }
+    return {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}

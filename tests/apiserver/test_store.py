@@ -1,0 +1,199 @@
+"""The store below the API server: revisions, history, durability, one owner."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.apiserver.storage.store import Compacted, Locked, StaleWrite, Store, Unusable, Unwritable
+
+
+def no_fields(kind: str, thing: Mapping[str, Any]) -> Mapping[str, str]:
+    return {}
+
+
+def thing(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "labels": {"app": name}}, "spec": spec}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+async def test_every_write_gets_the_next_revision_and_carries_it(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    first = store.put("/pods", "a/x", thing("x"), None)
+    second = store.put("/nodes", "n", thing("n"), None)
+    assert second.revision == first.revision + 1
+    assert msgspec.json.decode(second.body)["metadata"]["resourceVersion"] == str(second.revision)
+    await store.settled()
+    store.close()
+
+
+async def test_a_write_based_on_an_older_version_is_refused_and_changes_nothing(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    first = store.put("/pods", "a/x", thing("x"), None)
+    second = store.put("/pods", "a/x", thing("x", n=2), first.revision)
+    for stale in (None, first.revision, second.revision + 1):
+        with pytest.raises(StaleWrite):
+            store.put("/pods", "a/x", thing("x", n=3), stale)
+    with pytest.raises(StaleWrite):
+        store.delete("/pods", "a/x", thing("x"), first.revision)
+    assert store.get("/pods", "a/x") == second
+    await store.settled()
+    store.close()
+
+
+async def test_nobody_is_told_of_a_change_before_it_is_on_disk(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    waiting = asyncio.create_task(store.shelf("/pods").changed())
+    await asyncio.sleep(0)
+    store.put("/pods", "a/x", thing("x"), None)
+    assert store.shelf("/pods").since(0) == []
+    await store.settled()
+    assert [change.type for change in store.shelf("/pods").since(0)] == ["ADDED"]
+    await asyncio.wait_for(waiting, 1)
+    store.close()
+
+
+async def test_what_watchers_may_be_marked_at_is_what_is_committed(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    before = store.committed
+    written = store.put("/pods", "a/x", thing("x"), None)
+    assert (store.revision, store.committed) == (written.revision, before)
+    await store.settled()
+    assert store.committed == written.revision
+    store.close()
+    again = Store(folder, no_fields)
+    assert again.committed == written.revision
+    again.close()
+
+
+async def test_what_was_written_is_there_after_a_restart_with_its_history(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    kept = store.put("/pods", "a/kept", thing("kept"), None)
+    gone = store.put("/pods", "a/gone", thing("gone"), None)
+    await store.settled()
+    store.delete("/pods", "a/gone", thing("gone"), gone.revision)
+    await store.settled()
+    revision = store.revision
+    store.close()
+    again = Store(folder, no_fields)
+    assert again.revision == revision
+    assert dict(again.items("/pods")) == {"a/kept": kept}
+    assert [(change.type, change.key) for change in again.shelf("/pods").since(kept.revision)] == [
+        ("ADDED", "a/gone"),
+        ("DELETED", "a/gone"),
+    ]
+    again.close()
+
+
+async def test_an_earlier_version_of_the_whole_can_be_asked_for_until_it_is_compacted(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    first = store.put("/pods", "a/x", thing("x", n=1), None)
+    store.put("/pods", "a/x", thing("x", n=2), first.revision)
+    store.put("/pods", "a/y", thing("y"), None)
+    await store.settled()
+    assert store.shelf("/pods").at(first.revision) == {"a/x": first}
+    store.compact("/pods")
+    with pytest.raises(Compacted, match="too old resource version"):
+        store.shelf("/pods").at(first.revision)
+    store.close()
+    again = Store(folder, no_fields)
+    with pytest.raises(Compacted):
+        again.shelf("/pods").since(first.revision)
+    assert again.shelf("/pods").since(again.revision) == []
+    again.close()
+
+
+async def test_history_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "KEPT_CHANGES", 100)
+    store = Store(folder, no_fields)
+    revision: int | None = None
+    for number in range(1000):
+        revision = store.put("/pods", "a/x", thing("x", n=number), revision).revision
+        await store.settled()
+    assert len(store.shelf("/pods").changes) <= 100
+    with pytest.raises(Compacted):
+        store.shelf("/pods").since(1)
+    store.close()
+
+
+async def test_items_come_in_the_order_of_their_keys_and_by_prefix(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    for key in ("b/a", "a/z", "a-b/m", "a/b"):
+        store.put("/pods", key, thing("x"), None)
+    await store.settled()
+    assert [key for key, _ in store.items("/pods")] == ["a-b/m", "a/b", "a/z", "b/a"]
+    assert [key for key, _ in store.items("/pods", "a/")] == ["a/b", "a/z"]
+    store.close()
+
+
+async def test_a_data_folder_has_one_owner(folder: Path) -> None:
+    store = Store(folder, no_fields)
+    with pytest.raises(Locked, match="is in use by process"):
+        Store(folder, no_fields)
+    store.close()
+    Store(folder, no_fields).close()
+
+
+class FullDisk:
+    """A database whose statements of one kind fail while the disk is full."""
+
+    def __init__(self, database: sqlite3.Connection, verb: str) -> None:
+        self._database, self._verb, self.is_full = database, verb, True
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if self.is_full and statement.startswith(self._verb):
+            raise sqlite3.OperationalError("database or disk is full")
+        return self._database.execute(statement, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+@pytest.mark.parametrize("verb", ["INSERT INTO changes", "COMMIT", "BEGIN"])
+async def test_a_full_disk_takes_nothing_loses_nothing_and_is_got_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    store = Store(folder, no_fields)
+    kept = store.put("/pods", "a/x", thing("x"), None)
+    await store.settled()
+    disk = FullDisk(store._database, verb)
+    monkeypatch.setattr(store, "_database", disk)
+
+    async def written(write: Callable[..., Any], *arguments: Any) -> None:
+        write("/pods", *arguments)
+        await store.settled()
+
+    for attempt in (
+        written(store.put, "a/x", thing("x", n=2), kept.revision),
+        written(store.put, "a/y", thing("y"), None),
+        written(store.delete, "a/x", thing("x"), kept.revision),
+    ):
+        with pytest.raises(Unwritable, match="make room"):
+            await attempt
+        assert dict(store.items("/pods")) == {"a/x": kept}
+        assert store.shelf("/pods").since(kept.revision) == []
+    disk.is_full = False
+    new = store.put("/pods", "a/x", thing("x", n=3), kept.revision)
+    await store.settled()
+    assert store.shelf("/pods").since(kept.revision)[-1].entry == new
+    store.close()
+    again = Store(folder, no_fields)
+    assert again.get("/pods", "a/x") == new
+    again.close()
+
+
+def test_a_folder_that_cannot_be_used_says_why_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "objects.sqlite").write_text("not a database, " * 100)
+    for folder, why in ((tmp_path / "file", "File exists"), (tmp_path / "data", "not a database")):
+        with pytest.raises(Unusable, match=rf"{folder.name} .*{why}.*--data"):
+            Store(folder, no_fields)

@@ -1,0 +1,52 @@
+"""A watch, where it could miss something: between what it sends and what it waits for."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairlead.apiserver.embedded import Embedded, embedded
+from fairlead.apiserver.handlers import watch as watching
+from fairlead.apiserver.handlers.watch import Watching
+from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.storage.store import Entry
+from fairlead.cluster.clock import RealClock
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Embedded]:
+    async with embedded(tmp_path, RealClock()) as started:
+        yield started
+
+
+def config_maps(cluster: Embedded) -> Resource:
+    found = cluster.server.rest.resources.find("", "v1", "configmaps")
+    assert found is not None
+    return found
+
+
+async def test_what_changes_while_a_bookmark_is_sent_is_told_at_once(
+    cluster: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest, resource = cluster.server.rest, config_maps(cluster)
+    monkeypatch.setattr(watching, "BOOKMARK_EVERY_S", 0.0)
+    monkeypatch.setattr(watching, "LOOK_EVERY_S", 3600.0)
+
+    def is_followed() -> bool:
+        # From here on nothing but the change itself can wake the watch.
+        monkeypatch.setattr(watching, "BOOKMARK_EVERY_S", 3600.0)
+        return True
+
+    def render(entry: Entry) -> bytes:
+        return rest.body(resource, entry)
+
+    query = {"resourceVersion": str(rest.store.revision), "allowWatchBookmarks": "true"}
+    lines = Watching(rest, resource, "default", query, render, 3600.0).lines(False, is_followed)
+    assert b"BOOKMARK" in await anext(lines)
+    rest.store.put(resource.stored_as, "default/late", {"metadata": {"name": "late", "uid": "1"}}, None)
+    await rest.store.settled()
+    async with asyncio.timeout(10):
+        told = msgspec.json.decode(await anext(lines))
+    assert (told["type"], told["object"]["metadata"]["name"]) == ("ADDED", "late")
