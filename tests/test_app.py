@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import re
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,16 +13,21 @@ from typing import Any, cast
 import pytest
 
 from fairlead import app
-from fairlead.app import Build, Runtime, find_connection, until_stopped
+from fairlead.app import Registry
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ConfigurationError, Forbidden
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
+from fairlead.cluster.mirrors import caught_up
 from fairlead.cluster.watch import Watch
+from fairlead.lifecycle import member_lease, stopped_by_signals, until_stopped
 from fairlead.model.intents import Bind, RecordEvent, Regarding
 from fairlead.model.kinds import POD_THINGS
 from fairlead.model.meta import Thing
+from fairlead.placement.capability import profiles
+from fairlead.runtime import Capability, Runtime, find_connection, lease_name
 from fairlead.settings import BadSettings, LeaseSettings, Settings, load
+from fairlead.testing.capabilities import while_leading
 from fairlead.testing.clock import ManualClock, settle
 from fairlead.testing.scripted_server import (
     Answer,
@@ -43,6 +49,11 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases"
 LEASE = f"{LEASES}/fairlead"
 
 
+def held_by(holder: str, name: str = "fairlead", version: int = 1) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "fairlead-system", "uid": "u", "resourceVersion": str(version)}
+    return {"metadata": metadata, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15}}
+
+
 class Cluster:
     """As much of an API server as a process without capabilities needs: a version and one lease."""
 
@@ -59,13 +70,7 @@ class Cluster:
 
     def hold(self, holder: str) -> None:
         self.version += 1
-        metadata = {
-            "name": "fairlead",
-            "namespace": "fairlead-system",
-            "uid": "u",
-            "resourceVersion": str(self.version),
-        }
-        self.lease = {"metadata": metadata, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15}}
+        self.lease = held_by(holder, version=self.version)
 
     def _store(self, seen: Seen) -> Answer:
         self.version += 1
@@ -101,7 +106,7 @@ async def cluster(no_task_left: None, tmp_path: Path) -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def serving(
-    settings: Settings, known: Mapping[str, Build] | None = None
+    settings: Settings, known: Registry | None = None
 ) -> AsyncIterator[tuple[asyncio.Task[None], asyncio.Event]]:
     stop = asyncio.Event()
     task = asyncio.create_task(app.serve(settings, clock=RealClock(), rng=lambda: 0.0, stop=stop, known=known or {}))
@@ -133,13 +138,20 @@ async def test_a_standby_stops_at_once(cluster: Cluster) -> None:
     assert cluster.holder == "other"
 
 
-async def test_cancelling_ends_everything_within_a_second(cluster: Cluster) -> None:
-    async with serving(cluster.settings()) as (task, _):
-        await cluster.server.wait_for(lambda: cluster.holder == "me")
+async def test_cancelling_ends_everything_within_a_second_and_lets_the_lease_run_out(cluster: Cluster) -> None:
+    begun = asyncio.Event()
+
+    async def work(runtime: Runtime) -> None:
+        begun.set()
+        await runtime.stop.wait()
+
+    capabilities = {"placement": while_leading(work)}
+    async with serving(cluster.settings(capabilities=("placement",)), capabilities) as (task, _):
+        await asyncio.wait_for(begun.wait(), QUICKLY_S)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, QUICKLY_S)
-    assert cluster.holder == ""
+    assert cluster.holder == "me", "a write may be on its way: nobody else may start before it is over"
     await cluster.server.wait_until_left(QUICKLY_S)
 
 
@@ -204,7 +216,7 @@ async def test_a_capability_runs_while_leading_and_is_told_to_stop(cluster: Clus
         told.append(bound.outcome)
 
     cluster.server.always("POST /api/v1/namespaces/ns/pods/p/binding", reply({}))
-    async with serving(cluster.settings(capabilities=("placement",)), {"placement": app.while_leading(work)}) as (
+    async with serving(cluster.settings(capabilities=("placement",)), {"placement": while_leading(work)}) as (
         task,
         stop,
     ):
@@ -224,7 +236,7 @@ async def test_what_a_capability_says_is_recorded(cluster: Cluster) -> None:
 
     events = "POST /apis/events.k8s.io/v1/namespaces/ns/events"
     cluster.server.always(events, reply({"metadata": {"name": "e"}}))
-    async with serving(cluster.settings(capabilities=("placement",)), {"placement": app.while_leading(work)}) as (
+    async with serving(cluster.settings(capabilities=("placement",)), {"placement": while_leading(work)}) as (
         task,
         stop,
     ):
@@ -242,7 +254,7 @@ async def test_a_standby_does_no_work(cluster: Cluster) -> None:
         begun.set()
 
     cluster.hold("other")
-    async with serving(cluster.settings(capabilities=("placement",)), {"placement": app.while_leading(work)}) as (
+    async with serving(cluster.settings(capabilities=("placement",)), {"placement": while_leading(work)}) as (
         task,
         stop,
     ):
@@ -257,7 +269,7 @@ async def test_a_capability_that_fails_ends_the_run_and_gives_the_lease_back(clu
     async def work(runtime: Runtime) -> None:
         raise RuntimeError("oops")
 
-    async with serving(cluster.settings(capabilities=("placement",)), {"placement": app.while_leading(work)}) as (
+    async with serving(cluster.settings(capabilities=("placement",)), {"placement": while_leading(work)}) as (
         task,
         _,
     ):
@@ -272,6 +284,64 @@ async def test_a_capability_that_is_not_in_this_version_is_a_mistake(cluster: Cl
         await app.serve(
             cluster.settings(capabilities=("modules",)), clock=ManualClock(), rng=lambda: 0.0, stop=asyncio.Event()
         )
+
+
+async def test_a_capability_that_needs_another_says_so(cluster: Cluster) -> None:
+    class Jobs(Capability):
+        name = "jobs"
+        needs = ("placement",)
+        leads_under = "placement"
+
+    known = {"jobs": Jobs}
+    with pytest.raises(BadSettings, match=r"jobs needs placement in the same process; say --capabilities placement,"):
+        await app.serve(
+            cluster.settings(capabilities=("jobs",)),
+            clock=ManualClock(),
+            rng=lambda: 0.0,
+            stop=asyncio.Event(),
+            known=known,
+        )
+
+
+def test_every_capability_has_a_lease_of_its_own_but_those_that_lead_under_another() -> None:
+    class Under(Capability):
+        name = "jobs"
+        leads_under = "placement"
+
+    class Data(Capability):
+        name = "data"
+
+    names = [lease_name(each, Settings()) for each in (app.CAPABILITIES["placement"], Under, Data)]
+    assert names == ["fairlead", "fairlead", "fairlead-data"]
+
+
+async def test_every_replica_works_under_a_lease_of_its_own(cluster: Cluster) -> None:
+    class Works(Capability):
+        name = "modules"
+
+        async def work(self, member: Runtime) -> None:
+            await member.writer.carry_out(Bind(namespace="ns", name="p", uid="u", node="n"))
+            await member.stop.wait()
+
+    binding = "POST /api/v1/namespaces/ns/pods/p/binding"
+    cluster.server.always(binding, reply({}))
+    mine = member_lease("fairlead", "me")
+    cluster.server.always(f"GET {LEASES}/{mine}", failure(404))
+    cluster.server.always(f"PUT {LEASES}/{mine}", lambda seen: reply(seen.json()))
+    cluster.server.always(f"GET {LEASES}/fairlead-modules", reply(held_by("other", "fairlead-modules")))
+    async with serving(cluster.settings(capabilities=("modules",)), {"modules": Works}) as (task, stop):
+        await cluster.server.wait_for(lambda: bool(cluster.server.seen(binding)))
+        stop.set()
+        await asyncio.wait_for(task, QUICKLY_S)
+    taken = [seen.json()["metadata"]["name"] for seen in cluster.server.seen(f"POST {LEASES}")]
+    assert taken == [mine], "the standby took its member lease and no other"
+
+
+@pytest.mark.parametrize("identity", ["host_1a2b", "A" * 300, "..", "ü/x"])
+def test_the_name_of_a_member_lease_is_valid(identity: str) -> None:
+    name = member_lease("fairlead", identity)
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name)
+    assert len(name) <= 63
 
 
 async def test_lease_times_are_the_settings(cluster: Cluster) -> None:
@@ -374,7 +444,7 @@ async def test_the_first_signal_asks_and_the_second_insists() -> None:
     stop = asyncio.Event()
 
     async def main() -> None:
-        with app.stopped_by_signals(stop):
+        with stopped_by_signals(stop):
             signal.raise_signal(signal.SIGTERM)
             await asyncio.wait_for(stop.wait(), 60)
             signal.raise_signal(signal.SIGINT)
@@ -387,7 +457,7 @@ async def test_the_first_signal_asks_and_the_second_insists() -> None:
 
 
 def test_every_scheduler_name_has_a_profile_of_that_name() -> None:
-    served, _ = app.profiles(load(environment={}, flags={"schedulers": ["mine", "yours"]}))
+    served, _ = profiles(load(environment={}, flags={"schedulers": ["mine", "yours"]}))
     assert {name: profile.name for name, profile in served.items()} == {"mine": "mine", "yours": "yours"}
 
 
@@ -395,7 +465,7 @@ def test_every_scheduler_name_has_a_profile_of_that_name() -> None:
 @pytest.mark.parametrize("scores", ["kube", "seed"])
 def test_how_a_node_that_is_not_ready_is_told_can_be_set(told_by: str, reads_conditions: bool, scores: str) -> None:
     settings = load(environment={}, flags={"nodeConditions": told_by, "scores": scores})
-    served, _ = app.profiles(settings)
+    served, _ = profiles(settings)
     names = {rule.name for rule in served["fairlead"].predicates}
     assert ("CheckNodeCondition" in names) is reads_conditions
     assert ("NodeUnschedulable" in names) is (told_by != "conditions")
@@ -409,7 +479,7 @@ async def test_a_new_leader_waits_for_a_watch_that_was_broken_when_it_took_over(
     clock, watch = ManualClock(), SimpleNamespace(listed_at_s=0.0, open_since_s=None)
     mirror = Mirror(cast("Watch[Thing]", watch), POD_THINGS, Metrics())
     await clock.advance(100.0)
-    waiting = asyncio.create_task(app.caught_up([mirror], clock, asyncio.Event()))
+    waiting = asyncio.create_task(caught_up([mirror], clock, asyncio.Event()))
     await clock.advance(30.0)
     assert not waiting.done()
     watch.open_since_s = clock.elapsed_s()
@@ -425,6 +495,6 @@ async def test_a_warm_standby_waits_for_nothing_and_one_that_is_stopped_no_longe
     cold = SimpleNamespace(listed_at_s=0.0, open_since_s=None)
     await clock.advance(100.0)
     mirrors = [Mirror(cast("Watch[Thing]", watch), POD_THINGS, Metrics()) for watch in (warm, cold)]
-    await asyncio.wait_for(app.caught_up(mirrors[:1], clock, stop), 60)
+    await asyncio.wait_for(caught_up(mirrors[:1], clock, stop), 60)
     stop.set()
-    await asyncio.wait_for(app.caught_up(mirrors, clock, stop), 60)
+    await asyncio.wait_for(caught_up(mirrors, clock, stop), 60)

@@ -1,16 +1,16 @@
-"""`fairlead up` put together: an API server of our own, controllers, nodes that run pods, and placement.
+"""`fairlead up` put together: an API server of our own, controllers, nodes that run pods, and every capability.
 
 The laptop's counterpart of `app.serve`: one process, nobody to share a lease with, everything over the same
 REST as on a real cluster.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import structlog
 import yaml
@@ -23,10 +23,9 @@ from fairlead.cluster.backoff import Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
-from fairlead.cluster.lease import NamedLease
 from fairlead.cluster.metrics import Metrics
-from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Writer
+from fairlead.lifecycle import flushed
 from fairlead.local import controllers
 from fairlead.local.controllers.spec import STORAGE_CLASSES
 from fairlead.local.controllers.storage import DEFAULT_CLASS
@@ -34,16 +33,18 @@ from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names
 from fairlead.model.intents import Apply, Create, Delete
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import Thing
+from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, PROVIDER_LABEL
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
-from fairlead.placement.requests.spec import definition
+from fairlead.runtime import Capability, Runtime, open_runtime
 from fairlead.settings import Settings, identity
 from fairlead.web.guard import Guard
 from fairlead.web.probes import Probes
+from fairlead.web.routes import RouteTable
 
 log = structlog.get_logger("fairlead.up")
 
-PARTS = ("controllers", "placement", "nodes")
+PARTS: Final = ("controllers", *app.CAPABILITIES, "nodes")
 """What `--without` can leave out."""
 
 DEFINITIONS = Kind(
@@ -70,6 +71,14 @@ class UpOptions:
     """What to type to run Fairlead, for the greeting."""
 
     @property
+    def capabilities(self) -> tuple[str, ...]:
+        return tuple(name for name in app.CAPABILITIES if name not in self.without)
+
+    @property
+    def parts(self) -> list[str]:
+        return [part for part in PARTS if part not in self.without and (part != "nodes" or self.has_nodes)]
+
+    @property
     def has_nodes(self) -> bool:
         return "nodes" not in self.without and bool(self.nodes or self.simulate)
 
@@ -87,54 +96,63 @@ async def up(
         say(f"starting the API server on {options.data}")
         cluster = await stack.enter_async_context(embedded(options.data, clock, port=options.port))
         connection = connect_by_kubeconfig([cluster.kubeconfig], clock)
-        clients = [Client(connection, clock=clock, metrics=metrics, pool=settings.in_flight) for _ in range(3)]
-        reader, writing, liveness = [await stack.enter_async_context(client) for client in clients]
-        me = identity(settings, "up")
-        recorder = Recorder(writing, controller="fairlead", instance=me, clock=clock, metrics=metrics)
-        writer = Writer(writing, recorder, clock=clock, rng=rng, metrics=metrics, in_flight=settings.in_flight)
-        lease = NamedLease(
-            reader, name="fairlead", namespace="kube-system", identity=me, clock=clock, rng=rng, metrics=metrics
-        )
-        runtime = app.Runtime(settings, clock, rng, metrics, reader, writer, recorder, lease, stop)
         probes = Probes(metrics.registry)
         probes.readiness["api"] = lambda: None if cluster.server.ready else "the API server is not ready"
-        await _furnish(writer, settings.namespace)
-        runtime.routes.guard = Guard(reader, clock)
+        opener = await stack.enter_async_context(
+            open_runtime(
+                settings,
+                connection,
+                clock=clock,
+                rng=rng,
+                metrics=metrics,
+                stop=stop,
+                routes=RouteTable(),
+                identity=identity(settings, "up"),
+            )
+        )
+        runtime = await opener.unfenced("fairlead")
+        classes = app.wanted_capabilities(options.capabilities, app.CAPABILITIES)
+        await _bootstrap(runtime.writer, settings.namespace, classes.values())
+        runtime.routes.guard = Guard(runtime.reader, clock)
         url = await stack.enter_async_context(app.listening(settings, probes, runtime.routes, clock, metrics))
         write_secret(options.data / "api.url", url.encode())
         write_secret(options.data / "api.token", cluster.admin_token.encode())
-        parts = [part for part in PARTS if part not in options.without and (part != "nodes" or options.has_nodes)]
-        say(f"starting {', '.join(parts)}" if parts else "starting nothing else")
+        say(f"starting {', '.join(options.parts)}" if options.parts else "starting nothing else")
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        working = [tasks.create_task(recorder.run(), name="recorder")]
-        if "controllers" not in options.without:
+        working = [
+            tasks.create_task(runtime.recorder.run(), name="recorder"),
+            tasks.create_task(opener.mirrors.run(), name="mirrors"),
+        ]
+        if "controllers" in options.parts:
             working.append(tasks.create_task(_controllers(runtime, cluster, options), name="controllers"))
-        if "placement" not in options.without:
-            placement = app.Placement(runtime)
-            probes.readiness["placement"] = placement.problem
-            await stack.enter_async_context(placement.extending())
-            working.append(tasks.create_task(placement.follow(), name="placement"))
-            working.append(tasks.create_task(placement.lead(), name="placement: lead"))
+        capabilities = {name: capability(runtime) for name, capability in classes.items()}
+        await stack.enter_async_context(app.serving(capabilities, probes, runtime.routes))
+        for name, capability in capabilities.items():
+            working.append(tasks.create_task(capability.follow(), name=f"{name}: follow"))
+            working.append(tasks.create_task(capability.lead(), name=f"{name}: lead"))
+            working.append(tasks.create_task(capability.work(runtime), name=f"{name}: work"))
         mode = ""
+        cluster.server.logs = _logs(runtime.offers.kubelets, clock)
         if "nodes" not in options.without:
             await _retire(runtime, options.fleet)
         if options.has_nodes:
-            fleet = _fleet(runtime, cluster, liveness, options)
-            cluster.server.logs = _logs(fleet, clock)
+            liveness = Client(connection, clock=clock, metrics=metrics, pool=settings.in_flight)
+            fleet = _fleet(runtime, cluster, await stack.enter_async_context(liveness), options)
+            runtime.offers.kubelets.append(fleet.kubelet)
             await stack.enter_async_context(fleet.serving())
             if options.nodes:
                 mode = await fleet.processes.mode()
         if options.demo:
-            await _demonstrate(writer)
+            await _demonstrate(runtime.writer)
         _greet(cluster, url, options, mode, say)
         await stop.wait()
         say("stopping")
-        await app.flushed(recorder)
+        await flushed(runtime.recorder)
         for task in working:
             task.cancel()
 
 
-async def _controllers(runtime: app.Runtime, cluster: Embedded, options: UpOptions) -> None:
+async def _controllers(runtime: Runtime, cluster: Embedded, options: UpOptions) -> None:
     # A class for claims that name none, unless somebody has made another of that name.
     await runtime.writer.carry_out(Create(kind=STORAGE_CLASSES, body=DEFAULT_CLASS))
     await controllers.run(
@@ -148,7 +166,7 @@ async def _controllers(runtime: app.Runtime, cluster: Embedded, options: UpOptio
     )
 
 
-async def _retire(runtime: app.Runtime, plan: FleetPlan) -> None:
+async def _retire(runtime: Runtime, plan: FleetPlan) -> None:
     """Nodes of an earlier start that this one does not have are gone for good: nobody should wait for them."""
     kept = node_names(plan)
     query = {"labelSelector": f"{PROVIDER_LABEL} in (process,simulated)"}
@@ -157,7 +175,7 @@ async def _retire(runtime: app.Runtime, plan: FleetPlan) -> None:
             await runtime.writer.carry_out(Delete(kind=NODES, name=node.metadata.name, uid=node.metadata.uid))
 
 
-def _fleet(runtime: app.Runtime, cluster: Embedded, liveness: Client, options: UpOptions) -> Fleet:
+def _fleet(runtime: Runtime, cluster: Embedded, liveness: Client, options: UpOptions) -> Fleet:
     host, _, port = cluster.server.address.rpartition(":")
     tls = cluster.certificates.server_context(runtime.clock.now(), ("localhost",), ("127.0.0.1",))
     return Fleet(
@@ -175,14 +193,18 @@ def _fleet(runtime: app.Runtime, cluster: Embedded, liveness: Client, options: U
     )
 
 
-def _logs(fleet: Fleet, clock: Clock) -> Callable[[dict[str, Any], Mapping[str, str]], AsyncIterator[bytes]]:
+def _logs(
+    kubelets: Sequence[VirtualKubelet], clock: Clock
+) -> Callable[[dict[str, Any], Mapping[str, str]], AsyncIterator[bytes]]:
     """Logs straight from whoever runs the pods: they are in this very process."""
 
     async def lines(pod: dict[str, Any], query: Mapping[str, str]) -> AsyncIterator[bytes]:
-        metadata = pod["metadata"]
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        runner = next((each.pods for each in kubelets if each.pods.pod(namespace, name) is not None), None)
         try:
-            options = log_options(query, clock.now())
-            text = open_log(fleet.kubelet.pods, metadata["namespace"], metadata["name"], query["container"], options)
+            if runner is None:
+                raise LogProblem(404, f'pod "{name}" is on no node of this process')
+            text = open_log(runner, namespace, name, query["container"], log_options(query, clock.now()))
         except LogProblem as problem:
             raise Failure(problem.status, "BadRequest", str(problem)) from None
         async for part in text:
@@ -191,13 +213,15 @@ def _logs(fleet: Fleet, clock: Clock) -> Callable[[dict[str, Any], Mapping[str, 
     return lines
 
 
-async def _furnish(writer: Writer, namespace: str) -> None:
+async def _bootstrap(writer: Writer, namespace: str, capabilities: Iterable[type[Capability]]) -> None:
     """What Fairlead needs on any cluster and an administrator applies there: its namespace and its kinds."""
     await writer.carry_out(Create(kind=NAMESPACES, body={"metadata": {"name": namespace}}))
-    wanted = definition()
-    applied = await writer.carry_out(Apply(kind=DEFINITIONS, name=wanted["metadata"]["name"], body=wanted))
-    if not applied.is_done:
-        log.warning("kind not defined", kind=wanted["metadata"]["name"], problem=str(applied.error))
+    for capability in capabilities:
+        for definition in capability.definitions():
+            name = definition["metadata"]["name"]
+            applied = await writer.carry_out(Apply(kind=DEFINITIONS, name=name, body=definition))
+            if not applied.is_done:
+                log.warning("kind not defined", kind=name, problem=str(applied.error))
 
 
 async def _demonstrate(writer: Writer) -> None:

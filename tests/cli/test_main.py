@@ -90,7 +90,7 @@ def test_a_wrong_setting_is_one_sentence(command: str, arguments: list[str], sai
     ("arguments", "said"),
     [
         (["serve", "--capabilities", "magic"], "fairlead: --capabilities: capabilities[0]: invalid"),
-        (["up", "--without", "magic"], "fairlead: --without: magic is no part of it; there are controllers, "),
+        (["up", "--without", "magic"], "fairlead: --without: magic is not part of `up`; there are controllers, "),
     ],
 )
 def test_a_word_that_means_nothing_is_one_sentence(arguments: list[str], said: str) -> None:

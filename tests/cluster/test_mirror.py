@@ -48,6 +48,15 @@ def test_what_keeps_it_from_following_can_be_asked() -> None:
     assert mirror.problem is None
 
 
+def test_a_kind_that_the_server_does_not_have_is_whole_and_empty() -> None:
+    mirror = mirror_of(A1)
+    mirror.absent()
+    assert (mirror.is_absent, mirror.is_synced, len(mirror)) == (True, True, 0)
+    mirror.replace(keyed(A1))
+    mirror.trouble(None)
+    assert (mirror.is_absent, len(mirror)) == (False, 1)
+
+
 def test_the_number_of_objects_is_a_metric(metrics: Metrics) -> None:
     mirror = mirror_of(A1, B1, metrics=metrics)
     mirror.apply([(False, A1)])
@@ -72,6 +81,15 @@ def test_an_index_follows_every_change() -> None:
     assert (names("red"), names("blue"), names("green")) == ([], [], ["a"])
     mirror.replace(keyed(held("c", x="red")))
     assert (names("red"), names("green")) == (["c"], [])
+
+
+def test_an_index_added_later_knows_what_is_there() -> None:
+    mirror = mirror_of(held("a", x="red"))
+    mirror.add_index("colour", by_data)
+    mirror.add_index("colour", by_data)
+    assert [thing.metadata.name for thing in mirror.by("colour", "red")] == ["a"]
+    with pytest.raises(ValueError, match="has an index 'colour' by another function"):
+        mirror.add_index("colour", lambda thing: ())
 
 
 def test_an_unknown_index_is_a_bug() -> None:

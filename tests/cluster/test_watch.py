@@ -58,6 +58,10 @@ class Told:
     def trouble(self, problem: ClusterError | None) -> None:
         self.problems.append(problem)
 
+    def absent(self) -> None:
+        self.view = {}
+        self.log.append("absent")
+
 
 def page(*items: dict[str, Any], version: str = "10", rest: str = "") -> Answer:
     return reply({"metadata": {"resourceVersion": version, "continue": rest}, "items": list(items)})
@@ -112,6 +116,25 @@ class Following:
 @pytest.fixture
 def following(server: ScriptedServer, client: Client, clock: Hurried, metrics: Metrics, told: Told) -> Following:
     return Following(server, client, clock, metrics, told)
+
+
+# --- a kind that the server does not have -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream_lists", [False, True])
+async def test_a_kind_that_the_server_does_not_have_counts_as_empty_until_it_comes(
+    server: ScriptedServer, client: Client, clock: Hurried, metrics: Metrics, told: Told, stream_lists: bool
+) -> None:
+    if stream_lists:
+        server.on(WATCH, failure(404), stream(event("ADDED", config_map("a", "7")), ends_initial("8"), then=Then.HANG))
+    else:
+        server.on(LIST, failure(404), page(config_map("a", "7")))
+        server.on(WATCH, stream(then=Then.HANG))
+    async with running(watch_of(client, clock, metrics, stream_lists=stream_lists), told), asyncio.timeout(5):
+        while len(told.log) < 2:  # noqa: ASYNC110 - bytes of a socket
+            await asyncio.sleep(0.001)
+    assert told.log == ["absent", "all: ns/a@7"]
+    assert Watch.ABSENT_S in clock.slept
 
 
 # --- starting ---------------------------------------------------------------------------------------------

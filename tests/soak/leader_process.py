@@ -13,16 +13,19 @@ import click
 from fairlead import app
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.lease import NamedLease
+from fairlead.lifecycle import stopped_by_signals
 from fairlead.logs import start_logs
 from fairlead.model.intents import Patch
 from fairlead.model.kinds import CONFIG_MAPS
+from fairlead.runtime import Runtime
 from fairlead.settings import load
+from fairlead.testing.capabilities import while_leading
 
 NAMESPACE = "soak"
 WRITERS = 8
 
 
-async def hammer(runtime: app.Runtime) -> None:
+async def hammer(runtime: Runtime) -> None:
     async def write(number: int) -> None:
         count = 0
         while True:
@@ -43,7 +46,7 @@ class Reckless:
     def __init__(self) -> None:
         self._writing: asyncio.Task[None] | None = None
 
-    async def lead(self, runtime: app.Runtime) -> None:
+    async def lead(self, runtime: Runtime) -> None:
         self._writing = self._writing or asyncio.create_task(hammer(runtime))
         await runtime.stop.wait()
 
@@ -72,13 +75,13 @@ def main(unfenced: bool, **flags: Any) -> None:
 
     async def run() -> None:
         stop = asyncio.Event()
-        with app.stopped_by_signals(stop):
+        with stopped_by_signals(stop):
             await app.serve(
                 settings,
                 clock=RealClock(),
                 rng=random.random,
                 stop=stop,
-                known={"placement": app.while_leading(work)},
+                known={"placement": while_leading(work)},
             )
 
     start_logs(settings.logs)

@@ -8,6 +8,7 @@ import click
 
 from fairlead import app
 from fairlead.cluster.clock import RealClock
+from fairlead.lifecycle import stopped_by_signals
 from fairlead.logs import start_logs
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
@@ -65,7 +66,7 @@ def main(bug: str | None, **flags: Any) -> None:
 
     async def run() -> None:
         stop = asyncio.Event()
-        with app.stopped_by_signals(stop):
+        with stopped_by_signals(stop):
             await app.serve(settings, clock=RealClock(), rng=random.random, stop=stop)
 
     start_logs(settings.logs)

@@ -134,13 +134,13 @@ def _message(refusal: urllib.error.HTTPError) -> str | None:
 
 
 async def _kubeconfig_token(kubeconfig: str | None, context: str | None) -> str:
-    from fairlead import app
     from fairlead.cluster.clock import RealClock
     from fairlead.cluster.errors import ClusterError
+    from fairlead.runtime import find_connection
 
     try:
         settings = load(flags={"kubeconfig": kubeconfig, "context": context})
-        headers = await app.find_connection(settings, RealClock()).credentials.headers()
+        headers = await find_connection(settings, RealClock()).credentials.headers()
     except (BadSettings, ClusterError):
         return ""
     scheme, _, token = dict(headers).get("Authorization", "").partition(" ")
@@ -153,19 +153,20 @@ async def _kubeconfig_token(kubeconfig: str | None, context: str | None) -> str:
 async def _read_cluster(
     kubeconfig: str | None, context: str | None, namespace: str, name: str, whole: bool
 ) -> PodExplanation:
-    from fairlead import app
     from fairlead.cluster.client import Client
     from fairlead.cluster.clock import RealClock, rfc3339
     from fairlead.cluster.errors import ClusterError
     from fairlead.engine.cycle import Cycle
     from fairlead.engine.table import NodeTable
+    from fairlead.placement.capability import profiles as profiles_of
     from fairlead.placement.spec import NODES, PODS, SURROUNDINGS
+    from fairlead.runtime import find_connection
 
     clock = RealClock()
     try:
         settings = load(flags={"kubeconfig": kubeconfig, "context": context})
-        profiles, _ = app.profiles(settings)
-        async with Client(app.find_connection(settings, clock), clock=clock) as client:
+        profiles, _ = profiles_of(settings)
+        async with Client(find_connection(settings, clock), clock=clock) as client:
             table = NodeTable()
             for kind in SURROUNDINGS:
                 table.catalog.set_all(await client.list(kind))

@@ -71,7 +71,7 @@ UP_OPTIONS = [
     click.option("--simulate", type=click.IntRange(0, 20_000), default=0, metavar="N", help="Nodes that only act."),
     click.option("--demo", is_flag=True, help="Start with something to look at, in the namespace demo."),
     click.option("--empty", is_flag=True, help="No nodes at all; join your own."),
-    click.option("--without", default="", metavar="A,B", help="Leave out some of controllers, placement, nodes."),
+    click.option("--without", default="", metavar="A,B", help="Leave out some of controllers, nodes, or capabilities."),
 ]
 
 
@@ -105,22 +105,22 @@ def up(
     **flags: Any,
 ) -> None:
     """Start a small cluster of its own: API server, controllers, nodes that run pods, and placement."""
-    from fairlead import up as upstairs
+    from fairlead import up as up_module
 
     parts = tuple(part.strip() for part in without.split(",") if part.strip())
-    if unknown := [part for part in parts if part not in upstairs.PARTS]:
-        _mistake(f"--without: {', '.join(unknown)} is no part of it; there are {', '.join(upstairs.PARTS)}")
+    if unknown := [part for part in parts if part not in up_module.PARTS]:
+        _mistake(f"--without: {', '.join(unknown)} is not part of `up`; there are {', '.join(up_module.PARTS)}")
     flags["log_level"] = flags["log_level"] or "warning"
     # Here Fairlead is the scheduler, for pods that name none as well.
     flags["schedulers"] = "default-scheduler,fairlead"
     settings = _settings(config, flags)
     folder = (data or default_data_folder()).expanduser().absolute()
-    options = upstairs.UpOptions(folder, 0 if empty else nodes, 0 if empty else simulate, port, parts, demo, program())
+    options = up_module.UpOptions(folder, 0 if empty else nodes, 0 if empty else simulate, port, parts, demo, program())
 
     async def run(stop: asyncio.Event) -> None:
         from fairlead.cluster.clock import RealClock
 
-        await upstairs.up(settings, options, clock=RealClock(), rng=random.random, stop=stop, say=click.echo)
+        await up_module.up(settings, options, clock=RealClock(), rng=random.random, stop=stop, say=click.echo)
 
     _run(settings, run)
 
@@ -153,15 +153,15 @@ def _serve(settings: Settings) -> None:
 
 def _run(settings: Settings, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     """Work until a signal says stop; what the user can mend ends in one sentence."""
-    from fairlead import app
     from fairlead.apiserver.storage.store import Locked, Unusable, WrongSchema
     from fairlead.cluster.errors import ClusterError
+    from fairlead.lifecycle import stopped_by_signals
     from fairlead.logs import start_logs
     from fairlead.tracing import start_tracing
 
     async def run() -> None:
         stop = asyncio.Event()
-        with app.stopped_by_signals(stop):
+        with stopped_by_signals(stop):
             await work(stop)
 
     start_logs(settings.logs)

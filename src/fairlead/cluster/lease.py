@@ -259,6 +259,9 @@ class NamedLease:
         if problem is not None:
             log.info("lease not followed", lease=self.name, problem=str(problem))
 
+    def absent(self) -> None:
+        log.warning("the server has no leases", lease=self.name)
+
     def _see(self, lease: Lease, *, is_read: bool = False) -> None:
         seen = self._seen.lease.metadata if self._seen else None
         if seen is not None and seen.uid == lease.metadata.uid:

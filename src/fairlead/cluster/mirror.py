@@ -86,15 +86,31 @@ class Mirror(Generic[T]):
         self._watch = watch
         self._gauge = metrics.mirror_objects.labels(kind.name)
         self._objects: dict[str, T] = {}
-        self._indexers = dict(indexes or {})
-        self._indexes: dict[str, dict[str, set[str]]] = {name: {} for name in self._indexers}
+        self._indexers: dict[str, Index[T]] = {}
+        self._indexes: dict[str, dict[str, set[str]]] = {}
+        for name, index in (indexes or {}).items():
+            self.add_index(name, index)
         self._subscriptions: list[Subscription[T]] = []
         self._synced = asyncio.Event()
         self.problem: ClusterError | None = None
+        self.is_absent = False
+        """Whether the server does not have the kind; then it counts as empty until it does."""
 
     async def run(self) -> None:
         """Follow the server until cancelled."""
         await self._watch.run(self)
+
+    def add_index(self, name: str, index: Index[T]) -> None:
+        """Let objects be found by what the function says of them. A name means one function."""
+        known = self._indexers.get(name)
+        if known is index:
+            return
+        if known is not None:
+            raise ValueError(f"the mirror of {self.kind.name} has an index {name!r} by another function")
+        self._indexers[name] = index
+        self._indexes[name] = {}
+        for key, seen in self._objects.items():
+            self._reindex(self._indexes[name], key, (), index(seen))
 
     # -- reading --------------------------------------------------------------------------------------------
 
@@ -163,6 +179,12 @@ class Mirror(Generic[T]):
 
     def trouble(self, problem: ClusterError | None) -> None:
         self.problem = problem
+        self.is_absent = False
+
+    def absent(self) -> None:
+        """The server does not have the kind: nothing of it exists."""
+        self.replace({})
+        self.problem, self.is_absent = None, True
 
     def _set(self, key: str, new: T | None) -> None:
         old = self._objects.get(key)

@@ -20,6 +20,7 @@ from fairlead.cluster.errors import (
     ClusterError,
     Gone,
     Invalid,
+    NotFound,
     Status,
     Temporary,
     error_from_status,
@@ -55,6 +56,9 @@ class Sink(Protocol[T_contra]):
     def trouble(self, problem: ClusterError | None) -> None:
         """What keeps us from following right now; None once that is over."""
 
+    def absent(self) -> None:
+        """The server does not have the kind (yet)."""
+
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
     """A line of the stream. The object stays raw: a bookmark's is hollow and does not decode as the kind."""
@@ -74,6 +78,8 @@ class Watch(Generic[T]):
     STAY_S = (300.0, 600.0)
     # A watch that lasted this long was a good one, whether or not it had anything to tell.
     WELL_S = 30.0
+    # How often we look whether a kind that the server does not have has come.
+    ABSENT_S = 10.0
     # However long a server asks us to stay away.
     MOST_ASKED_S = 300.0
     # One object cannot be larger than etcd takes (1.5 MiB); a line that long without an end is garbage.
@@ -105,6 +111,7 @@ class Watch(Generic[T]):
         self._envelope = msgspec.json.Decoder(Envelope)
         self._marked = msgspec.json.Decoder(Marked)
         self._version = ""
+        self._is_absent = False
         # Since when the stream is open; None while it is not, or its first list is not whole.
         self.open_since_s: float | None = None
         self.listed_at_s: float | None = None
@@ -121,6 +128,9 @@ class Watch(Generic[T]):
             except Gone as gone:
                 # The server has compacted what we would resume from: only a new list can tell what we missed.
                 self._version, problem = "", gone
+            except NotFound:
+                await self._wait_for_kind(sink)
+                continue
             except ClusterError as broke:
                 problem = broke
             finally:
@@ -139,6 +149,15 @@ class Watch(Generic[T]):
                 sink.trouble(problem)
                 log.info("watch broke", kind=self._kind.name, problem=str(problem), resume_in_s=round(delay_s, 2))
             await self._clock.sleep(delay_s)
+
+    async def _wait_for_kind(self, sink: Sink[T]) -> None:
+        """A list of a kind is not found only where the server does not have the kind."""
+        if not self._is_absent:
+            log.info("kind not on the server", kind=self._kind.name, look_again_every_s=self.ABSENT_S)
+        self._version, self._is_absent = "", True
+        self.listed_at_s = self._clock.elapsed_s()
+        sink.absent()
+        await self._clock.sleep(self.ABSENT_S)
 
     async def _start(self, sink: Sink[T]) -> None:
         """List everything, then follow; over one stream where the server can."""
@@ -244,7 +263,7 @@ class Watch(Generic[T]):
     def _handed_over(self, sink: Sink[T], objects: Mapping[str, T], version: str) -> None:
         sink.replace(objects)
         sink.trouble(None)
-        self._version = version
+        self._version, self._is_absent = version, False
         self.listed_at_s = self._clock.elapsed_s()
 
     def _decode(self, raw: msgspec.Raw) -> T | None:

@@ -86,7 +86,7 @@ class Loop:
         """`profiles` by the schedulerName they serve; all share one table."""
         self._writer = writer
         self._clock = clock
-        self._sources = tuple(sources)
+        self._sources = sources
         self._forecast = forecast
         self._state = State()
         self._cycles = {name: Cycle(self._state.table, profile) for name, profile in profiles.items()}

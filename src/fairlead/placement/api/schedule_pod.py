@@ -232,14 +232,13 @@ class SchedulePod:
             raise Problem(503, "QueueFull", message, retry_after_s=FULL_RETRY_S)
 
     async def _check_known(self) -> None:
-        if self._mirror.is_synced:
-            return
-        if self._mirror.problem is None:
-            # Just started: whoever asks at once is let wait a moment rather than sent away.
+        if not self._mirror.is_synced and self._mirror.problem is None:
+            # Just started: a caller who comes at once waits a moment rather than being sent away.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SYNC_S):
                     await self._mirror.wait_synced()
-                return
+        if self._mirror.is_synced and not self._mirror.is_absent:
+            return
         why = f": {self._mirror.problem}" if self._mirror.problem else ""
         message = (
             "the requests there are have not been read yet; if this lasts, apply deploy/crds and "

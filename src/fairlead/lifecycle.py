@@ -1,0 +1,157 @@
+"""How capabilities start, lead, stand by and stop.
+
+Called by the composition roots. On a stop what is in hand gets a grace, then waiting events are sent, then the lease is
+given back; a standby has nothing in hand and stops at once.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import re
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+import structlog
+
+from fairlead.cluster.backoff import Backoff
+from fairlead.cluster.errors import ConfigurationError, Temporary
+from fairlead.cluster.recorder import Recorder
+from fairlead.model.kinds import ServerVersion
+from fairlead.runtime import Capability, Opener, Runtime, lease_name
+
+log = structlog.get_logger("fairlead")
+
+T = TypeVar("T")
+
+OLDEST_KUBERNETES: Final = (1, 30)
+# What is in hand when we are told to stop gets this long to finish.
+GRACE_S: Final = 10.0
+# Then events that wait are sent, for so long.
+FLUSH_S: Final = 5.0
+
+
+async def first_contact(opener: Opener) -> ServerVersion:
+    """The server's version once it answers; a refusal or a server too old ends the run."""
+    backoff = Backoff(opener.rng)
+    version: ServerVersion | None = None
+    while version is None:
+        try:
+            version = await opener.reader.version()
+        except Temporary as problem:
+            delay_s = backoff.next_s(problem.retry_after_s)
+            log.warning("no cluster yet", problem=str(problem), again_in_s=round(delay_s, 1))
+            await opener.clock.sleep(delay_s)
+    found = re.match(r"v?(\d+)\.(\d+)", version.git_version)
+    if found and (int(found[1]), int(found[2])) < OLDEST_KUBERNETES:
+        wanted = ".".join(map(str, OLDEST_KUBERNETES))
+        raise ConfigurationError(f"the server is Kubernetes {version.git_version}; Fairlead needs {wanted} or newer")
+    return version
+
+
+async def run_until_stopped(opener: Opener, capabilities: Mapping[str, Capability], leases: Sequence[Runtime]) -> None:
+    """Every capability follows; under each lease those that lead by it do so while it is held."""
+    members = [each for each in capabilities.values() if type(each).work is not Capability.work]
+    async with asyncio.TaskGroup() as tasks:
+        mirrors = tasks.create_task(opener.mirrors.run(), name="mirrors")
+        following = [tasks.create_task(each.follow(), name=f"{name}: follow") for name, each in capabilities.items()]
+        holding = [
+            tasks.create_task(_hold(runtime, _leads_of(runtime, capabilities)), name=f"lease {runtime.lease.name}")
+            for runtime in leases
+        ]
+        if members:
+            member = await opener.under(member_lease(opener.settings.lease.name, opener.identity))
+            work = {each.name: _work_of(each, member) for each in members}
+            holding.append(tasks.create_task(_hold(member, work), name="member lease"))
+        await asyncio.wait(holding)
+        for task in (mirrors, *following):
+            task.cancel()
+
+
+def member_lease(lease: str, identity: str) -> str:
+    """A replica's own lease: an identity may have characters that a name may not, so its hash makes it unique."""
+    readable = re.sub(r"[^a-z0-9]+", "-", identity.lower()).strip("-")[:30].rstrip("-")
+    return f"{lease}-member-{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+
+
+def _leads_of(runtime: Runtime, capabilities: Mapping[str, Capability]) -> dict[str, Callable[[], Awaitable[None]]]:
+    return {
+        name: each.lead
+        for name, each in capabilities.items()
+        if lease_name(type(each), runtime.settings) == runtime.lease.name
+    }
+
+
+def _work_of(capability: Capability, member: Runtime) -> Callable[[], Awaitable[None]]:
+    return lambda: capability.work(member)
+
+
+async def _hold(runtime: Runtime, works: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
+    """Hold one lease whenever it can be had, and do what is done under it, until stopped."""
+
+    async def lead() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            recording = tasks.create_task(runtime.recorder.run(), name="recorder")
+            working = [tasks.create_task(_awaited(work), name=name) for name, work in works.items()]
+            await runtime.stop.wait()
+            log.info("stopping", grace_s=GRACE_S, lease=runtime.lease.name)
+            if working:
+                await asyncio.wait(working, timeout=GRACE_S)
+            await flushed(runtime.recorder)
+            await asyncio.wait([recording], timeout=1.0)
+            for task in (recording, *working):
+                task.cancel()
+
+    def grace_s() -> float:
+        # A standby has nothing in hand, and would wait for its turn for ever.
+        return GRACE_S + FLUSH_S + 2.0 if runtime.lease.is_open() else 0.0
+
+    await until_stopped(runtime.lease.run(lead), runtime.stop, grace_s)
+
+
+async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+async def flushed(recorder: Recorder) -> None:
+    """The last events are told, as far as the time allows, and no more are sent."""
+    lost = await recorder.flush(FLUSH_S)
+    if lost:
+        log.warning("events not sent", events=lost)
+    recorder.stop()
+
+
+async def until_stopped(
+    work: Awaitable[T], stop: asyncio.Event, grace_s: Callable[[], float] = lambda: 0.0
+) -> T | None:
+    """What the work returns, or None if it was stopped first and did not end by itself within the grace."""
+    running = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done() and (seconds := grace_s()):
+            await asyncio.wait([running], timeout=seconds)
+        return running.result() if running.done() else None
+    finally:
+        for task in (running, stopping):
+            task.cancel()
+        await asyncio.gather(running, stopping, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and Ctrl-C stop gracefully; a second one cancels."""
+    loop, main = asyncio.get_running_loop(), asyncio.current_task()
+
+    def asked() -> None:
+        if stop.is_set() and main is not None:
+            main.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

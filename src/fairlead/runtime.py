@@ -1,0 +1,259 @@
+"""What a capability is and what it is built from.
+
+A capability is one class in `<room>/capability.py` and one line in the registry of `app.py`. It gets a Runtime and
+never builds a client, a mirror or a lease. Opened by `app.serve` on a real cluster and by `up` on the embedded one.
+"""
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from fairlead import settings as configuration
+from fairlead.cluster.backoff import Rng
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import ConfigurationError
+from fairlead.cluster.kubeconfig import Connection, connect_by_kubeconfig, connect_in_cluster
+from fairlead.cluster.lease import LeaseTimes, NamedLease
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Index, Mirror
+from fairlead.cluster.mirrors import Mirrors
+from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.writer import Writer
+from fairlead.engine.unit import UnitSource
+from fairlead.model.kinds import Kind
+from fairlead.nodes.kubelet import VirtualKubelet
+from fairlead.settings import Settings
+from fairlead.web.probes import Check
+from fairlead.web.routes import Route, RouteTable
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Where rooms that do not know each other meet, by Protocols. Add when you are built, read when you start."""
+
+    unit_sources: list[UnitSource] = field(default_factory=list)
+    """Whoever has units of several pods to be placed."""
+    kubelets: list[VirtualKubelet] = field(default_factory=list)
+    """Whoever runs pods in this process, and so has their logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What every capability is built from. Writes and events go through the fence of its lease."""
+
+    settings: Settings
+    clock: Clock
+    rng: Rng
+    metrics: Metrics
+    reader: Client
+    mirrors: Mirrors
+    writer: Writer
+    recorder: Recorder
+    lease: NamedLease
+    stop: asyncio.Event
+    identity: str = ""
+    routes: RouteTable = field(default_factory=RouteTable)
+    offers: Offers = field(default_factory=Offers)
+
+    def mirror(
+        self,
+        kind: Kind[Any],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        indexes: Mapping[str, Index[Any]] | None = None,
+    ) -> Mirror[Any]:
+        """A mirror of a kind, shared with whoever asks for the same; the runtime runs it."""
+        return self.mirrors.get(kind, namespace, labels=labels, fields=fields, indexes=indexes)
+
+    @asynccontextmanager
+    async def connect(self, connection: Connection) -> AsyncIterator[tuple[Client, Mirrors]]:
+        """A second API server, for a capability that works with two: a client and mirrors that run in the block."""
+        async with Client(connection, clock=self.clock, metrics=self.metrics) as client:
+            mirrors = Mirrors(client, clock=self.clock, rng=self.rng, metrics=self.metrics)
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(mirrors.run(), name=f"mirrors of {connection.server}")
+                try:
+                    yield client, mirrors
+                finally:
+                    running.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A server of a capability's own: `serve` runs it for a block, `problem` is its readiness."""
+
+    name: str
+    serve: AbstractAsyncContextManager[Any]
+    problem: Check = lambda: None
+
+
+class Capability:
+    """One kind of work. Every replica follows the cluster and works; one of them leads.
+
+    Everything is optional: a capability overrides what it has.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Capabilities that must run in the same process."""
+    leads_under: ClassVar[str] = ""
+    """The capability whose lease this one leads under; its own otherwise."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    @classmethod
+    def definitions(cls) -> Sequence[Mapping[str, Any]]:
+        """The CustomResourceDefinitions it needs; `up` applies them, an administrator does elsewhere."""
+        return ()
+
+    def routes(self) -> Sequence[Route]:
+        """What it adds to Fairlead's API."""
+        return ()
+
+    def servers(self) -> Sequence[Listener]:
+        """Servers of its own, on addresses of their own, each with its own readiness."""
+        return ()
+
+    async def follow(self) -> None:
+        """Keep up with the cluster on every replica, until cancelled, so that leading can begin at once."""
+
+    async def lead(self) -> None:
+        """Runs while this replica leads; returns when `runtime.stop` is set (it is cancelled after a grace)."""
+
+    async def work(self, member: Runtime) -> None:
+        """Runs on every replica; `member`'s writes are fenced by the replica's own lease. Ends as `lead` does."""
+
+    def problem(self) -> str | None:
+        """Why it is not ready, if it is not; a standby that keeps up is."""
+        return None
+
+
+def find_connection(settings: Settings, clock: Clock) -> Connection:
+    """The cluster the settings mean: a kubeconfig where one is named or found, else the pod's own account."""
+    paths = configuration.kubeconfig_paths(settings)
+    if settings.kubeconfig or any(os.path.exists(path) for path in paths):
+        return connect_by_kubeconfig(paths, clock, settings.context)
+    address = configuration.in_cluster_address()
+    if address is not None:
+        return connect_in_cluster(*address, clock)
+    raise ConfigurationError(
+        f"no cluster to run against: no kubeconfig at {', '.join(map(str, paths))} and not running in a pod; "
+        "name one with --kubeconfig or the KUBECONFIG variable"
+    )
+
+
+def lease_name(capability: type[Capability], settings: Settings) -> str:
+    """Placement's lease has the plain name, for it was the first; the others' end in theirs."""
+    leader = capability.leads_under or capability.name
+    return settings.lease.name if leader == "placement" else f"{settings.lease.name}-{leader}"
+
+
+@asynccontextmanager
+async def open_runtime(
+    settings: Settings,
+    connection: Connection,
+    *,
+    clock: Clock,
+    rng: Rng,
+    metrics: Metrics,
+    stop: asyncio.Event,
+    routes: RouteTable,
+    identity: str = "",
+) -> AsyncIterator["Opener"]:
+    """One connection for reading; every lease opens its own for writing."""
+    async with AsyncExitStack() as stack:
+        reader = await stack.enter_async_context(Client(connection, clock=clock, metrics=metrics))
+        mirrors = Mirrors(reader, clock=clock, rng=rng, metrics=metrics)
+        identity = identity or configuration.identity(settings, uuid.uuid4().hex[:8])
+        yield Opener(settings, connection, clock, rng, metrics, stop, routes, reader, mirrors, identity, stack)
+
+
+@dataclass(slots=True)
+class Opener:
+    """Opens runtimes by the lease they write under; asked twice for one lease, it gives the same."""
+
+    settings: Settings
+    connection: Connection
+    clock: Clock
+    rng: Rng
+    metrics: Metrics
+    stop: asyncio.Event
+    routes: RouteTable
+    reader: Client
+    mirrors: Mirrors
+    identity: str
+    _stack: AsyncExitStack
+    offers: Offers = field(default_factory=Offers)
+    _opened: dict[str, Runtime] = field(default_factory=dict)
+
+    async def under(self, lease_name: str) -> Runtime:
+        if lease_name not in self._opened:
+            self._opened[lease_name] = await self._open(lease_name)
+        return self._opened[lease_name]
+
+    async def unfenced(self, lease_name: str) -> Runtime:
+        """For a cluster that nobody else leads: writes need no lease."""
+        client = Client(self.connection, clock=self.clock, metrics=self.metrics, pool=self.settings.in_flight)
+        return self._runtime(await self._stack.enter_async_context(client), self._lease(lease_name))
+
+    async def _open(self, name: str) -> Runtime:
+        lease = self._lease(name)
+        fenced = Client(
+            self.connection,
+            clock=self.clock,
+            metrics=self.metrics,
+            fence=lease,
+            # A write must be over, on the server too, before another leader may start.
+            timeout_s=lease.times.duration_s - lease.times.renew_deadline_s,
+            pool=self.settings.in_flight,
+        )
+        return self._runtime(await self._stack.enter_async_context(fenced), lease)
+
+    def _lease(self, name: str) -> NamedLease:
+        lease = self.settings.lease
+        return NamedLease(
+            self.reader,
+            name=name,
+            namespace=self.settings.namespace,
+            identity=self.identity,
+            clock=self.clock,
+            rng=self.rng,
+            metrics=self.metrics,
+            times=LeaseTimes(lease.duration_s, lease.renew_deadline_s, lease.retry_s),
+        )
+
+    def _runtime(self, writing: Client, lease: NamedLease) -> Runtime:
+        recorder = Recorder(
+            writing, controller="fairlead", instance=self.identity, clock=self.clock, metrics=self.metrics
+        )
+        writer = Writer(
+            writing,
+            recorder,
+            clock=self.clock,
+            rng=self.rng,
+            metrics=self.metrics,
+            in_flight=self.settings.in_flight,
+        )
+        return Runtime(
+            self.settings,
+            self.clock,
+            self.rng,
+            self.metrics,
+            self.reader,
+            self.mirrors,
+            writer,
+            recorder,
+            lease,
+            self.stop,
+            self.identity,
+            self.routes,
+            self.offers,
+        )

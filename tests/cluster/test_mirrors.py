@@ -1,0 +1,59 @@
+"""Mirrors that rooms share: one watch for those who ask for the same, run by the runtime."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirrors import Mirrors
+from fairlead.model.kinds import CONFIG_MAPS, Kind
+from fairlead.model.meta import Thing
+from fairlead.testing.scripted_server import Answer, ScriptedServer, Seen, Then, bookmark, event, stream
+from tests.cluster.kit import CONFIG_MAPS_PATH, Hurried, client_of, config_map
+
+LEAN = Kind("", "v1", "configmaps", "ConfigMap", Thing)
+
+
+@pytest.fixture
+async def mirrors(server: ScriptedServer, metrics: Metrics) -> AsyncIterator[Mirrors]:
+    async with client_of(server.url) as client:
+        yield mirrors_of(client, metrics)
+
+
+def mirrors_of(client: Client, metrics: Metrics) -> Mirrors:
+    return Mirrors(client, clock=Hurried(), rng=lambda: 0.0, metrics=metrics)
+
+
+def test_who_asks_for_the_same_shares_a_mirror(metrics: Metrics) -> None:
+    mirrors = mirrors_of(client_of("http://127.0.0.1:1"), metrics)
+    one = mirrors.get(CONFIG_MAPS, "ns", labels="a=b")
+    assert mirrors.get(CONFIG_MAPS, "ns", labels="a=b") is one
+    others = [
+        mirrors.get(CONFIG_MAPS, "ns"),
+        mirrors.get(CONFIG_MAPS, "other", labels="a=b"),
+        mirrors.get(CONFIG_MAPS, "ns", labels="a=b", fields="metadata.name=x"),
+        mirrors.get(LEAN, "ns", labels="a=b"),
+    ]
+    assert len({id(each) for each in (one, *others)}) == 5
+
+
+async def test_a_mirror_runs_whether_it_was_asked_for_before_or_after(server: ScriptedServer, mirrors: Mirrors) -> None:
+    def first(_: Seen) -> Answer:
+        marks = bookmark("8", kind="ConfigMap", ends_initial=True)
+        return stream(event("ADDED", config_map("a", "7")), marks, then=Then.HANG)
+
+    server.always(f"WATCH {CONFIG_MAPS_PATH}", first)
+    before = mirrors.get(CONFIG_MAPS, "ns")
+    running = asyncio.create_task(mirrors.run())
+    try:
+        async with asyncio.timeout(5):
+            await before.wait_synced()
+            after = mirrors.get(CONFIG_MAPS, "ns", labels="x=y")
+            await after.wait_synced()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert [list(each.keys()) for each in (before, after)] == [["ns/a"], ["ns/a"]]
+    assert [seen.query.get("labelSelector") for seen in server.seen(f"WATCH {CONFIG_MAPS_PATH}")] == [None, "x=y"]
