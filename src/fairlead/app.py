@@ -16,7 +16,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
 from fairlead.lifecycle import first_contact, run_until_stopped, until_stopped
 from fairlead.placement.capability import Placement
-from fairlead.runtime import Capability, find_connection, lease_name, open_runtime
+from fairlead.runtime import Capability, Runtime, find_connection, lease_name, open_runtime
 from fairlead.settings import BadSettings, Settings
 from fairlead.web.dispatcher import Dispatcher
 from fairlead.web.guard import Guard
@@ -26,6 +26,7 @@ from fairlead.web.page import page_route
 from fairlead.web.probes import Probes, served
 from fairlead.web.routes import RouteTable
 from fairlead.web.tls import ServingCertificate
+from fairlead.webhooks import Address, Webhooks, by_service
 
 log = structlog.get_logger("fairlead")
 
@@ -72,20 +73,37 @@ async def serve(
         connected.set()
         routes.guard = Guard(opener.reader, clock)
         log.info("connected", server=connection.server, kubernetes=version.git_version, by=connection.described_as)
-        # Without any capability the process still takes the plain lease: it shows that it could lead.
-        leases = {lease_name(each, settings): None for each in classes.values()} or {settings.lease.name: None}
         capabilities = {
             name: capability(await opener.under(lease_name(capability, settings)))
             for name, capability in classes.items()
         }
-        async with serving(capabilities, probes, routes):
-            await run_until_stopped(opener, capabilities, [await opener.under(name) for name in leases])
+        capabilities |= webhooks_of(
+            capabilities, await opener.under(lease_name(Webhooks, settings)), by_service(settings.namespace)
+        )
+        # Without any capability the process still takes the plain lease: it shows that it could lead.
+        names = [lease_name(type(each), settings) for each in capabilities.values()] or [settings.lease.name]
+        async with serving(capabilities, probes, routes) as drain_s:
+            holders = [await opener.under(name) for name in dict.fromkeys(names)]
+            await run_until_stopped(opener, capabilities, holders, drain_s)
     log.info("stopped")
 
 
+def webhooks_of(capabilities: Mapping[str, Capability], runtime: Runtime, address: Address) -> dict[str, Capability]:
+    """The capability that serves the others' webhooks, where they have any."""
+    configurations = {name: each.webhooks() for name, each in capabilities.items()}
+    if not any(configurations.values()):
+        return {}
+    ready = {name: each.problem for name, each in capabilities.items()}
+    return {Webhooks.name: Webhooks(runtime, configurations, ready, address)}
+
+
 @asynccontextmanager
-async def serving(capabilities: Mapping[str, Capability], probes: Probes, routes: RouteTable) -> AsyncIterator[None]:
-    """What capabilities serve: their routes, their listeners, and whether each is ready."""
+async def serving(capabilities: Mapping[str, Capability], probes: Probes, routes: RouteTable) -> AsyncIterator[float]:
+    """What capabilities serve: their routes, their listeners, and whether each is ready.
+
+    Yields for how many seconds after a stop they should be served on.
+    """
+    drain_s = 0.0
     async with AsyncExitStack() as stack:
         for name, capability in capabilities.items():
             probes.readiness[name] = capability.problem
@@ -93,7 +111,8 @@ async def serving(capabilities: Mapping[str, Capability], probes: Probes, routes
             for listener in capability.servers():
                 await stack.enter_async_context(listener.serve)
                 probes.readiness[listener.name] = listener.problem
-        yield
+                drain_s = max(drain_s, listener.drain_s)
+        yield drain_s
 
 
 @asynccontextmanager

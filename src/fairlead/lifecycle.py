@@ -49,8 +49,13 @@ async def first_contact(opener: Opener) -> ServerVersion:
     return version
 
 
-async def run_until_stopped(opener: Opener, capabilities: Mapping[str, Capability], leases: Sequence[Runtime]) -> None:
-    """Every capability follows; under each lease those that lead by it do so while it is held."""
+async def run_until_stopped(
+    opener: Opener, capabilities: Mapping[str, Capability], leases: Sequence[Runtime], drain_s: float = 0.0
+) -> None:
+    """Every capability follows; under each lease those that lead by it do so while it is held.
+
+    After a stop what is served is served on for `drain_s`, with mirrors that are up to date.
+    """
     members = [each for each in capabilities.values() if type(each).work is not Capability.work]
     async with asyncio.TaskGroup() as tasks:
         mirrors = tasks.create_task(opener.mirrors.run(), name="mirrors")
@@ -64,6 +69,8 @@ async def run_until_stopped(opener: Opener, capabilities: Mapping[str, Capabilit
             work = {each.name: _work_of(each, member) for each in members}
             holding.append(tasks.create_task(_hold(member, work), name="member lease"))
         await asyncio.wait(holding)
+        await opener.stop.wait()
+        await opener.clock.sleep(drain_s)
         for task in (mirrors, *following):
             task.cancel()
 

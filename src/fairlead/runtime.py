@@ -28,6 +28,7 @@ from fairlead.engine.unit import UnitSource
 from fairlead.model.kinds import Kind
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.settings import Settings
+from fairlead.web.admission import WebhookConfiguration
 from fairlead.web.probes import Check
 from fairlead.web.routes import Route, RouteTable
 
@@ -92,6 +93,8 @@ class Listener:
     name: str
     serve: AbstractAsyncContextManager[Any]
     problem: Check = lambda: None
+    drain_s: float = 0.0
+    """How long it is served on after a stop, not ready any more, so that callers can turn elsewhere."""
 
 
 class Capability:
@@ -120,6 +123,10 @@ class Capability:
 
     def servers(self) -> Sequence[Listener]:
         """Servers of its own, on addresses of their own, each with its own readiness."""
+        return ()
+
+    def webhooks(self) -> Sequence[WebhookConfiguration]:
+        """Admission webhooks of its own; every replica answers them."""
         return ()
 
     async def follow(self) -> None:

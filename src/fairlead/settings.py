@@ -23,7 +23,7 @@ PREFIX = "FAIRLEAD_"
 # What Kubernetes puts into every pod beside a Service called fairlead or fairlead-something.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
 
-Capability = Literal["placement", "jobs", "tasks", "data", "modules"]
+CapabilityName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -49,6 +49,18 @@ class TlsSettings(Section, frozen=True):
 
     certificate: str = ""
     key: str = ""
+
+
+class WebhookSettings(Section, frozen=True):
+    """Where admission webhooks are served, and with which certificate: of files, or issued into a Secret."""
+
+    listen: Annotated[str, msgspec.Meta(pattern=r"^\S*:\d{1,5}$")] = ":9443"
+    certificate: str = ""
+    key: str = ""
+    certificate_life_s: Annotated[float, msgspec.Meta(ge=3, le=315_360_000)] = 7_776_000.0
+    authority_life_s: Annotated[float, msgspec.Meta(ge=3, le=315_360_000)] = 315_360_000.0
+    overlap_s: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 300.0
+    drain_s: Annotated[float, msgspec.Meta(ge=0, le=300)] = 5.0
 
 
 class ExtenderSettings(Section, frozen=True):
@@ -143,7 +155,7 @@ class Settings(Section, frozen=True):
     kubeconfig: str = ""
     context: str = ""
     namespace: str = "fairlead-system"
-    capabilities: tuple[Capability, ...] = ()
+    capabilities: tuple[CapabilityName, ...] = ()
     schedulers: tuple[str, ...] = ("fairlead",)
     scheduler_config: str = ""
     scores: Literal["kube", "seed"] = "kube"
@@ -156,6 +168,7 @@ class Settings(Section, frozen=True):
     logs: LogSettings = LogSettings()
     tls: TlsSettings = TlsSettings()
     extender: ExtenderSettings = ExtenderSettings()
+    webhooks: WebhookSettings = WebhookSettings()
     api: ApiSettings = ApiSettings()
     requests: RequestSettings = RequestSettings()
     forecast: ForecastSettings = ForecastSettings()
@@ -304,6 +317,11 @@ def _check_together(settings: Settings) -> None:
     _check_forecast(settings.forecast)
     if bool(settings.tls.certificate) != bool(settings.tls.key):
         raise BadSettings("tls: wanted both certificate and key, or neither")
+    webhooks = settings.webhooks
+    if bool(webhooks.certificate) != bool(webhooks.key):
+        raise BadSettings("webhooks: wanted both certificate and key, or neither")
+    if int(webhooks.listen.rpartition(":")[2]) > 65535:
+        raise BadSettings(f"webhooks.listen: wanted host:port with a port up to 65535, got {webhooks.listen!r}")
     if int(settings.listen.rpartition(":")[2]) > 65535:
         raise BadSettings(f"listen: wanted host:port with a port up to 65535, got {settings.listen!r}")
     _check_extender(settings)

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import structlog
 import yaml
 
@@ -37,10 +38,11 @@ from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, PROVIDER_LABEL
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
 from fairlead.runtime import Capability, Runtime, open_runtime
-from fairlead.settings import Settings, identity
+from fairlead.settings import Settings, WebhookSettings, identity
 from fairlead.web.guard import Guard
 from fairlead.web.probes import Probes
 from fairlead.web.routes import RouteTable
+from fairlead.webhooks import BY_LOOPBACK
 
 log = structlog.get_logger("fairlead.up")
 
@@ -71,10 +73,6 @@ class UpOptions:
     """What to type to run Fairlead, for the greeting."""
 
     @property
-    def capabilities(self) -> tuple[str, ...]:
-        return tuple(name for name in app.CAPABILITIES if name not in self.without)
-
-    @property
     def parts(self) -> list[str]:
         return [part for part in PARTS if part not in self.without and (part != "nodes" or self.has_nodes)]
 
@@ -88,10 +86,21 @@ class UpOptions:
 
 
 async def up(
-    settings: Settings, options: UpOptions, *, clock: Clock, rng: Rng, stop: asyncio.Event, say: Callable[[str], object]
+    settings: Settings,
+    options: UpOptions,
+    *,
+    clock: Clock,
+    rng: Rng,
+    stop: asyncio.Event,
+    say: Callable[[str], object],
+    known: app.Registry = app.CAPABILITIES,
 ) -> None:
     """Run until `stop` is set; everything started is ended, in reverse order."""
     metrics = Metrics()
+    if settings.webhooks.listen == WebhookSettings().listen:
+        # Only this machine's API server calls them, and another `up` may be running.
+        loopback = msgspec.structs.replace(settings.webhooks, listen="127.0.0.1:0")
+        settings = msgspec.structs.replace(settings, webhooks=loopback)
     async with AsyncExitStack() as stack:
         say(f"starting the API server on {options.data}")
         cluster = await stack.enter_async_context(embedded(options.data, clock, port=options.port))
@@ -111,7 +120,7 @@ async def up(
             )
         )
         runtime = await opener.unfenced("fairlead")
-        classes = app.wanted_capabilities(options.capabilities, app.CAPABILITIES)
+        classes = app.wanted_capabilities(tuple(name for name in known if name not in options.without), known)
         await _bootstrap(runtime.writer, settings.namespace, classes.values())
         runtime.routes.guard = Guard(runtime.reader, clock)
         url = await stack.enter_async_context(app.listening(settings, probes, runtime.routes, clock, metrics))
@@ -126,6 +135,7 @@ async def up(
         if "controllers" in options.parts:
             working.append(tasks.create_task(_controllers(runtime, cluster, options), name="controllers"))
         capabilities = {name: capability(runtime) for name, capability in classes.items()}
+        capabilities |= app.webhooks_of(capabilities, runtime, BY_LOOPBACK)
         await stack.enter_async_context(app.serving(capabilities, probes, runtime.routes))
         for name, capability in capabilities.items():
             working.append(tasks.create_task(capability.follow(), name=f"{name}: follow"))

@@ -1,0 +1,291 @@
+"""The webhooks of every capability, on one listener, with certificates that API servers trust.
+
+A capability of its own, added by the composition root when another has webhooks: every replica serves, whoever leads;
+the leader issues certificates into a Secret, renews them and keeps the caBundle of our configurations right. Where the
+certificate comes from files, it writes neither.
+"""
+
+import asyncio
+import base64
+import os
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from fairlead.cluster.waits import first_of
+from fairlead.cluster.writer import Outcome
+from fairlead.model.intents import Apply, Create, Intent, Patch
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.runtime import Capability, Listener, Runtime
+from fairlead.web.admission import AdmissionMetrics, AdmissionServer, Webhook, WebhookConfiguration
+from fairlead.web.authority import Lives, Material, is_usable, renewed, split_bundle
+from fairlead.web.probes import Check, served
+from fairlead.web.tls import ServingCertificate
+
+log = structlog.get_logger("fairlead.webhooks")
+
+SECRET: Final = "fairlead-webhooks"
+SERVICE: Final = "fairlead-webhooks"
+GROUP: Final = "admissionregistration.k8s.io"
+# However quiet it is: a certificate falls due without any event.
+LOOK_EVERY_S: Final = 10.0
+
+
+class Secret(Noun, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] | None = None
+
+
+class ClientConfig(Noun, frozen=True):
+    url: str | None = None
+    ca_bundle: str = ""
+
+
+class WebhookEntry(Noun, frozen=True):
+    name: str = ""
+    client_config: ClientConfig = ClientConfig()
+
+
+class Configuration(Noun, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[WebhookEntry, ...] | None = None
+
+
+SECRETS = Kind("", "v1", "secrets", "Secret", Secret)
+MUTATING = Kind(
+    GROUP, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", Configuration, namespaced=False
+)
+VALIDATING = Kind(
+    GROUP, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", Configuration, namespaced=False
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How API servers reach us: by a Service whose configuration an administrator applies, or by a URL of ours."""
+
+    names: tuple[str, ...]
+    registers: bool = False
+    """Whether we apply the configurations ourselves, by URL."""
+
+
+def by_service(namespace: str) -> Address:
+    return Address((f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}.svc.cluster.local"))
+
+
+BY_LOOPBACK: Final = Address(("127.0.0.1", "localhost"), registers=True)
+
+
+class Webhooks(Capability):
+    name = "webhooks"
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        configurations: Mapping[str, Sequence[WebhookConfiguration]],
+        ready: Mapping[str, Check],
+        address: Address,
+    ) -> None:
+        """`configurations` and `ready` by capability."""
+        super().__init__(runtime)
+        settings = runtime.settings.webhooks
+        self._configurations = [each for group in configurations.values() for each in group]
+        self._ready = {name: ready[name] for name, group in configurations.items() if group}
+        self._address = address
+        self._lives = Lives(
+            timedelta(seconds=settings.authority_life_s),
+            timedelta(seconds=settings.certificate_life_s),
+            timedelta(seconds=settings.overlap_s),
+        )
+        self._url = ""
+        webhooks: list[Webhook] = [each for group in self._configurations for each in group.webhooks]
+        self._server = AdmissionServer(
+            webhooks, clock=runtime.clock, metrics=AdmissionMetrics(runtime.metrics.registry)
+        )
+        self._files = (
+            ServingCertificate(Path(settings.certificate), Path(settings.key)) if settings.certificate else None
+        )
+        self._context = self._files.context if self._files else ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._has_certificate = self._files is not None
+        namespace = runtime.settings.namespace
+        self._secrets = runtime.mirror(SECRETS, namespace, fields=f"metadata.name={SECRET}")
+        self._kinds = [kind for kind in (MUTATING, VALIDATING) if self._of(kind)]
+        self._mirrors = {kind.name: runtime.mirror(kind) for kind in self._kinds}
+
+    # -- every replica ------------------------------------------------------------------------------------------
+
+    def servers(self) -> Sequence[Listener]:
+        drain_s = self.runtime.settings.webhooks.drain_s
+        return (Listener("webhooks", self._serving(), self.problem, drain_s),)
+
+    async def follow(self) -> None:
+        if self._files is not None:
+            await self._files.follow(self.runtime.clock)
+            return
+        changes = self._secrets.subscribe()
+        try:
+            while True:
+                await changes.wait()
+                changes.drain()
+                self._take(self._material())
+        finally:
+            changes.close()
+
+    def problem(self) -> str | None:
+        if self.runtime.stop.is_set():
+            return "stopping"
+        return None if self._has_certificate else f"no certificate yet in the Secret {SECRET}"
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
+        host, _, port = self.runtime.settings.webhooks.listen.rpartition(":")
+        probes = [web.get(f"/readyz/{name}", self._probe(check)) for name, check in self._ready.items()]
+        async with served([*self._server.routes(), *probes], host.strip("[]"), int(port), self._context) as bound:
+            self._url = f"https://{bound[0]}:{bound[1]}"
+            yield
+
+    def _probe(self, check: Check) -> Callable[[web.Request], Any]:
+        async def answer(_: web.Request) -> web.Response:
+            problem = self.problem() or check()
+            return web.Response(text=f"{problem}\n" if problem else "ok", status=503 if problem else 200)
+
+        return answer
+
+    def _take(self, material: Material | None) -> None:
+        """Serve with this certificate from the next handshake on; an unusable one leaves the old in use."""
+        if material is None or not is_usable(material, self.runtime.clock.now()):
+            return
+        with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
+            pair = Path(folder) / "pair.pem"
+            with os.fdopen(os.open(pair, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(material.leaf_key + material.leaf)
+            self._context.load_cert_chain(pair)
+        if not self._has_certificate:
+            log.info("certificate loaded", secret=SECRET)
+        self._has_certificate = True
+
+    # -- the leader ---------------------------------------------------------------------------------------------
+
+    async def lead(self) -> None:
+        stop = self.runtime.stop
+        if self._files is not None and not self._address.registers:
+            await stop.wait()
+            return
+        wakeup = asyncio.Event()
+        mirrors = [self._secrets, *self._mirrors.values()]
+        subscriptions = [mirror.subscribe(wakeup) for mirror in mirrors]
+        try:
+            for mirror in mirrors:
+                await first_of(mirror.wait_synced(), stop.wait())
+            while not stop.is_set():
+                wakeup.clear()
+                for subscription in subscriptions:
+                    subscription.drain()
+                await self._reconcile()
+                await first_of(wakeup.wait(), self.runtime.clock.sleep(LOOK_EVERY_S), stop.wait())
+        finally:
+            for subscription in subscriptions:
+                subscription.close()
+
+    async def _reconcile(self) -> None:
+        material = self._material()
+        wanted = renewed(material, self._address.names, self._lives, self.runtime.clock.now())
+        if wanted is not material:
+            result = await self.runtime.writer.carry_out(self._store(wanted))
+            if result.outcome is not Outcome.DONE:
+                log.info("certificate not stored", outcome=result.outcome, problem=str(result.error))
+                return  # somebody else wrote it: the mirror will tell what
+            log.info("certificate issued", secret=SECRET, authorities=len(wanted.authorities))
+        bundle = base64.b64encode(wanted.bundle).decode()
+        for kind in self._kinds:
+            for configuration in self._of(kind):
+                if (intent := self._repair(kind, configuration, bundle)) is not None:
+                    await self.runtime.writer.carry_out(intent)
+
+    def _store(self, material: Material) -> Intent:
+        data = {
+            "ca.crt": material.bundle,
+            "ca.key": material.authority_key,
+            "tls.crt": material.leaf,
+            "tls.key": material.leaf_key,
+        }
+        encoded = {name: base64.b64encode(text).decode() for name, text in data.items()}
+        namespace = self.runtime.settings.namespace
+        current = self._secrets.get(f"{namespace}/{SECRET}")
+        if current is None:
+            body = {"metadata": {"name": SECRET}, "type": "kubernetes.io/tls", "data": encoded}
+            return Create(kind=SECRETS, namespace=namespace, body=body)
+        version = current.metadata.resource_version
+        return Patch(kind=SECRETS, namespace=namespace, name=SECRET, patch={"data": encoded}, resource_version=version)
+
+    def _material(self) -> Material | None:
+        secret = self._secrets.get(f"{self.runtime.settings.namespace}/{SECRET}")
+        data = (secret.data if secret is not None else None) or {}
+        try:
+            read = {name: base64.b64decode(data[name]) for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")}
+        except (KeyError, ValueError):
+            return None
+        return Material(split_bundle(read["ca.crt"]), read["ca.key"], read["tls.crt"], read["tls.key"])
+
+    def _repair(self, kind: Kind[Any], configuration: WebhookConfiguration, bundle: str) -> Intent | None:
+        """What makes a configuration of ours right, if it is not."""
+        current: Configuration | None = self._mirrors[kind.name].get(configuration.name)
+        if self._address.registers:
+            found = {each.name: each.client_config for each in (current and current.webhooks) or ()}
+            wanted = {
+                each.name: ClientConfig(url=self._url + each.path, ca_bundle=bundle) for each in configuration.webhooks
+            }
+            if found == wanted:
+                return None
+            return Apply(kind=kind, name=configuration.name, body=manifest(configuration, self._url, bundle))
+        ours = {each.name for each in configuration.webhooks}
+        wrong = [
+            each.name
+            for each in (current and current.webhooks) or ()
+            if each.name in ours and each.client_config.ca_bundle != bundle
+        ]
+        if current is None or not wrong:
+            return None
+        repaired = [{"name": name, "clientConfig": {"caBundle": bundle}} for name in wrong]
+        return Patch(kind=kind, name=configuration.name, patch={"webhooks": repaired}, strategic=True)
+
+    def _of(self, kind: Kind[Any]) -> list[WebhookConfiguration]:
+        return [each for each in self._configurations if each.mutating == (kind is MUTATING)]
+
+
+def manifest(configuration: WebhookConfiguration, url: str = "", bundle: str = "", namespace: str = "") -> Any:
+    """The configuration as an object: by URL, or by the Service in a namespace."""
+
+    def address(path: str) -> dict[str, Any]:
+        where: dict[str, Any] = (
+            {"url": url + path}
+            if url
+            else {"service": {"name": SERVICE, "namespace": namespace, "path": path, "port": 443}}
+        )
+        return {**where, "caBundle": bundle} if bundle else where
+
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": (MUTATING if configuration.mutating else VALIDATING).kind,
+        "metadata": {"name": configuration.name, "labels": dict(configuration.labels)},
+        "webhooks": [
+            {
+                "name": each.name,
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                **msgspec.to_builtins(each.entry),
+                "clientConfig": address(each.path),
+            }
+            for each in configuration.webhooks
+        ],
+    }

@@ -1,0 +1,144 @@
+"""A capability is one file and one line: the toy on the embedded cluster, and on the real server."""
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fairlead import app
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.errors import ClusterError, Invalid
+from fairlead.cluster.kubeconfig import connect_by_kubeconfig
+from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
+from fairlead.model.meta import Thing
+from fairlead.settings import load
+from fairlead.up import DEFINITIONS, UpOptions, up
+from fairlead.webhooks import MUTATING, SERVICE, manifest
+from tests.journeys.toy import TOYS, Toy
+from tests.kube.conftest import rig as rig
+from tests.kube.rig.servers import Rig
+
+SERVICES = Kind("", "v1", "services", "Service", Thing)
+NAMESPACE = "fairlead-system"
+
+
+async def eventually(look: Callable[[], Any], within_s: float = 60.0) -> Any:
+    async with asyncio.timeout(within_s):
+        while True:
+            try:
+                if found := await look():
+                    return found
+            except (ClusterError, aiohttp.ClientError):
+                pass
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def running(work: Callable[[asyncio.Event], Any]) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(work(stop))
+    try:
+        yield
+        stop.set()
+        await asyncio.wait_for(task, 60)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def plays(client: Client, url: str) -> None:
+    """The toy's kind, webhook, controller and route, used one after another."""
+    toy = {"apiVersion": TOYS.api_version, "kind": TOYS.kind}
+
+    async def is_trusted() -> bool:
+        found = await client.find(MUTATING, "fairlead-toy")
+        return bool(found and found.webhooks and found.webhooks[0].client_config.ca_bundle)
+
+    await eventually(is_trusted)
+    # A moment later, perhaps: the real server reads its configurations from a cache, and replicas their certificate.
+    ball = await eventually(lambda: client.create(TOYS, {**toy, "metadata": {"name": "ball"}, "spec": {}}, "default"))
+    assert ball.spec.colour == "red", "the webhook filled it in"
+    with pytest.raises(Invalid, match=r"a toy must be seen; name another colour"):
+        await client.create(TOYS, {**toy, "metadata": {"name": "ghost"}, "spec": {"colour": "invisible"}}, "default")
+    copied = await eventually(lambda: client.find(CONFIG_MAPS, "toy-ball", "default"))
+    assert copied.data == {"colour": "red"}
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/toys") as answer:
+        assert (answer.status, await answer.json()) == (200, {"toys": 1})
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/readyz?verbose") as answer:
+        told = await answer.text()
+    assert ("[+]toy ok" in told, "[+]toy door ok" in told, "[+]webhooks ok" in told) == (True, True, True)
+
+
+async def test_a_toy_capability_works_on_the_embedded_cluster(tmp_path: Path) -> None:
+    data, clock = tmp_path / "data", RealClock()
+    settings = load(environment={}, flags={"listen": "127.0.0.1:0"})
+    options = UpOptions(data, nodes=0, without=("placement", "nodes"))
+
+    async def work(stop: asyncio.Event) -> None:
+        known = {**app.CAPABILITIES, "toy": Toy}
+        await up(settings, options, clock=clock, rng=random.random, stop=stop, say=lambda _: None, known=known)
+
+    async with running(work):
+
+        async def is_up() -> bool:
+            return (data / "api.url").exists()
+
+        await eventually(is_up)
+        async with Client(connect_by_kubeconfig([data / "kubeconfig"], clock), clock=clock) as client:
+            await plays(client, (data / "api.url").read_text())
+
+
+async def test_a_toy_capability_works_on_the_real_server(rig: Rig, tmp_path: Path) -> None:
+    """The administrator's part is done here: the kind, the Service and the webhook's configuration are applied."""
+    clock, port, webhook_port = RealClock(), free_port(), free_port()
+    kubeconfig = rig.kubeconfig()
+    flags = {
+        "kubeconfig": str(kubeconfig),
+        "listen": f"127.0.0.1:{port}",
+        "webhooks.listen": f"127.0.0.1:{webhook_port}",
+        "webhooks.drainS": "0.2",
+        "capabilities": "toy",
+    }
+    settings = load(environment={}, flags=flags)
+
+    async def work(stop: asyncio.Event) -> None:
+        await app.serve(settings, clock=clock, rng=random.random, stop=stop, known={"toy": Toy})
+
+    async with Client(connect_by_kubeconfig([kubeconfig], clock), clock=clock) as client:
+        (definition,) = Toy.definitions()
+        service = {
+            "metadata": {"name": SERVICE},
+            "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": webhook_port}]},
+        }
+        if await client.find(NAMESPACES, NAMESPACE) is None:
+            await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        await client.create(DEFINITIONS, definition)
+        await client.create(SERVICES, service, NAMESPACE)
+        try:
+            async with running(work):
+                (configuration,) = Toy.webhooks(Toy.__new__(Toy))
+                applied = manifest(configuration, namespace=NAMESPACE)
+                applied["webhooks"][0]["clientConfig"]["service"]["port"] = webhook_port
+                await client.create(MUTATING, applied)
+
+                await plays(client, f"http://127.0.0.1:{port}")
+        finally:
+            for kind, name, namespace in (
+                (MUTATING, "fairlead-toy", ""),
+                (DEFINITIONS, definition["metadata"]["name"], ""),
+                (SERVICES, SERVICE, NAMESPACE),
+            ):
+                await client.request("DELETE", kind.path(namespace, name))
