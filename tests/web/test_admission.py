@@ -16,7 +16,6 @@ from fairlead.cluster.clock import RealClock
 from fairlead.web.admission import (
     DEFAULT_S,
     LONGEST_S,
-    MOST_BYTES,
     AdmissionMetrics,
     AdmissionServer,
     Review,
@@ -30,6 +29,8 @@ from fairlead.web.admission import (
 from fairlead.web.probes import served
 from fairlead.web.problems import Problem
 from tests.no_task_left import no_task_left as no_task_left
+
+LIMIT = 200_000
 
 
 async def review_by_name(review: Review) -> Verdict:
@@ -51,7 +52,9 @@ async def url(no_task_left: None) -> AsyncIterator[str]:
         Webhook("strict.test", "/strict", review_by_name, {}),
         Webhook("lenient.test", "/lenient", review_by_name, {}, on_failure="allow"),
     ]
-    server = AdmissionServer(webhooks, clock=RealClock(), metrics=AdmissionMetrics(CollectorRegistry()))
+    server = AdmissionServer(
+        webhooks, clock=RealClock(), metrics=AdmissionMetrics(CollectorRegistry()), most_bytes=LIMIT
+    )
     async with served(server.routes(), "127.0.0.1", 0) as (host, port):
         yield f"http://{host}:{port}"
 
@@ -111,12 +114,7 @@ async def test_what_is_no_review_is_a_bad_request(url: str, body: bytes) -> None
 
 
 async def test_a_review_beyond_the_limit_is_too_large(url: str) -> None:
-    reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
-    writer.write(f"POST /strict HTTP/1.1\r\nHost: x\r\nContent-Length: {MOST_BYTES + 1}\r\n\r\n".encode())
-    writer.write(b" " * (MOST_BYTES + 1))
-    assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
-    writer.close()
-    await writer.wait_closed()
+    assert (await post(f"{url}/strict", b" " * (LIMIT + 1)))[0] == 413
 
 
 @pytest.mark.parametrize(

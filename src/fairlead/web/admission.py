@@ -131,12 +131,15 @@ class AdmissionMetrics:
 class AdmissionServer:
     """The webhooks of every capability as routes of one listener."""
 
-    def __init__(self, webhooks: Sequence[Webhook], *, clock: Clock, metrics: AdmissionMetrics) -> None:
+    def __init__(
+        self, webhooks: Sequence[Webhook], *, clock: Clock, metrics: AdmissionMetrics, most_bytes: int = MOST_BYTES
+    ) -> None:
         self._webhooks = {webhook.path: webhook for webhook in webhooks}
         if len(self._webhooks) != len(webhooks):
             raise ValueError("two webhooks are served at one path")
         self._clock = clock
         self._metrics = metrics
+        self._most_bytes = most_bytes
 
     def routes(self) -> list[web.RouteDef]:
         return [web.post(path, self._handle) for path in self._webhooks]
@@ -146,7 +149,7 @@ class AdmissionServer:
         started_s = self._clock.elapsed_s()
         try:
             deadline_s = deadline(request.query.get("timeout", ""))
-            body = await whole_body(request, MOST_BYTES, deadline_s)
+            body = await whole_body(request, self._most_bytes, deadline_s)
             version, review = parse(body)
         except Problem as problem:
             self._metrics.reviews.labels(webhook.name, "malformed").inc()
