@@ -14,6 +14,7 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
 type field struct {
@@ -83,6 +84,7 @@ func main() {
 	all := runtime.NewScheme()
 	_ = scheme.AddToScheme(all)
 	_ = apiextensions.AddToScheme(all)
+	_ = apiregistration.AddToScheme(all)
 	for _, t := range all.AllKnownTypes() {
 		visit(t)
 	}

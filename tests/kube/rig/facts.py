@@ -28,6 +28,7 @@ GROUPS: Final = (
     ("", "v1"),
     ("admissionregistration.k8s.io", "v1"),
     ("apiextensions.k8s.io", "v1"),
+    ("apiregistration.k8s.io", "v1"),
     ("apps", "v1"),
     ("authentication.k8s.io", "v1"),
     ("authorization.k8s.io", "v1"),
@@ -53,6 +54,7 @@ PREFIXES: Final = (
     ("io.k8s.api.", "k8s.io/api/"),
     ("io.k8s.apimachinery.pkg.apis.", "k8s.io/apimachinery/pkg/apis/"),
     ("io.k8s.apiextensions-apiserver.pkg.apis.", "k8s.io/apiextensions-apiserver/pkg/apis/"),
+    ("io.k8s.kube-aggregator.pkg.apis.", "k8s.io/kube-aggregator/pkg/apis/"),
 )
 SCALARS: Final = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
