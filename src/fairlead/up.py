@@ -28,17 +28,19 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.lifecycle import flushed
 from fairlead.local import controllers
+from fairlead.local import metrics as metrics_api
 from fairlead.local.controllers.spec import STORAGE_CLASSES
 from fairlead.local.controllers.storage import DEFAULT_CLASS
 from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names
 from fairlead.model.intents import Apply, Create, Delete
-from fairlead.model.kinds import NAMESPACES, Kind
+from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
 from fairlead.model.meta import Thing
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, PROVIDER_LABEL
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
 from fairlead.runtime import Capability, Runtime, open_runtime
 from fairlead.settings import Settings, WebhookSettings, identity
+from fairlead.web.aggregated import AUTHENTICATION
 from fairlead.web.guard import Guard
 from fairlead.web.probes import Probes
 from fairlead.web.routes import RouteTable
@@ -152,6 +154,11 @@ async def up(
             await stack.enter_async_context(fleet.serving())
             if options.nodes:
                 mode = await fleet.processes.mode()
+            authentication = await runtime.reader.find(CONFIG_MAPS, AUTHENTICATION, "kube-system")
+            usage = metrics_api.Metrics(runtime.offers.kubelets, clock)
+            await stack.enter_async_context(
+                metrics_api.serving(usage, authentication, settings.namespace, runtime.writer, clock)
+            )
         if options.demo:
             await _demonstrate(runtime.writer)
         _greet(cluster, url, options, mode, say)

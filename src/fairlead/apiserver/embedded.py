@@ -15,11 +15,12 @@ from aiohttp import web
 
 from fairlead.apiserver.admission.builtin import BuiltIn
 from fairlead.apiserver.admission.webhooks import Webhooks
-from fairlead.apiserver.auth.certificates import Certificates
+from fairlead.apiserver.auth.certificates import FRONT_PROXY, Certificates
 from fairlead.apiserver.auth.escalation import NoEscalation
 from fairlead.apiserver.auth.rbac import DEFAULTS, Rbac
 from fairlead.apiserver.auth.tokens import Tokens, write_secret
 from fairlead.apiserver.failures import Failure
+from fairlead.apiserver.registry.api_services import ApiServices
 from fairlead.apiserver.registry.definitions import Definitions
 from fairlead.apiserver.registry.resources import Resource, Resources
 from fairlead.apiserver.registry.rest import Rest, Thing
@@ -93,7 +94,10 @@ async def embedded(
         ]
         for key, entry in store.items("/services"):
             addresses.learn(key, msgspec.json.decode(entry.body))
-        server = Server(rest, tokens, rbac, logs)
+        api_services = ApiServices(rest, lambda *given: certificates.front_proxy_context(clock.now(), *given))
+        api_services.load()
+        rest.after_write.append(api_services.learn)
+        server = Server(rest, tokens, rbac, api_services, logs)
         names = (
             "localhost",
             "kubernetes",
@@ -105,7 +109,7 @@ async def embedded(
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0, handle_signals=False)
         await runner.setup()
         try:
-            async with webhooks:
+            async with webhooks, api_services:
                 try:
                     await web.TCPSite(runner, host, port, ssl_context=tls).start()
                 except OSError as problem:
@@ -115,7 +119,7 @@ async def embedded(
                 server.address = f"{bound[0]}:{bound[1]}"
                 url = f"https://{server.address}"
                 with usable(folder):
-                    await furnish(rest, bound[0], bound[1])
+                    await furnish(rest, bound[0], bound[1], certificates)
                     kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificates.authority, tokens.admin)
                 server.ready = True
                 log.info(
@@ -141,7 +145,7 @@ def _learn_addresses(rest: Rest, resource: Resource, thing: Thing, exists: bool)
         rest.addresses.learn(key, thing if exists else {})
 
 
-async def furnish(rest: Rest, host: str, port: int) -> None:
+async def furnish(rest: Rest, host: str, port: int, certificates: Certificates) -> None:
     """What every cluster has from its first moment; what is there already stays as it is.
 
     `host` and `port` are where this server listens, which the Service `kubernetes` leads to.
@@ -163,12 +167,29 @@ async def furnish(rest: Rest, host: str, port: int) -> None:
     config_maps = rest.resources.find("", "v1", "configmaps")
     assert config_maps is not None
     await _ensure(rest, config_maps, "kube-system", tracking, options)
+    await _ensure(rest, config_maps, "kube-system", _front_proxy_facts(certificates), options)
     for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)):
         classes = rest.resources.find("scheduling.k8s.io", "v1", "priorityclasses")
         assert classes is not None
         await _ensure(rest, classes, "", {"metadata": {"name": name}, "value": value}, options)
 
     await _lead_here(rest, host, port, options)
+
+
+def _front_proxy_facts(certificates: Certificates) -> Thing:
+    """How servers of APIServices know that a request comes from this one, and on whose behalf."""
+    return {
+        "metadata": {"name": "extension-apiserver-authentication"},
+        "data": {
+            "client-ca-file": certificates.authority,
+            "requestheader-client-ca-file": certificates.front_proxy_authority,
+            "requestheader-allowed-names": f'["{FRONT_PROXY}"]',
+            "requestheader-username-headers": '["X-Remote-User"]',
+            "requestheader-uid-headers": '["X-Remote-Uid"]',
+            "requestheader-group-headers": '["X-Remote-Group"]',
+            "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+        },
+    }
 
 
 async def _lead_here(rest: Rest, host: str, port: int, options: Options) -> None:

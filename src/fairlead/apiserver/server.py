@@ -38,9 +38,11 @@ from fairlead.apiserver.failures import (
 )
 from fairlead.apiserver.fields import patches
 from fairlead.apiserver.handlers import discovery, lists, subresources
+from fairlead.apiserver.handlers.aggregation import pass_on
 from fairlead.apiserver.handlers.openapi import Schemas
 from fairlead.apiserver.handlers.watch import Watching
 from fairlead.apiserver.printers.tables import TableForm
+from fairlead.apiserver.registry.api_services import ApiServices, Backend
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest, Thing
 from fairlead.apiserver.request import protobuf
@@ -86,10 +88,13 @@ Logs = Callable[[Thing, Mapping[str, str]], AsyncIterator[bytes]]
 
 
 class Server:
-    def __init__(self, rest: Rest, tokens: Tokens, rbac: Rbac, logs: Logs | None = None) -> None:
+    def __init__(
+        self, rest: Rest, tokens: Tokens, rbac: Rbac, api_services: ApiServices, logs: Logs | None = None
+    ) -> None:
         self.rest = rest
         self.tokens = tokens
         self.rbac = rbac
+        self._api_services = api_services
         self.logs = logs
         self.ready = False
         self._impersonation = Impersonation(rbac)
@@ -108,7 +113,7 @@ class Server:
             user = self._user(request)
             asking = parse_path(request.method, request.raw_path.partition("?")[0], request.query)
             if asking is None:
-                response: web.StreamResponse = self._plain(request, user)
+                response: web.StreamResponse = await self._plain(request, user)
             else:
                 response = await self._about_objects(request, user, asking, warnings)
         except Failure as failure:
@@ -168,13 +173,16 @@ class Server:
 
     # -- paths without objects --------------------------------------------------------------------------------
 
-    def _plain(self, request: web.Request, user: User) -> web.Response:
+    async def _plain(self, request: web.Request, user: User) -> web.StreamResponse:
         path = request.path.rstrip("/") or "/"
         verb = request.method.lower()
         action = Action("get" if verb in ("get", "head") else verb, path=path)
-        self._permit(self._acting(request, user, action), action)
+        user = self._acting(request, user, action)
+        self._permit(user, action)
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
+        if (found := re.fullmatch(r"/apis/([^/]+)/([^/]+)", path)) and (backend := self._elsewhere(found[1], found[2])):
+            return await pass_on(self._api_services, backend, request, user)
         match path:
             case "/healthz" | "/livez" | "/healthz/ping" | "/livez/ping" | "/readyz/ping":
                 return web.Response(text="ok")
@@ -203,13 +211,17 @@ class Server:
     def _discovery(self, request: web.Request, *, core: bool) -> web.Response:
         wanted = request.headers.get("Accept", "")
         if "as=APIGroupDiscoveryList" in wanted and "v=v2" in wanted and "v=v2beta1;" not in wanted.split(",")[0]:
-            body = discovery.aggregated(self.rest.resources, core=core)
+            body = discovery.aggregated(self.rest.resources, core=core, elsewhere=self._api_services.served)
             kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
             return web.Response(body=msgspec.json.encode(body), headers={"Content-Type": kind})
-        return _json(discovery.api_versions(self.address) if core else discovery.group_list(self.rest.resources))
+        return _json(
+            discovery.api_versions(self.address)
+            if core
+            else discovery.group_list(self.rest.resources, self._api_services.served)
+        )
 
     def _group(self, name: str) -> web.Response:
-        versions = discovery.groups(self.rest.resources).get(name)
+        versions = discovery.groups(self.rest.resources, self._api_services.served).get(name)
         if versions is None:
             return _no_page()
         return _json({"kind": "APIGroup", "apiVersion": "v1", **discovery.group(name, versions)})
@@ -226,6 +238,12 @@ class Server:
             return web.Response(body=OPENAPI_V2, content_type=OPENAPI_V2_TYPE)
         return _bytes(self._schemas.older())
 
+    def _elsewhere(self, group: str, version: str) -> Backend | None:
+        """Which other server serves a group version; what is served here is never passed on."""
+        if not group or self.rest.resources.has_version(group, version):
+            return None
+        return self._api_services.find(group, version)
+
     # -- objects ----------------------------------------------------------------------------------------------
 
     async def _about_objects(
@@ -234,6 +252,8 @@ class Server:
         action = Action(asking.verb, asking.group, asking.plural, asking.subresource, asking.name, asking.namespace)
         user = self._acting(request, user, action)
         self._permit(user, action)
+        if backend := self._elsewhere(asking.group, asking.version):
+            return await pass_on(self._api_services, backend, request, user)
         resource = self.rest.resources.find(asking.group, asking.version, asking.plural)
         if resource is None:
             if asking.group and not any(

@@ -3,25 +3,33 @@
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.apiserver.registry.resources import Resource, Resources, Subresource
 
 # The order kubectl lists things in, and which version it prefers, follow from the order here.
 _PRIORITY = (
+    "apiregistration.k8s.io",
     "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch",
     "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io", "admissionregistration.k8s.io",
     "apiextensions.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io",
     "resource.k8s.io",
 )  # fmt: skip
 
+NOWHERE: Mapping[tuple[str, str], list[dict[str, Any]]] = {}
 AGGREGATED = ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")
 
 
-def groups(resources: Resources) -> dict[str, list[str]]:
+Elsewhere = Mapping[tuple[str, str], list[dict[str, Any]]]
+"""What other servers serve, by group and version: the resources of an APIResourceList."""
+
+
+def groups(resources: Resources, elsewhere: Elsewhere = NOWHERE) -> dict[str, list[str]]:
     """Named groups with their versions, the preferred one first."""
     found: dict[str, list[str]] = {}
+    for name, version in elsewhere:
+        found.setdefault(name, []).append(version)
     for resource in resources:
         if resource.group:
             versions = found.setdefault(resource.group, [])
@@ -56,11 +64,11 @@ def group(name: str, versions: list[str]) -> dict[str, Any]:
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def group_list(resources: Resources) -> dict[str, Any]:
+def group_list(resources: Resources, elsewhere: Elsewhere = NOWHERE) -> dict[str, Any]:
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
-        "groups": [group(name, versions) for name, versions in groups(resources).items()],
+        "groups": [group(name, versions) for name, versions in groups(resources, elsewhere).items()],
     }
 
 
@@ -119,8 +127,8 @@ def storage_hash(resource: Resource) -> str:
     return base64.b64encode(digest[:8]).decode()
 
 
-def aggregated(resources: Resources, *, core: bool) -> dict[str, Any]:
-    named = {"": ["v1"]} if core else groups(resources)
+def aggregated(resources: Resources, *, core: bool, elsewhere: Elsewhere = NOWHERE) -> dict[str, Any]:
+    named = {"": ["v1"]} if core else groups(resources, elsewhere)
     items = []
     for name, versions in named.items():
         items.append(
@@ -133,7 +141,8 @@ def aggregated(resources: Resources, *, core: bool) -> dict[str, Any]:
                             _discovered(each)
                             for each in sorted(resources, key=lambda each: each.plural)
                             if each.group == name and each.version == version
-                        ],
+                        ]
+                        + discovered_elsewhere(name, version, elsewhere.get((name, version), [])),
                         "freshness": "Current",
                     }
                     for version in versions
@@ -141,6 +150,22 @@ def aggregated(resources: Resources, *, core: bool) -> dict[str, Any]:
             }
         )
     return {"kind": AGGREGATED[2], "apiVersion": f"{AGGREGATED[0]}/{AGGREGATED[1]}", "metadata": {}, "items": items}
+
+
+def discovered_elsewhere(group: str, version: str, listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What another server says it serves, in the aggregated form; its subresources are left to whoever asks it."""
+    return [
+        {
+            "resource": each["name"],
+            "responseKind": {"group": group, "version": version, "kind": str(each.get("kind", ""))},
+            "scope": "Namespaced" if each.get("namespaced") else "Cluster",
+            "singularResource": str(each.get("singularName", "")),
+            "verbs": [verb for verb in each.get("verbs") or () if isinstance(verb, str)],
+            **({"shortNames": each["shortNames"]} if each.get("shortNames") else {}),
+        }
+        for each in listed
+        if "/" not in each["name"]
+    ]
 
 
 def _discovered(resource: Resource) -> dict[str, Any]:

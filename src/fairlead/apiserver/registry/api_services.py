@@ -1,0 +1,254 @@
+"""APIServices: group versions that another server serves, reached over TLS as the front proxy.
+
+Keeps which there are, looks at each from time to time, and writes its condition Available. Group versions of our own
+have an APIService without a service, as on a real server. Requests are passed on by `handlers/aggregation`.
+"""
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+import msgspec
+import structlog
+
+from fairlead.apiserver.failures import Failure
+from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.registry.rest import Rest, Thing
+from fairlead.apiserver.request.info import User
+from fairlead.apiserver.request.options import DeleteOptions, Options
+from fairlead.cluster.clock import rfc3339
+
+log = structlog.get_logger("fairlead.apiserver")
+
+PLACE: Final = "apiregistration.k8s.io/apiservices"
+AUTOMANAGED: Final = "kube-aggregator.kubernetes.io/automanaged"
+LOOK_EVERY_S: Final = 10.0
+LOOK_S: Final = 5.0
+MOST_DISCOVERY_BYTES: Final = 1 << 20
+AGGREGATOR: Final = User("system:aggregator", groups=("system:masters",))
+AS_AGGREGATOR: Final = {"X-Remote-User": AGGREGATOR.name, "X-Remote-Group": AGGREGATOR.groups[0]}
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Where a group version is served."""
+
+    name: str
+    namespace: str
+    service: str
+    port: int
+    authority: str
+    insecure: bool
+
+
+class Unreachable(Exception):
+    """There is nobody to pass a request on to; the reason and the sentence of the condition."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ApiServices:
+    def __init__(self, rest: Rest, client_context: Callable[[str, bool], ssl.SSLContext]) -> None:
+        """`client_context(authority, insecure)` is TLS as the front proxy."""
+        self._rest = rest
+        self._client_context = client_context
+        self._contexts: dict[tuple[str, bool], ssl.SSLContext] = {}
+        self._backends: dict[tuple[str, str], Backend] = {}
+        # What each backend said it serves when it was last looked at, as an APIResourceList.
+        self.served: dict[tuple[str, str], list[Thing]] = {}
+        self._changed = asyncio.Event()
+        self.session: aiohttp.ClientSession | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    # -- which there are ----------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        for _, entry in self._rest.store.items(PLACE):
+            self._learn(msgspec.json.decode(entry.body), exists=True)
+
+    def learn(self, resource: Resource, thing: Thing, exists: bool) -> None:
+        if resource.stored_as == PLACE:
+            self._learn(thing, exists)
+        if resource.stored_as in (PLACE, "/services", "apiextensions.k8s.io/customresourcedefinitions"):
+            self._changed.set()
+
+    def _learn(self, thing: Thing, exists: bool) -> None:
+        spec = thing["spec"]
+        key = (spec.get("group", ""), spec.get("version", ""))
+        service = spec.get("service")
+        if not exists or not service:
+            self._backends.pop(key, None)
+            self.served.pop(key, None)
+            return
+        authority = base64.b64decode(spec.get("caBundle") or "").decode("ascii", "replace")
+        self._backends[key] = Backend(
+            thing["metadata"]["name"],
+            service.get("namespace", ""),
+            service.get("name", ""),
+            int(service.get("port") or 443),
+            authority,
+            bool(spec.get("insecureSkipTLSVerify")),
+        )
+
+    def find(self, group: str, version: str) -> Backend | None:
+        return self._backends.get((group, version))
+
+    def address(self, backend: Backend) -> tuple[str, ssl.SSLContext, str]:
+        """The base URL, whom to trust, and the name its certificate must bear."""
+        found = self._rest.find("/services", f"{backend.namespace}/{backend.service}")
+        if found is None:
+            raise Unreachable("ServiceNotFound", f'service/{backend.service} in "{backend.namespace}" is not present')
+        spec = found["spec"]
+        host = spec.get("externalName") if spec.get("type") == "ExternalName" else spec.get("clusterIP")
+        if not host or host == "None":
+            raise Unreachable("ServiceAccessError", f"service/{backend.service} has no address of its own")
+        key = (backend.authority, backend.insecure)
+        if key not in self._contexts:
+            try:
+                self._contexts[key] = self._client_context(*key)
+            except (ValueError, ssl.SSLError):
+                raise Unreachable("InvalidCABundle", "spec.caBundle holds no certificates") from None
+        return f"https://{host}:{backend.port}", self._contexts[key], f"{backend.service}.{backend.namespace}.svc"
+
+    # -- whether they answer ------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self.session = aiohttp.ClientSession(headers={"User-Agent": "kube-apiserver"})
+        self._looking = asyncio.create_task(self._look_on(), name="APIServices")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        if self.session is not None:
+            await self.session.close()
+
+    async def _look_on(self) -> None:
+        """Look at every APIService now and then, and whenever one is written."""
+        while True:
+            self._changed.clear()
+            try:
+                await self._reconcile()
+            except Exception:
+                log.exception("bug in looking at APIServices")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._changed.wait()
+
+    async def _reconcile(self) -> None:
+        await self._keep_local()
+        await asyncio.gather(*(self._look(key, backend) for key, backend in list(self._backends.items())))
+
+    async def _look(self, key: tuple[str, str], backend: Backend) -> None:
+        try:
+            self.served[key] = await self._discover(key, backend)
+            condition = _available("True", "Passed", "all checks passed")
+        except Unreachable as problem:
+            self.served.pop(key, None)
+            condition = _available("False", problem.reason, str(problem))
+        await self._tell(backend.name, condition)
+
+    async def _discover(self, key: tuple[str, str], backend: Backend) -> list[Thing]:
+        base, tls, name = self.address(backend)
+        url = f"{base}/apis/{key[0]}/{key[1]}"
+        assert self.session is not None
+        try:
+            async with (
+                asyncio.timeout(LOOK_S),
+                self.session.get(url, ssl=tls, server_hostname=name, headers=AS_AGGREGATOR) as answer,
+            ):
+                body = await answer.content.read(MOST_DISCOVERY_BYTES)
+                if answer.status != 200:
+                    raise Unreachable(
+                        "FailedDiscoveryCheck",
+                        f"failing or missing response from {url}: bad status from {url}: {answer.status}",
+                    )
+            found = msgspec.json.decode(body, type=dict[str, Any])["resources"]
+            return [each for each in found if isinstance(each, dict) and isinstance(each.get("name"), str)]
+        except (aiohttp.ClientError, OSError, TimeoutError) as problem:
+            why = str(problem) or "no answer in time"
+            raise Unreachable("FailedDiscoveryCheck", f"failing or missing response from {url}: {why}") from None
+        except (msgspec.DecodeError, KeyError, TypeError, RecursionError):
+            raise Unreachable("FailedDiscoveryCheck", f"{url} did not answer with an APIResourceList") from None
+
+    async def _tell(self, name: str, condition: Thing) -> None:
+        def change(found: Thing) -> Thing:
+            conditions = (found.get("status") or {}).get("conditions") or []
+            old: Thing = next((each for each in conditions if each.get("type") == "Available"), {})
+            if {key: old.get(key) for key in condition} == condition:
+                return found
+            moved = old.get("lastTransitionTime") if old.get("status") == condition["status"] else None
+            new = {"lastTransitionTime": moved or rfc3339(self._rest.clock.now()), **condition}
+            others = [each for each in conditions if each.get("type") != "Available"]
+            return {**found, "status": {"conditions": [*others, new]}}
+
+        options = Options(AGGREGATOR, manager="kube-apiserver")
+        await self._attempt(partial(self._rest.change, self._resource(), "", name, change, options, "status"))
+
+    # -- those of our own ---------------------------------------------------------------------------------------
+
+    async def _keep_local(self) -> None:
+        """One APIService for every group version that is served here, and none for those that are not any more."""
+        here = {(each.group, each.version) for each in self._rest.resources}
+        options = Options(AGGREGATOR, manager="kube-apiserver")
+        found: dict[tuple[str, str], Thing] = {}
+        for _, entry in list(self._rest.store.items(PLACE)):
+            thing = msgspec.json.decode(entry.body)
+            if not thing["spec"].get("service"):
+                found[thing["spec"].get("group", ""), thing["spec"].get("version", "")] = thing
+        for group, version in sorted(here - found.keys() - self._backends.keys()):
+            body = _local(group, version)
+            await self._attempt(partial(self._rest.create, self._resource(), "", body, options))
+            await self._tell(body["metadata"]["name"], LOCAL)
+        for key in found.keys() - here:
+            metadata = found[key]["metadata"]
+            if AUTOMANAGED in (metadata.get("labels") or {}):
+                name = metadata["name"]
+                await self._attempt(partial(self._rest.delete, self._resource(), "", name, DeleteOptions(), options))
+
+    def _resource(self) -> Resource:
+        found = self._rest.resources.find("apiregistration.k8s.io", "v1", "apiservices")
+        assert found is not None
+        return found
+
+    @staticmethod
+    async def _attempt(write: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            await write()
+        except Failure as failure:
+            # Changed or gone meanwhile: the next look sees what it is now.
+            log.debug("APIService not written", problem=failure.message)
+
+
+def _available(status: str, reason: str, message: str) -> Thing:
+    return {"type": "Available", "status": status, "reason": reason, "message": message}
+
+
+LOCAL: Final = _available("True", "Local", "Local APIServices are always available")
+
+
+def _local(group: str, version: str) -> Thing:
+    managed = "true" if group and not group.endswith((".k8s.io",)) and "." in group else "onstart"
+    return {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": f"{version}.{group}", "labels": {AUTOMANAGED: managed}},
+        "spec": {
+            **({"group": group} if group else {}),
+            "version": version,
+            "groupPriorityMinimum": 18000 if not group else 17000 if managed == "onstart" else 1000,
+            "versionPriority": 1 if not group else 15 if managed == "onstart" else 100,
+        },
+    }

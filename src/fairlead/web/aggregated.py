@@ -1,0 +1,194 @@
+"""The serving side of an aggregated API: resources that an API server passes on to us, known by its front proxy.
+
+Who calls is what the front proxy says, and only where its client certificate is signed by the authority and bears a
+name that the cluster's ConfigMap `extension-apiserver-authentication` names. Read-only: get and list.
+"""
+
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from fairlead.model.kinds import ConfigMap, Kind
+
+log = structlog.get_logger("fairlead.aggregated")
+
+AUTHENTICATION: Final = "extension-apiserver-authentication"
+MOST_NAMES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FrontProxy:
+    """Whom we believe when it says who is calling."""
+
+    authority: str = ""
+    names: frozenset[str] = frozenset()
+    user_header: str = "X-Remote-User"
+
+    def context(self, certificate_file: str) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=self.authority)
+        context.verify_mode = ssl.CERT_OPTIONAL  # a stranger gets a 401 in words, not a broken handshake
+        context.load_cert_chain(certificate_file)
+        return context
+
+    def user(self, request: web.Request) -> str | None:
+        """Whom the front proxy speaks for; None when the caller is not the front proxy."""
+        certificate = request.get_extra_info("peercert") or {}
+        subject = {key: value for part in certificate.get("subject", ()) for key, value in part}
+        name = subject.get("commonName", "")
+        if not name or (self.names and name not in self.names):
+            return None
+        return request.headers.get(self.user_header) or None
+
+
+def front_proxy(found: ConfigMap | None) -> FrontProxy | None:
+    """What the cluster says about its front proxy; None when it has none."""
+    data = found.data if found is not None else {}
+    authority = data.get("requestheader-client-ca-file", "")
+    if not authority:
+        return None
+    try:
+        names = msgspec.json.decode(data.get("requestheader-allowed-names") or "[]", type=list[str])
+        headers = msgspec.json.decode(data.get("requestheader-username-headers") or "[]", type=list[str])
+    except msgspec.DecodeError as problem:
+        log.warning("front proxy not understood", config_map=AUTHENTICATION, problem=str(problem))
+        return None
+    return FrontProxy(authority, frozenset(names[:MOST_NAMES]), headers[0] if headers else "X-Remote-User")
+
+
+class BadCall(Exception):
+    """The caller's mistake, with a sentence for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatedCall:
+    resource: str
+    namespace: str = ""
+    name: str = ""
+    labels: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatedResource:
+    """One resource: `list` gives every object the call is about; a call with a name is about at most one."""
+
+    kind: Kind[Any]
+    list: Callable[[AggregatedCall], Awaitable[Sequence[dict[str, Any]]]]
+    short_names: tuple[str, ...] = ()
+
+
+class AggregatedApi:
+    """Group versions as an API server expects them: discovery, lists and objects."""
+
+    def __init__(self, resources: Sequence[AggregatedResource], proxy: FrontProxy) -> None:
+        self._resources = {(each.kind.group, each.kind.version, each.kind.plural): each for each in resources}
+        self._proxy = proxy
+
+    def routes(self) -> list[web.RouteDef]:
+        base = "/apis/{group}/{version}"
+        return [
+            web.get("/apis/{group}", self._guarded(self._group)),
+            web.get(base, self._guarded(self._discover)),
+            web.get(f"{base}/namespaces/{{namespace}}/{{resource}}", self._guarded(self._list)),
+            web.get(f"{base}/namespaces/{{namespace}}/{{resource}}/{{name}}", self._guarded(self._get)),
+            web.get(f"{base}/{{resource}}", self._guarded(self._list)),
+            web.get(f"{base}/{{resource}}/{{name}}", self._guarded(self._get)),
+        ]
+
+    def _guarded(
+        self, handle: Callable[[web.Request, str], Awaitable[web.Response]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(request: web.Request) -> web.Response:
+            user = self._proxy.user(request)
+            if user is None:
+                return _status(401, "Unauthorized", "only the API server's front proxy may call; ask the API server")
+            try:
+                return await handle(request, user)
+            except BadCall as problem:
+                return _status(400, "BadRequest", str(problem))
+            except Exception:
+                log.exception("bug in an aggregated API", path=request.path)
+                return _status(500, "InternalError", "something went wrong here; it is in Fairlead's log")
+
+        return answer
+
+    async def _group(self, request: web.Request, user: str) -> web.Response:
+        group = request.match_info["group"]
+        versions = sorted({version for each, version, _ in self._resources if each == group})
+        if not versions:
+            return _status(404, "NotFound", "the server could not find the requested resource")
+        listed = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+        versions_of = {"name": group, "versions": listed, "preferredVersion": listed[0]}
+        return _json({"kind": "APIGroup", "apiVersion": "v1", **versions_of})
+
+    async def _discover(self, request: web.Request, user: str) -> web.Response:
+        group, version = request.match_info["group"], request.match_info["version"]
+        found = [each for key, each in self._resources.items() if key[:2] == (group, version)]
+        if not found:
+            return _status(404, "NotFound", "the server could not find the requested resource")
+        resources = [
+            {
+                "name": each.kind.plural,
+                "singularName": "",
+                "namespaced": each.kind.namespaced,
+                "kind": each.kind.kind,
+                "verbs": ["get", "list"],
+                **({"shortNames": list(each.short_names)} if each.short_names else {}),
+            }
+            for each in found
+        ]
+        body = {
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": f"{group}/{version}",
+            "resources": resources,
+        }
+        return _json(body)
+
+    async def _list(self, request: web.Request, user: str) -> web.Response:
+        resource = self._resource(request)
+        if resource is None:
+            return _status(404, "NotFound", "the server could not find the requested resource")
+        items = await resource.list(self._call(request, user))
+        kind = resource.kind
+        return _json({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": {}, "items": list(items)})
+
+    async def _get(self, request: web.Request, user: str) -> web.Response:
+        resource, name = self._resource(request), request.match_info["name"]
+        if resource is None:
+            return _status(404, "NotFound", "the server could not find the requested resource")
+        items = await resource.list(self._call(request, user))
+        found = next((each for each in items if each["metadata"]["name"] == name), None)
+        if found is None:
+            return _status(404, "NotFound", f'{resource.kind.name} "{name}" not found')
+        return _json({"kind": resource.kind.kind, "apiVersion": resource.kind.api_version, **found})
+
+    def _resource(self, request: web.Request) -> AggregatedResource | None:
+        parts = request.match_info
+        found = self._resources.get((parts["group"], parts["version"], parts["resource"]))
+        if found is None or (parts.get("namespace") and not found.kind.namespaced):
+            return None
+        return found
+
+    @staticmethod
+    def _call(request: web.Request, user: str) -> AggregatedCall:
+        parts = request.match_info
+        labels = request.query.get("labelSelector", "")
+        return AggregatedCall(parts["resource"], parts.get("namespace", ""), parts.get("name", ""), labels, user)
+
+
+def _json(body: Any, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
+
+
+def _status(code: int, reason: str, message: str) -> web.Response:
+    body = {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    }  # fmt: skip
+    return _json(body, code)
