@@ -95,6 +95,15 @@ def ingress(thing: Thing) -> list[Any]:
     return [spec.get("ingressClassName") or NONE, shown, addresses, "80, 443" if spec.get("tls") else "80"]
 
 
+def api_service(thing: Thing) -> list[Any]:
+    service = (thing.get("spec") or {}).get("service")
+    served_by = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
+    conditions = (thing.get("status") or {}).get("conditions") or []
+    found: Thing = next((each for each in conditions if each.get("type") == "Available"), {})
+    available = str(found.get("status", "Unknown"))
+    return [served_by, available if available == "True" or not found else f"{available} ({found.get('reason', '')})"]
+
+
 def ingress_class(thing: Thing) -> list[Any]:
     spec = thing.get("spec") or {}
     found = spec.get("parameters")

@@ -747,6 +747,7 @@ PRINTERS: dict[str, tuple[list[Column], Cells]] = {
     "autoscaling/horizontalpodautoscalers": _printer(
         "Name Reference Targets MinPods MaxPods Replicas Age", _several(cells.autoscaler)
     ),
+    "apiregistration.k8s.io/apiservices": _printer("Name Service Available Age", _several(cells.api_service)),
     "networking.k8s.io/ingresses": _printer("Name Class Hosts Address Ports Age", _several(cells.ingress)),
     "networking.k8s.io/ingressclasses": _printer("Name Controller Parameters Age", _several(cells.ingress_class)),
     # A real server names two columns and fills three.
