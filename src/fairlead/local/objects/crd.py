@@ -210,7 +210,7 @@ class CustomKind:
         return {
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"},
-            "paths": facts.resource_paths(resource, name),
+            "paths": facts.resource_paths(resource, name, facts.PATCHES[:3]),  # there is no strategy in a custom schema
             "components": {"schemas": {name: source, **_meta_schemas()}},
         }
 
@@ -234,7 +234,7 @@ def _schema(source: Json, root: bool = False) -> Schema:
             rest = source.get("additionalProperties")
             if isinstance(rest, dict) and not source.get("properties"):
                 return Schema(form="map", items=_schema(rest), **common)
-            if not root and _is_open(source) and not source.get("properties") and not _is_embedded(source):
+            if not root and _keeps_unknown(source) and not source.get("properties") and not _is_embedded(source):
                 return DEDUCED
             return Schema(form="object", struct=_struct(source, root), **common)
         case "array":
@@ -251,8 +251,8 @@ def _schema(source: Json, root: bool = False) -> Schema:
     return Schema(form="scalar", **common)
 
 
-def _is_open(source: Json) -> bool:
-    return bool(source.get("x-kubernetes-preserve-unknown-fields")) or source.get("additionalProperties") is True
+def _keeps_unknown(source: Json) -> bool:
+    return bool(source.get("x-kubernetes-preserve-unknown-fields"))
 
 
 def _is_embedded(source: Json) -> bool:
@@ -269,7 +269,8 @@ def _struct(source: Json, root: bool) -> Struct:
 
     struct = Struct("", fields)
     struct.custom = True
-    struct.open = _is_open(source)
+    struct.hollow = isinstance(source.get("additionalProperties"), bool) and not _keeps_unknown(source)
+    struct.open = struct.hollow or _keeps_unknown(source)
     struct.atomic = source.get("x-kubernetes-map-type") == "atomic"
     return struct
 
