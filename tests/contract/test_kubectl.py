@@ -37,6 +37,17 @@ status:
   nodeInfo: {kubeletVersion: v1.36.4, architecture: amd64, bootID: b, containerRuntimeVersion: c, kernelVersion: k,
              kubeProxyVersion: "", machineID: m, operatingSystem: linux, osImage: o, systemUUID: s}
 """
+CONTROLLER = """\
+apiVersion: v1
+kind: ReplicationController
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {app: web}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "web:1"}]}
+"""
 WIDGETS = """\
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -181,6 +192,26 @@ SESSIONS: dict[str, tuple[Command, ...]] = {
         Command("wait pod/one --for=delete --timeout=5s"),
         Command("delete pod two --grace-period=0 --force"),
         Command("get pods"),
+    ),
+    "what can be scaled is autoscaled": (
+        Command("create -f -", CONTROLLER),
+        Command("autoscale rc web --min=1 --max=3"),
+        Command("get hpa web -o yaml"),
+        Command("autoscale rc web --max=3"),
+        Command("delete hpa web"),
+        Command("autoscale rc web --max=2 --cpu=80%"),
+        Command("get hpa web -o 'jsonpath={.spec}'"),
+        Command("autoscale rc web --min=3 --max=2 --name=odd"),
+        Command("autoscale rc web --max=4 --cpu=500m --memory=1Gi --name=more"),
+        Command("get hpa more -o 'jsonpath={.spec}'"),
+        Command("autoscale rc none --max=2"),
+        Command("create -f -", DEPLOYMENT),
+        Command("autoscale deploy web --max=2 --name=deploy"),
+        Command("autoscale -f - --max=2 --name=again", DEPLOYMENT),
+        Command("autoscale service web --max=2"),
+        Command("get hpa"),
+        Command("describe hpa web"),
+        Command("delete hpa --all"),
     ),
     "a custom object is applied and changed": (
         Command("apply -f -", WIDGETS),
