@@ -5,10 +5,12 @@ from urllib.parse import urlsplit
 
 from cryptography import x509
 
+from fairlead.local.objects import expressions
 from fairlead.local.objects.rules import metadata, names
-from fairlead.local.objects.rules.errors import Errors, Json, duplicate, invalid, not_supported, required
+from fairlead.local.objects.rules.errors import Errors, Json, duplicate, invalid, not_supported, required, too_many
 
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+MOST_CONDITIONS = 64
 _REVIEWS = ("v1", "v1beta1")
 _FORM = "desired format: https://host[/path]"
 
@@ -19,15 +21,25 @@ def webhooks(obj: Json) -> Errors:
 
 
 def webhooks_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"], core=False), *_webhooks(new)]
+    asked = [_conditions(new), _conditions(old)]
+    return [
+        *metadata.on_update(new["metadata"], old["metadata"], core=False),
+        *_webhooks(new, with_conditions=asked[0] != asked[1]),
+    ]
 
 
-def _webhooks(obj: Json) -> Errors:
+def _conditions(obj: Json) -> list[list[Json]]:
+    return [webhook.get("matchConditions") or [] for webhook in obj.get("webhooks") or ()]
+
+
+def _webhooks(obj: Json, *, with_conditions: bool = True) -> Errors:
     found: Errors = []
     seen: set[str] = set()
     for index, webhook in enumerate(obj.get("webhooks") or ()):
         path = f"webhooks[{index}]"
         found += _webhook(webhook, path)
+        if with_conditions:
+            found += match_conditions(webhook.get("matchConditions") or [], f"{path}.matchConditions")
         found += review_versions(
             webhook.get("admissionReviewVersions") or [],
             f"{path}.admissionReviewVersions",
@@ -63,6 +75,27 @@ def _webhook(webhook: Json, path: str) -> Errors:
     if again not in ("IfNeeded", "Never"):
         found.append(not_supported(f"{path}.reinvocationPolicy", again, ("IfNeeded", "Never")))
     return [*found, *client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")]
+
+
+def match_conditions(conditions: list[Json], path: str) -> Errors:
+    found: Errors = []
+    if len(conditions) > MOST_CONDITIONS:
+        found.append(too_many(path, len(conditions), MOST_CONDITIONS))
+    seen: set[str] = set()
+    for index, condition in enumerate(conditions):
+        here, text, name = f"{path}[{index}]", condition.get("expression", "").strip(), condition.get("name", "")
+        if not text:
+            found.append(required(f"{here}.expression"))
+        elif problem := expressions.problem_with_condition(text):
+            found.append(invalid(f"{here}.expression", text, problem))
+        if not name:
+            found.append(required(f"{here}.name"))
+        else:
+            found += [invalid(f"{here}.name", name, why) for why in names.qualified(name)]
+            if name in seen:
+                found.append(duplicate(f"{here}.name", name))
+        seen.add(name)
+    return found
 
 
 def _name(name: str, path: str) -> Errors:
