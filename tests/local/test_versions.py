@@ -199,6 +199,22 @@ async def test_a_watch_ends_when_its_kind_is_defined_anew(cluster: Embedded) -> 
         assert [line async for line in lines] == []
 
 
+async def test_what_is_in_a_revision_is_written_as_go_writes_it(cluster: Embedded) -> None:
+    """kubectl compares the bytes with those it would make itself."""
+    rest = cluster.rest
+    revisions = rest.resources.find("apps", "v1", "controllerrevisions")
+    assert revisions is not None
+    data = {"spec": {"template": {"$patch": "replace", "command": ["a && b < c > d", "\u2028\u2029é"]}}}
+    body = await rest.create(
+        revisions, "default", {"metadata": {"name": "a"}, "data": data, "revision": 1}, Options(OURSELVES)
+    )
+    wanted = rb'"command":["a \u0026\u0026 b \u003c c \u003e d","\u2028\u2029' + "é".encode()
+    listed = rest.body(revisions, rest.entry(revisions, "default", "a"))
+    assert wanted in body
+    assert wanted in listed
+    assert msgspec.json.decode(body)["data"] == data
+
+
 # --- answers of webhooks ----------------------------------------------------------------------------------------
 
 KIND = CustomKind(definition(V1, V2, webhook=True))

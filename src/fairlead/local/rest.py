@@ -30,7 +30,7 @@ from fairlead.local.failures import (
 )
 from fairlead.local.objects import defaults, gates, managed, validate, warnings
 from fairlead.local.objects.patches import spent_patch, strategic_problem
-from fairlead.local.objects.plain import go_text
+from fairlead.local.objects.plain import go_escaped, go_text
 from fairlead.local.objects.scanning import quoted
 from fairlead.local.objects.schema import (
     DecodeError,
@@ -129,6 +129,8 @@ class Rest:
 
     def body(self, resource: Resource, entry: Entry) -> bytes:
         """The bytes to answer with; those of the store where the versions agree."""
+        if resource.stored_as == "apps/controllerrevisions":
+            return go_escaped(entry.body)  # what is in a revision is compared by its bytes
         if self._is_stored_form(resource, entry):
             return entry.body
         return msgspec.json.encode(self.thing(resource, entry))
