@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from fairlead.cluster.clock import RealClock
-from fairlead.local import versions
+from fairlead.local import versions, webhooks
 from fairlead.local.conversion import Conversion
 from fairlead.local.embedded import OURSELVES, Embedded, embedded
 from fairlead.local.failures import Failure
@@ -281,6 +282,38 @@ async def test_an_answer_that_is_none_is_refused(change: Any, problem: str) -> N
     assert refused.value.code == 500
     assert refused.value.message.startswith("conversion webhook for example.com/v1, Kind=Thing")
     assert problem in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"[" * 1000 + b"]" * 1000, "nested 1000 deep; at most 200"),
+        (b" " * (webhooks.MAX_ANSWER_BYTES + 1), f"larger than {webhooks.MAX_ANSWER_BYTES} bytes"),
+        (b"{", "unexpected end of JSON input"),
+        (None, 'an error on the server ("unknown")'),
+    ],
+)
+async def test_an_answer_is_read_within_bounds(cluster: Embedded, answer: bytes | None, problem: str) -> None:
+    async def convert(request: web.Request) -> web.Response:
+        return web.Response(body=answer) if answer is not None else web.Response(status=500)
+
+    application = web.Application()
+    application.router.add_post("/convert", convert)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    tls = cluster.certificates.server_context(cluster.rest.clock.now(), ("localhost",), ("127.0.0.1",))
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        given = definition(V1, V2, webhook=True)
+        config = given["spec"]["conversion"]["webhook"]["clientConfig"]
+        config["url"] = f"https://127.0.0.1:{runner.addresses[0][1]}/convert"
+        config["caBundle"] = base64.b64encode(cluster.certificates.authority.encode()).decode()
+        await define(cluster.rest, given)
+        with pytest.raises(Failure, match="conversion webhook for") as refused:
+            await cluster.rest.create(things(cluster.rest, "v2"), "default", thing("v2"), Options(OURSELVES))
+        assert problem in refused.value.message
+    finally:
+        await runner.cleanup()
 
 
 async def test_of_the_metadata_only_labels_and_annotations_are_taken_over() -> None:

@@ -18,6 +18,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from fairlead.local.bodies import check_depth
 from fairlead.local.failures import Failure, internal
 from fairlead.local.objects import expressions, patches
 from fairlead.local.objects.schema import DecodeError, ParseError, decode, parse
@@ -87,8 +88,10 @@ class Webhooks:
             why = "received invalid webhook response: webhook returned response.patch but not response.patchType"
             return self._unusable(hook, why, thing)
         try:
-            operations = parse(base64.b64decode(patch)).value
-        except (ValueError, ParseError) as problem:
+            raw = base64.b64decode(patch)
+            check_depth(raw)
+            operations = parse(raw).value
+        except (ValueError, ParseError, Failure) as problem:
             return self._unusable(hook, f"received undecodable patch in webhook response: {problem}", thing)
         if not operations:
             return thing
@@ -178,6 +181,10 @@ class Webhooks:
             raise CallFailed(f'Post "{_told(url, name)}": context deadline exceeded') from None
         except (aiohttp.ClientError, OSError) as problem:
             raise CallFailed(f'Post "{_told(url, name)}": {_why(problem)}') from None
+        try:
+            check_depth(body)
+        except Failure as failure:
+            raise CallFailed(failure.message) from None
         return body
 
     def _request(self, unique: str, attempt: Attempt, thing: Thing | None) -> Thing:
