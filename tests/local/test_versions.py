@@ -175,6 +175,27 @@ async def test_a_definition_whose_webhook_is_gone_can_be_deleted(cluster: Embedd
     assert list(rest.store.items(f"{GROUP}/things")) == []
 
 
+async def test_objects_of_a_version_that_is_gone_cannot_be_read_and_go_with_their_definition(cluster: Embedded) -> None:
+    rest = cluster.rest
+    await define(rest, definition(V1, V2))
+    await rest.create(things(rest, "v1"), "default", thing("v1"), Options(OURSELVES))
+    await define(rest, definition({**V1, "storage": False}, {**V2, "storage": True}))
+    crds = rest.resources.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    assert crds is not None
+    name = f"things.{GROUP}"
+    forgetful = {"conditions": [], "acceptedNames": {"plural": "things", "kind": "Thing"}, "storedVersions": ["v2"]}
+    await rest.change(crds, "", name, lambda now: {**now, "status": forgetful}, Options(OURSELVES), "status")
+    await define(rest, definition({**V2, "storage": True}))
+    v2 = things(rest, "v2")
+    with pytest.raises(Failure, match="request to convert CR from an invalid group/version: example"):
+        rest.thing(v2, rest.entry(v2, "default", "a"))
+    lines = Watching(rest, v2, "", {}, lambda entry: rest.body(v2, entry), 3600.0).lines(False, lambda: True)
+    ended = [msgspec.json.decode(line) async for line in lines]
+    assert [(each["type"], each["object"]["code"]) for each in ended] == [("ERROR", 500)]
+    await rest.delete(crds, "", name, DeleteOptions(), Options(OURSELVES))
+    assert list(rest.store.items(f"{GROUP}/things")) == []
+
+
 async def test_field_selectors_work_after_a_restart(tmp_path: Path) -> None:
     async with embedded(tmp_path, RealClock()) as first:
         await define(first.rest, definition(V1, V2))

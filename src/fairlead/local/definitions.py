@@ -58,10 +58,14 @@ class Definitions:
             rest = self._rest
             served = self._served.get(place)
             assert served is not None
-            for _, entry in list(rest.store.items(place)):
+            for key, entry in list(rest.store.items(place)):
                 stored = msgspec.json.decode(entry.body)
+                version = stored["apiVersion"].rpartition("/")[2]
+                if version not in served.versions:
+                    rest.store.delete(place, key, stored, entry.revision)  # nobody can read it any more
+                    continue
                 # In the version it is kept in, which nobody needs to convert.
-                resource = custom(served, stored["apiVersion"].rpartition("/")[2])
+                resource = custom(served, version)
                 where, name = stored["metadata"].get("namespace", ""), stored["metadata"]["name"]
                 await rest.delete(resource, where, name, DeleteOptions(), attempt.options)
         return attempt.thing

@@ -77,10 +77,12 @@ class Watching:
         if self._initial:
             cursor = self._store.revision
             there = list(self._store.items(self._resource.stored_as, self._prefix))
-            if problem := await self._unready(*(entry for _, entry in there)):
-                yield problem
+            try:
+                await self._rest.ready(self._resource, *(entry for _, entry in there))
+                first = [self._line("ADDED", entry) for key, entry in there if self._is_wanted(key, entry)]
+            except Failure as failure:
+                yield _error(failure)
                 return
-            first = [self._line("ADDED", entry) for key, entry in there if self._is_wanted(key, entry)]
             if sends_initial_mark:
                 first.append(self._mark(cursor, initial_end=True))
             await self._store.settled()
@@ -90,13 +92,15 @@ class Watching:
             try:
                 changes = self._shelf.since(cursor)
             except Compacted as problem:
-                yield b'{"type":"ERROR","object":' + msgspec.json.encode(gone(str(problem)).status()) + b"}\n"
+                yield _error(gone(str(problem)))
                 return
             seen = (entry for change in changes for entry in (change.entry, change.previous) if entry is not None)
-            if failed := await self._unready(*seen):
-                yield failed
+            try:
+                await self._rest.ready(self._resource, *seen)
+                told = [line for change in changes if (line := self._told(change)) is not None]
+            except Failure as failure:  # an object that cannot be told in this version
+                yield _error(failure)
                 return
-            told = [line for change in changes if (line := self._told(change)) is not None]
             if changes:
                 cursor = changes[-1].revision
             if told:
@@ -125,14 +129,6 @@ class Watching:
         if resource.custom is None:
             return False
         return self._rest.resources.find(resource.group, resource.version, resource.plural) is not resource
-
-    async def _unready(self, *entries: Entry) -> bytes:
-        """The event that ends a watch whose objects cannot be told; empty where all of them can."""
-        try:
-            await self._rest.ready(self._resource, *entries)
-        except Failure as failure:
-            return b'{"type":"ERROR","object":' + msgspec.json.encode(failure.status()) + b"}\n"
-        return b""
 
     def _is_wanted(self, key: str, entry: Entry) -> bool:
         return key.startswith(self._prefix) and self._does_match(entry)
@@ -169,6 +165,11 @@ class Watching:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         thing = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
         return b'{"type":"BOOKMARK","object":' + msgspec.json.encode(self._mark_form(thing)) + b"}\n"
+
+
+def _error(failure: Failure) -> bytes:
+    """The event that ends a watch."""
+    return b'{"type":"ERROR","object":' + msgspec.json.encode(failure.status()) + b"}\n"
 
 
 def _at_version(body: bytes, revision: int) -> bytes:
