@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import structlog
 
 from fairlead.cluster.controller import Controller, PermanentError, TemporaryError, own_key, owner_keys
 from fairlead.cluster.errors import Conflict, Forbidden, NotLeader, Status, TooManyRequests, Unavailable
@@ -149,6 +150,26 @@ def test_an_object_leads_to_itself() -> None:
 # --- how a look can end -----------------------------------------------------------------------------------
 
 STATUS = Status(message="why")
+
+
+async def test_a_refusal_that_lasts_is_said_once(
+    controller: Controller, room: Room, clock: ManualClock, metrics: Metrics
+) -> None:
+    refused, other = Forbidden("PUT /x", STATUS), Forbidden("PUT /y", STATUS)
+    room.ends["a"] = [refused, refused, refused, other, other]
+    with structlog.testing.capture_logs() as said:
+        async with running(controller):
+            controller.queue.add("a")
+            await clock.advance(1000)
+            room.ends["a"] = [refused]
+            controller.queue.add("a")
+            await clock.advance(1000)
+    assert [each["problem"].split(":")[0] for each in said if each["event"] == "refused"] == [
+        "PUT /x",
+        "PUT /y",
+        "PUT /x",
+    ]
+    assert outcomes(metrics) == {"refused": 6, "done": 2}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from fairlead.cluster.errors import (
     ClusterError,
     Gone,
     Invalid,
+    Refused,
     Status,
     Temporary,
     error_from_status,
@@ -90,7 +91,9 @@ class Watch(Generic[T]):
         namespace: str = "",
         selectors: Mapping[str, str] | None = None,
         stream_lists: bool = True,
+        hint: str = "",
     ) -> None:
+        """`hint`: what is missing, and what to do about it, where the server does not let us follow the kind."""
         self._client = client
         self._kind = kind
         self._clock = clock
@@ -100,6 +103,11 @@ class Watch(Generic[T]):
         self._namespace = namespace
         self._selectors = dict(selectors or {})
         self._stream_lists = stream_lists
+        rights = f"give get, list and watch on {kind.plural} ({kind.group or 'core'}): see deploy/rbac"
+        self._hint = hint or rights
+        self._refusal = ""  # as it was told last; empty while we may follow
+        self._refused = metrics.mirror_refused.labels(kind.name)
+        self._refused.set(0)
         self._backoff = Backoff(rng)
         self._object = msgspec.json.Decoder(kind.struct)
         self._envelope = msgspec.json.Decoder(Envelope)
@@ -137,8 +145,27 @@ class Watch(Generic[T]):
             delay_s = self._backoff.next_s(asked_s)
             if problem is not None:
                 sink.trouble(problem)
-                log.info("watch broke", kind=self._kind.name, problem=str(problem), resume_in_s=round(delay_s, 2))
+                self._say(problem, delay_s)
             await self._clock.sleep(delay_s)
+
+    def _say(self, problem: ClusterError, delay_s: float) -> None:
+        """A refusal lasts until somebody changes that: it is told once, and shown by a metric from then on."""
+        if not isinstance(problem, Refused) or isinstance(problem, Gone):
+            log.info("watch broke", kind=self._kind.name, problem=str(problem), resume_in_s=round(delay_s, 2))
+            return
+        self._refused.set(1)
+        if type(problem).__name__ != self._refusal:
+            self._refusal = type(problem).__name__
+            log.warning(
+                "not followed, asking again quietly", kind=self._kind.name, problem=str(problem), told=self._hint
+            )
+
+    def _well(self, sink: Sink[T]) -> None:
+        sink.trouble(None)
+        if self._refusal:
+            self._refusal = ""
+            self._refused.set(0)
+            log.info("followed now", kind=self._kind.name)
 
     async def _start(self, sink: Sink[T]) -> None:
         """List everything, then follow; over one stream where the server can."""
@@ -180,7 +207,7 @@ class Watch(Generic[T]):
         # The server's own end comes first; ours is for a server that forgets.
         async with self._client.stream(self._path, query, silence_s=self.SILENCE_S, timeout_s=stay_s + 60.0) as chunks:
             if initial is None:
-                sink.trouble(None)
+                self._well(sink)
                 self.open_since_s = self._clock.elapsed_s()
             rest = b""
             async for chunk in chunks:
@@ -243,7 +270,7 @@ class Watch(Generic[T]):
 
     def _handed_over(self, sink: Sink[T], objects: Mapping[str, T], version: str) -> None:
         sink.replace(objects)
-        sink.trouble(None)
+        self._well(sink)
         self._version = version
         self.listed_at_s = self._clock.elapsed_s()
 

@@ -17,6 +17,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.local.admission import BuiltIn
 from fairlead.local.asking import User
 from fairlead.local.certificates import Certificates
+from fairlead.local.conversion import Conversion
 from fairlead.local.definitions import Definitions
 from fairlead.local.escalation import NoEscalation
 from fairlead.local.failures import Failure
@@ -66,13 +67,7 @@ async def embedded(
     folder: Path, clock: Clock, *, host: str = "127.0.0.1", port: int = 0, logs: Logs | None = None
 ) -> AsyncIterator[Embedded]:
     """An API server on a data folder, for as long as the block runs."""
-    definitions: Definitions | None = None
-
-    def fields(kind: str, thing: Mapping[str, Any]) -> Mapping[str, str]:
-        found = selectable(kind, thing)
-        return found if definitions is None else found | definitions.selectable(kind, thing)
-
-    store = Store(folder, fields)
+    store = Store(folder, selectable)
     try:
         resources = Resources()
         addresses = Addresses(SERVICE_NETWORK, *NODE_PORTS)
@@ -84,6 +79,7 @@ async def embedded(
             certificates = Certificates(folder / "pki", clock.now())
         rbac = Rbac(store)
         webhooks = Webhooks(rest)
+        rest.versions.convert = Conversion(webhooks.post).convert
         built_in = BuiltIn(rest)
         rest.mutating += [built_in.admit, webhooks.mutate]
         rest.validating += [built_in.check, NoEscalation(rbac).admit, webhooks.validate, definitions.empty]

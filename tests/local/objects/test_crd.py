@@ -9,6 +9,7 @@ from fairlead.local.objects.crd import CustomKind, read_path
 from fairlead.local.objects.defaults import apply_defaults
 from fairlead.local.objects.managed import apply, record_update
 from fairlead.local.objects.patches import merge_patch
+from fairlead.local.objects.rules.definitions import structural
 from fairlead.local.objects.validate import validate_create
 from tests.local.objects import customs, manifests
 
@@ -173,3 +174,19 @@ def test_a_bad_definition_is_refused(name: str) -> None:
     obj = schema.decode(shape, customs.BAD_DEFINITIONS[name], "").value
     apply_defaults("apiextensions.k8s.io", "v1", "CustomResourceDefinition", obj)
     assert validate_create("apiextensions.k8s.io", "v1", "CustomResourceDefinition", obj) != []
+
+
+@pytest.mark.parametrize(
+    ("root", "field"),
+    [
+        ({"type": "object", "anyOf": [{"required": ["a"]}]}, "s"),
+        ({"type": "object", "maxProperties": 3}, "s"),
+        ({"type": "string"}, "s.type"),
+        ({"type": "object", "nullable": True}, "s"),
+    ],
+)
+def test_beside_a_status_less_may_stand_at_the_root(root: Json, field: str) -> None:
+    told = structural(root, "s", has_status=True)[0]
+    assert (told.type, told.field) == ("FieldValueInvalid", field)
+    assert "if the status subresource is enabled" in told.message
+    assert "status subresource" not in str(structural(root, "s"))
