@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from fairlead.model.meta import ObjectMeta, Thing
+from fairlead.model.numbers import Int32
 
 T = TypeVar("T")
 
@@ -61,10 +62,10 @@ class ConfigMap(Thing, frozen=True):
 
 class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
+    lease_duration_seconds: Int32 | None = None
     acquire_time: str | None = None
     renew_time: str | None = None
-    lease_transitions: int | None = None
+    lease_transitions: Int32 | None = None
 
 
 class Lease(Thing, frozen=True):

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -11,6 +11,7 @@ from fairlead.model.pod import Pod
 from fairlead.placement.requests.spec import Item, ItemStatus, Place
 
 GONE_AGAIN: Final = "it came, and is gone again"
+LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def new_pods(status: ItemStatus, item: Item, pods: Sequence[Pod]) -> list[Pod]:
@@ -174,11 +175,17 @@ def pods_of(count: int) -> str:
 
 
 def is_over(since: str, seconds: float, now: datetime) -> bool:
-    return not since or now >= moment(since) + timedelta(seconds=seconds)
+    return not since or now - moment(since) >= timedelta(seconds=seconds)
 
 
 def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+    """A time as it was written down; what is none was long ago, so that nobody waits for it."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return LONG_AGO
+    # Without a zone it is UTC, as all that we write is.
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def written(now: datetime) -> str:

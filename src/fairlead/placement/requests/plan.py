@@ -17,6 +17,7 @@ from fairlead.engine.presort import Operation as Sign
 from fairlead.engine.removal import DELETION_COST, RemovalWeights, plan_removal, scale_down_order
 from fairlead.engine.statement import Statement
 from fairlead.model.meta import Condition
+from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.resources import CPU, MEMORY
@@ -452,7 +453,8 @@ def restore_promises(desk: Desk, maker: str, item: Item, status: ItemStatus, set
 
 def _ordinal(name: str) -> int:
     _, _, end = name.rpartition("-")
-    return int(end) if end.isdigit() else -1
+    number = whole_number(end, 0, 2**31 - 1)
+    return -1 if number is None else number
 
 
 def _is_ready(pod: Pod) -> bool:
