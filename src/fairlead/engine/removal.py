@@ -214,17 +214,14 @@ def _deletion_cost(pod: Pod) -> int:
 
 def _age_bucket(moment: str | None, now_s: float) -> int:
     """The age as a power of two, so that replicas of about the same age are told apart by what comes after."""
-    since_s = epoch_s(moment) if moment else None
-    if since_s is None:
+    if not moment or _MOMENT.match(moment) is None:
         return -1
-    age_s = now_s - since_s
+    age_s = now_s - epoch_s(moment)
     return -1 if age_s <= 0 else math.floor(math.log2(age_s * 10**9))
 
 
-def epoch_s(moment: str) -> int | None:
-    """Seconds since 1970 of a moment as the API writes it, such as 2026-03-01T20:15:41Z; None for what is none."""
-    if _MOMENT.match(moment) is None:
-        return None
+def epoch_s(moment: str) -> int:
+    """Seconds since 1970 of a moment as the API writes it, such as 2026-03-01T20:15:41Z."""
     year, month, day = (int(part) for part in moment[:10].split("-"))
     hour, minute, second = (int(part) for part in moment[11:19].split(":"))
     # Days by the civil calendar, years counted from March so that a leap day is the last of its year.
