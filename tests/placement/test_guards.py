@@ -14,12 +14,14 @@ from fairlead.engine import axes
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.table import NodeTable
 from fairlead.model.intents import Delete, Intent, RecordEvent
+from fairlead.model.kinds import Kind
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.volumes import CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim
 from fairlead.placement.binding import MOST_IN_DOUBT_S, Binder
 from fairlead.placement.desk import Desk
 from fairlead.placement.promises import GIVEN_UP, Promise
+from fairlead.placement.spec import NODES, PODS
 from fairlead.testing.builders import a_node, a_pod
 from fairlead.testing.clock import ManualClock, settle
 from tests.placement.test_loop import Server, looping, wanting
@@ -219,6 +221,73 @@ async def test_storage_whose_size_cannot_be_read_serves_nobody_and_stops_nobody(
         await settle()
         assert [catalog.volumes, catalog.claims, catalog.capacities] == [{}, {}, {}]
         assert len(server.loop._unreadable) == 0
+
+
+# -- what does not even decode --------------------------------------------------------------------------------
+
+
+def rest(kind: Kind[Any], document: dict[str, Any]) -> Any:
+    """As the watch does it."""
+    raw = msgspec.json.encode(document)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(raw, type=kind.struct)
+    assert kind.rest is not None
+    return kind.rest(msgspec.json.decode(raw))
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"priority": 10**30},
+        {"priority": "high"},
+        {"tolerations": 7},
+        {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10**30}]}}},
+        {"topologySpreadConstraints": [{"maxSkew": 2**40}]},
+        {"initContainers": ["none"]},
+        {"overhead": {"cpu": None}},
+    ],
+)
+async def test_a_pod_that_does_not_decode_is_charged_for_what_can_be_read(hostile: dict[str, Any]) -> None:
+    container = {"name": "main", "resources": {"requests": {"cpu": "3", "example.com/x": "abc", "memory": ["1Gi"]}}}
+    document = {
+        "metadata": {"name": "odd", "namespace": "default", "uid": "u", "labels": {"a": "b", "c": 5}},
+        "spec": {"nodeName": "n1", "schedulerName": "fairlead", "containers": [container, 5], **hostile},
+    }
+    async with looping(nodes=1) as (server, _):
+        server.put(rest(PODS, document), wanting("large", cpu="2"), wanting("small", cpu="1"))
+        await settle()
+        assert (used(server, "n1"), server.writes.bindings) == (4000, {"small": "n1"})
+        assert [event.regarding.name for event in told(server)] == ["odd"]
+        server.loop.pods.apply([(False, a_pod("odd"))])
+        await settle()
+        assert used(server, "n1") == 1000
+
+
+async def test_a_pod_that_does_not_decode_is_not_scheduled_by_half_of_what_it_wants() -> None:
+    document = {"metadata": {"name": "odd", "uid": "u"}, "spec": {"schedulerName": "fairlead", "priority": 10**30}}
+    async with looping() as (server, _):
+        server.put(rest(PODS, document))
+        await settle()
+        assert server.writes.bindings == {}
+
+
+async def test_a_node_that_does_not_decode_keeps_its_pods_and_gets_no_more() -> None:
+    allocatable = {"cpu": "4", "memory": "1Gi", "pods": "110", "example.com/x": []}
+    document = {"metadata": {"name": "n1", "uid": "u"}, "spec": {"taints": 5}, "status": {"allocatable": allocatable}}
+    async with looping() as (server, _):
+        server.put(a_pod("there", cpu="1", node="n1"), rest(NODES, document), wanting("p", cpu="1"))
+        await settle()
+        assert (used(server, "n1"), server.writes.bindings) == (1000, {"p": "n2"})
+        assert [event.regarding.kind for event in told(server)] == ["Node"]
+
+
+@pytest.mark.parametrize(
+    "document", [5, [], {}, {"metadata": 5}, {"metadata": {"name": "x"}}, {"metadata": {"uid": 1}}]
+)
+@pytest.mark.parametrize("kind", [PODS, NODES])
+def test_what_has_no_name_is_left_out(kind: Kind[Any], document: Any) -> None:
+    assert kind.rest is not None
+    assert kind.rest(document) is None
 
 
 # -- changes between decision and binding ---------------------------------------------------------------------

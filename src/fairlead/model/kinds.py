@@ -3,7 +3,8 @@
 Rooms name kinds by these values; only the cluster room turns them into paths.
 """
 
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -23,6 +24,8 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
     kind: str
     struct: type[T]
     namespaced: bool = True
+    # What is left of an object, as plain JSON, that does not decode: given where others must reckon with it.
+    rest: Callable[[Any], T | None] | None = None
 
     @property
     def api_version(self) -> str:

@@ -133,5 +133,86 @@ def without_measures(thing: Any) -> Any:
     return msgspec.structs.replace(thing, capacity=None, maximum_volume_size=None)
 
 
+# --- what does not even decode ----------------------------------------------------------------------------
+
+# On what was made of an object that does not decode, so that it is told of.
+UNDECODED: Final = "fairlead.io/undecoded"
+
+
+def rest_of_pod(document: Any) -> Pod | None:
+    """A holder of its node, if it has one; nobody's to schedule, for what it wants is not known."""
+    metadata = _rest_of_metadata(document)
+    if metadata is None:
+        return None
+    spec = _part(document, "spec")
+    whole = ResourceRequirements(requests=_rest_of_amounts(_part(spec, "resources").get("requests")))
+    return Pod(
+        metadata=metadata,
+        spec=PodSpec(
+            node_name=_text(spec.get("nodeName")),
+            containers=_rest_of_containers(spec.get("containers")),
+            init_containers=_rest_of_containers(spec.get("initContainers")),
+            overhead=_rest_of_amounts(spec.get("overhead")),
+            resources=whole,
+        ),
+        status=PodStatus(phase=_text(_part(document, "status").get("phase"))),
+    )
+
+
+def rest_of_node(document: Any) -> Node | None:
+    """A node for the pods that are on it; nobody else is sent there, for what keeps them off is not known."""
+    metadata = _rest_of_metadata(document)
+    if metadata is None:
+        return None
+    status = _part(document, "status")
+    amounts = _rest_of_amounts(status.get("allocatable", status.get("capacity")))
+    return Node(metadata=metadata, spec=NodeSpec(unschedulable=True), status=NodeStatus(allocatable=amounts))
+
+
+def _rest_of_metadata(document: Any) -> ObjectMeta | None:
+    known = _part(document, "metadata")
+    name, uid = _text(known.get("name")), _text(known.get("uid"))
+    if not name or not uid:
+        return None
+    deleted = known.get("deletionTimestamp")
+    return ObjectMeta(
+        name=name,
+        namespace=_text(known.get("namespace")),
+        uid=uid,
+        resource_version=_text(known.get("resourceVersion")),
+        deletion_timestamp=deleted if isinstance(deleted, str) else None,
+        labels={key: value for key, value in _part(known, "labels").items() if isinstance(value, str)},
+        annotations={UNDECODED: ""},
+    )
+
+
+def _rest_of_containers(told: Any) -> tuple[Container, ...]:
+    found = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+    return tuple(
+        Container(
+            name=_text(each.get("name")),
+            resources=ResourceRequirements(requests=_rest_of_amounts(_part(each, "resources").get("requests"))),
+            restart_policy=_text(each.get("restartPolicy")) or None,
+        )
+        for each in found
+    )
+
+
+def _rest_of_amounts(told: Any) -> dict[str, Quantity]:
+    amounts = told.items() if isinstance(told, dict) else ()
+    return _sound(
+        {name: each for name, each in amounts if isinstance(each, str | int | float) and not isinstance(each, bool)}
+    )
+
+
+def _part(document: Any, name: str) -> dict[str, Any]:
+    found = document.get(name) if isinstance(document, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _text(told: Any) -> str:
+    return told if isinstance(told, str) else ""
+
+
 PODS_REST: Final[tuple[Callable[[Pod], Pod], ...]] = (plain_pod, least_pod)
 NODES_REST: Final[tuple[Callable[[Node], Node], ...]] = (plain_node, least_node)

@@ -23,7 +23,7 @@ from fairlead.model.workloads import (
 )
 from fairlead.placement.history import History
 from fairlead.placement.owners import Owners
-from fairlead.placement.readable import NODES_REST, PODS_REST, check_measures, without_measures
+from fairlead.placement.readable import NODES_REST, PODS_REST, UNDECODED, check_measures, without_measures
 from fairlead.placement.spec import NODES, PODS, SURROUNDINGS
 from fairlead.placement.unreadable import Unreadable
 
@@ -35,6 +35,10 @@ _KINDS: dict[type[Any], Kind[Any]] = {kind.struct: kind for kind in SURROUNDINGS
 _ALL_OF_PODS = frozenset({Delta.POD_ADDED, Delta.POD_CHANGED, Delta.POD_REMOVED})
 
 
+class NotDecoded(ValueError):
+    """The object is not what its kind says it is."""
+
+
 class State:
     """Each object is taken in under a guard of its own: what cannot be read spoils nobody else's scheduling."""
 
@@ -44,6 +48,13 @@ class State:
         self.history = History(self.table)
         self._unreadable = unreadable if unreadable is not None else Unreadable.untold()
 
+    def _read(self, kind: Kind[Any], change: Change[Any]) -> None:
+        """It was taken in: well, or for what could be decoded of it."""
+        if change.new is not None and UNDECODED in change.new.metadata.annotations:
+            self._unreadable.met(kind, change.key, change.new, NotDecoded("it does not decode"))
+        elif self._unreadable:
+            self._unreadable.forget(kind, change.key)
+
     # -- nodes ------------------------------------------------------------------------------------------------
 
     def nodes(self, changes: Iterable[Change[Node]]) -> set[Delta]:
@@ -51,8 +62,7 @@ class State:
         for change in changes:
             try:
                 cures |= self._take_node(change)
-                if self._unreadable:
-                    self._unreadable.forget(NODES, change.key)
+                self._read(NODES, change)
             except Exception as problem:
                 cures |= self._take_odd_node(change, problem)
         return cures
@@ -89,8 +99,7 @@ class State:
         for change in changes:
             try:
                 self._take_pod(change, cures)
-                if self._unreadable:
-                    self._unreadable.forget(PODS, change.key)
+                self._read(PODS, change)
             except Exception as problem:
                 self._take_odd_pod(change, problem)
                 cures |= _ALL_OF_PODS
