@@ -100,6 +100,24 @@ async def test_what_changes_is_looked_at(controller: Controller, mirror: Mirror[
         assert [key for _, key in room.looks] == ["ns/a", "ns/a"], "b came and went"
 
 
+async def test_a_change_that_leads_to_no_key_by_a_bug_keeps_nobody_from_theirs(
+    room: Room, clock: ManualClock, mirror: Mirror[ConfigMap]
+) -> None:
+    def picky(delta: Delta[Any]) -> list[str]:
+        if delta.key == "ns/odd":
+            raise KeyError("no matter why")
+        return [delta.key]
+
+    controller = Controller("c", room.reconcile, clock=clock, metrics=Metrics())
+    controller.watches(mirror, picky)
+    async with running(controller):
+        mirror.apply([(True, held("odd")), (True, held("a"))])
+        await settle()
+        mirror.apply([(True, held("b"))])
+        await settle()
+        assert [key for _, key in room.looks] == ["ns/a", "ns/b"]
+
+
 async def test_nothing_is_looked_at_before_every_mirror_is_whole(room: Room, clock: ManualClock) -> None:
     first, second = mirror_of(held("a")), mirror_of()
     controller = Controller("c", room.reconcile, clock=clock, metrics=Metrics())

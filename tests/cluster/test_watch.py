@@ -378,6 +378,18 @@ async def test_an_object_that_does_not_decode_is_left_out_and_counted(
     assert server.seen(WATCH)[1].query["resourceVersion"] == "13"
 
 
+async def test_an_object_of_parts_within_parts_without_end_blinds_us_to_nothing(
+    server: ScriptedServer, following: Following, told: Told, metrics: Metrics
+) -> None:
+    endless = b'{"type":"ADDED","object":{"metadata":{"name":"deep"},"more":%b}}\n' % (b"[" * 50_000 + b"]" * 50_000)
+    server.on(LIST, page(config_map("a", "7")))
+    server.on(WATCH, stream(endless, event("ADDED", config_map("b", "13")), then=Then.CLOSE), IDLE)
+    await following.until(watches=2)
+    assert told.log == ["all: ns/a@7", "+ns/b@13"]
+    assert count(metrics, "fairlead_mirror_undecodable_total", kind=KIND) == 1
+    assert server.seen(WATCH)[1].query["resourceVersion"] == "13"
+
+
 async def test_the_version_of_an_odd_object_counts(server: ScriptedServer, following: Following) -> None:
     server.on(LIST, page())
     server.on(WATCH, stream(event("ADDED", ODD), then=Then.RESET), IDLE)

@@ -128,12 +128,20 @@ class Controller:
             while True:
                 await subscription.wait()
                 for delta in subscription.drain():
-                    for key in keys(delta):
+                    for key in self._keys_of(delta, keys):
                         self.queue.add(key)
                 # A storm of changes is drained in one go above; everyone else gets a turn between two storms.
                 await asyncio.sleep(0)
         finally:
             subscription.close()
+
+    def _keys_of(self, delta: Delta[Any], keys: Callable[[Delta[Any]], Iterable[str]]) -> Iterable[str]:
+        try:
+            return list(keys(delta))
+        except Exception:
+            # Our bug, met by one object: the others must not go without a controller for it.
+            log.exception("bug in mapping a change to keys", controller=self.name, key=delta.key)
+            return ()
 
     async def _work(self) -> None:
         while (key := await self.queue.take()) is not None:

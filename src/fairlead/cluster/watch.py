@@ -79,6 +79,8 @@ class Watch(Generic[T]):
     MOST_ASKED_S = 300.0
     # One object cannot be larger than etcd takes (1.5 MiB); a line that long without an end is garbage.
     MAX_LINE_BYTES = 32 << 20
+    # Objects that do not decode are all counted, and named in the log at this pace.
+    LOG_EVERY_S = 1.0
 
     def __init__(
         self,
@@ -116,6 +118,7 @@ class Watch(Generic[T]):
         # Since when the stream is open; None while it is not, or its first list is not whole.
         self.open_since_s: float | None = None
         self.listed_at_s: float | None = None
+        self._quiet_until_s = float("-inf")
 
     async def run(self, sink: Sink[T]) -> None:
         while True:
@@ -241,6 +244,10 @@ class Watch(Generic[T]):
                         initial, version = None, mark.resource_version
                         self.open_since_s = self._clock.elapsed_s()
                     continue
+            except RecursionError as problem:
+                # An object, though not one to be read; to break off would be to meet it again and again.
+                self._left_out(problem, line)
+                continue
             except UNDECODABLE as garbage:
                 failed = no_answer(f"WATCH {self._path}", f"not a watch event: {garbage}", may_have_happened=False)
                 break
@@ -279,8 +286,24 @@ class Watch(Generic[T]):
             return self._object.decode(raw)
         except UNDECODABLE as problem:
             # One odd object must not blind us to the others; it is counted, and named in the log.
-            self._metrics.undecodable.labels(self._kind.name).inc()
-            log.error("object left out", kind=self._kind.name, problem=str(problem), object=_quoted(raw))
+            rest = self._rest_of(raw)
+            self._left_out(problem, bytes(raw), "object left out" if rest is None else "object read in part")
+            return rest
+
+    def _left_out(self, problem: Exception, raw: bytes, told: str = "object left out") -> None:
+        self._metrics.undecodable.labels(self._kind.name).inc()
+        now_s = self._clock.elapsed_s()
+        if now_s >= self._quiet_until_s:
+            self._quiet_until_s = now_s + self.LOG_EVERY_S
+            log.error(told, kind=self._kind.name, problem=str(problem), object=_quoted(raw))
+
+    def _rest_of(self, raw: msgspec.Raw) -> T | None:
+        """What can be read of an object that does not decode, if the kind knows how."""
+        if self._kind.rest is None:
+            return None
+        try:
+            return self._kind.rest(msgspec.json.decode(raw))
+        except UNDECODABLE:
             return None
 
     def _mark_of(self, raw: msgspec.Raw) -> Marked:
@@ -290,8 +313,8 @@ class Watch(Generic[T]):
             return Marked()
 
 
-def _quoted(raw: msgspec.Raw) -> str:
-    return bytes(raw)[:200].decode("utf-8", "replace")
+def _quoted(raw: bytes) -> str:
+    return raw[:200].decode("utf-8", "replace")
 
 
 def selectors(*, label: str = "", field: str = "") -> dict[str, Any]:
