@@ -82,7 +82,8 @@ class Occupancy:
 
 
 def charge_of(pod: Pod) -> Charge:
-    return Charge(pod.key, pod.metadata.generation, dict(counted(pod_requests(_placed(pod)))), host_ports(pod))
+    amounts = {name: value for name, value in counted(pod_requests(_placed(pod))) if value}
+    return Charge(pod.key, pod.metadata.generation, amounts, host_ports(pod))
 
 
 def host_ports(pod: Pod) -> frozenset[HostPort]:

@@ -24,7 +24,7 @@ from fairlead.model.intents import Delete, PatchStatus, RecordEvent, Regarding, 
 from fairlead.model.node import Node
 from fairlead.nodes.admission import Occupancy, Rejection, admit, has_begun, rejected_status
 from fairlead.nodes.contents import Contents
-from fairlead.nodes.env import Missing, Sources, container_env, expand
+from fairlead.nodes.env import Missing, Sources, container_env, expand, sub_path
 from fairlead.nodes.lives import Said
 from fairlead.nodes.node import Profile, node_body
 from fairlead.nodes.plan import DueProbe, Memory, Order, Plan, after_probe, plan_pod, recall, with_problems
@@ -439,6 +439,8 @@ def _is_new(order: Order, known: tuple[Order, ...]) -> bool:
 
 def _resolved(pod: Pod, container: Container, attempt: int, sources: Sources) -> Run:
     env = container_env(pod, container, sources)
+    for mount in container.volume_mounts or ():
+        sub_path(mount, env)  # a bad one fails the container before it is started
     return Run(
         container=container,
         attempt=attempt,
