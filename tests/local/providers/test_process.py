@@ -24,6 +24,7 @@ import pytest
 from fairlead.cluster.clock import RealClock
 from fairlead.local.providers.boxes import translated
 from fairlead.local.providers.keeper import MARK, marked
+from fairlead.local.providers.lowports import may_listen_low
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.nodes.provider import (
     File,
@@ -419,6 +420,18 @@ async def test_a_low_port_without_the_right_to_it_waits_and_says_so(tmp_path: Pa
         report = machine.report(started)
         assert (report.phase, report.reason) == (RunPhase.WAITING, "PortNotPermitted")
         assert "port 80" in report.message
+
+
+async def test_a_low_port_is_listened_on_where_fairlead_may(machine: Machine) -> None:
+    ports = [{"containerPort": 81}]
+    serving = pod("p", "python3", "-m", "http.server", "81", image="python:3.12", ports=ports)
+    await machine.start(serving)
+    if not may_listen_low():
+        assert machine.report(serving).reason == "PortNotPermitted"
+        return
+    await until(partial(is_ok, machine, serving, msgspec.convert({"tcpSocket": {"port": 81}}, Probe)))
+    await machine.provider.delete(serving.uid)
+    assert machine.provider.status(serving.uid) is None
 
 
 async def test_usage_is_counted(machine: Machine) -> None:
