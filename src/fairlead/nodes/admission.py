@@ -114,12 +114,8 @@ def admit(pod: Pod, node: Node, occupancy: Occupancy, operating_system: str = "l
         return lacking
     if not matches_node(pod.spec.node_selector, pod.spec.affinity, node.metadata):
         return _failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
-    if any(
-        _collide(ours, theirs)
-        for other in occupancy.charges.values()
-        for theirs in other.ports
-        for ours in charge.ports
-    ):
+    taken = (port for other in occupancy.charges.values() for port in other.ports) if charge.ports else ()
+    if any(_collide(ours, theirs) for theirs in taken for ours in charge.ports):
         return _failed("NodePorts", "node(s) didn't have free ports for the requested pod ports")
     taints = [taint for taint in node.spec.taints or () if taint.effect == NO_EXECUTE]
     if not all(is_tolerated(taint, pod.spec.tolerations or ()) for taint in taints):

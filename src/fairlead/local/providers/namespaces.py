@@ -291,9 +291,11 @@ class Root:
         finally:
             os.close(target)
 
-    def _remount(self, path: str, flags: int) -> None:
-        point = self.folder + path
-        held = next((found.flags for found in reversed(mounts()) if found.point == point), 0)
+    def _remount(self, path: str, flags: int, held: int | None = None) -> None:
+        """With these flags beside those that it has, which may not be taken away."""
+        if held is None:
+            point = self.folder + path
+            held = next((found.flags for found in reversed(mounts()) if found.point == point), 0)
         fd = self._at(path)
         try:
             mount("none", by_number(fd), flags=MS_BIND | MS_REMOUNT | held | flags)
@@ -368,15 +370,17 @@ class Root:
             mount(entry.path, new, flags=MS_BIND | MS_REC)
 
     def _guard_the_machine(self) -> None:
+        table = mounts()
+        held = next((found.flags for found in reversed(table) if found.point == self.folder + "/proc"), 0)
         for path in READ_ONLY:
             if os.path.exists(self.folder + path):
                 target = self.folder + path
                 mount(target, target, flags=MS_BIND | MS_REC)
-                self._remount(path, MS_RDONLY)
-        for found in mounts():
+                self._remount(path, MS_RDONLY, held)
+        for found in table:
             if is_within(found.point, self.folder + "/sys") and not found.flags & MS_RDONLY:
                 with contextlib.suppress(FileNotFoundError):  # something else lies over it
-                    self._remount(found.point[len(self.folder) :], MS_RDONLY)
+                    self._remount(found.point[len(self.folder) :], MS_RDONLY, found.flags)
 
 
 def _make_inside(base: int, inside: str) -> None:
