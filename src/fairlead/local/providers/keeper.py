@@ -5,11 +5,12 @@ thread, so a child may be prepared between fork and exec, and the kernel's paren
 not a thread of it. When the socket closes, for whatever reason (SIGKILL of Fairlead included), it kills every
 descendant and ends. Standard library only: it starts before anything is installed, in some ten milliseconds.
 
-    → {"op": "start", "id", "argv", "env", "cwd", "log", "mounts", "root", "hostname"}   ← {"event": "started", …}
-    → {"op": "signal", "id", "signal"}                                                   ← {"event": "exited", …}
-    → {"op": "exec", "id", "argv", "env", "cwd", "mounts", "root", "hostname"}           ← {"event": "output", …}
+    → {"op": "start", "id", "argv", "env", "cwd", "log", VIEW}   ← {"event": "started", …}
+    → {"op": "signal", "id", "signal"}                           ← {"event": "exited", …}
+    → {"op": "exec", "id", "argv", "env", "cwd", VIEW}           ← {"event": "output", …}
 
-What could not be started is answered with {"event": "failed", …}.
+VIEW is "root", "way", "hidden", "mounts" and "hostname", which `namespaces.py` makes a view of the machine of; or an
+empty "root". What could not be started is answered with {"event": "failed", …}.
 """
 
 import contextlib
