@@ -94,9 +94,10 @@ class Runtime:
     # What is served over HTTP; a capability adds its own.
     routes: RouteTable = field(default_factory=RouteTable)
 
-    def mirror(self, kind: Kind[Any], namespace: str = "") -> Mirror[Any]:
-        """A mirror of a kind, to be run by whoever asked for it."""
-        watch = Watch(self.reader, kind, clock=self.clock, rng=self.rng, metrics=self.metrics, namespace=namespace)
+    def mirror(self, kind: Kind[Any], namespace: str = "", hint: str = "") -> Mirror[Any]:
+        """A mirror of a kind, to be run by whoever asked for it; `hint`: see Watch."""
+        clock, rng, metrics = self.clock, self.rng, self.metrics
+        watch = Watch(self.reader, kind, clock=clock, rng=rng, metrics=metrics, namespace=namespace, hint=hint)
         return Mirror(watch, kind, self.metrics)
 
 
@@ -234,7 +235,8 @@ class Requests:
     def __init__(self, runtime: Runtime, loop: Loop, forecasts: "Forecasts") -> None:
         settings = runtime.settings
         self._runtime = runtime
-        self.mirror: Mirror[Any] = runtime.mirror(SCHEDULE_REQUESTS, settings.namespace)
+        hint = "POST /schedulePod answers 503 until deploy/crds and deploy/rbac/requests.yaml are applied"
+        self.mirror: Mirror[Any] = runtime.mirror(SCHEDULE_REQUESTS, settings.namespace, hint)
         self.rounds = Rounds(
             self.mirror,
             namespace=settings.namespace,
@@ -275,10 +277,8 @@ class Requests:
             try:
                 await self._runtime.reader.request("GET", path, query={"limit": "1"})
                 return True
-            except Refused as problem:
-                told = "POST /schedulePod answers 503 until deploy/crds and deploy/rbac/requests.yaml are applied"
-                log.warning("no ScheduleRequests", told=told, problem=str(problem))
-                return False
+            except Refused:
+                return False  # the mirror says why
             except Temporary as problem:
                 await self._runtime.clock.sleep(backoff.next_s(problem.retry_after_s))
 

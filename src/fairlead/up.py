@@ -30,6 +30,7 @@ from fairlead.cluster.writer import Outcome, Writer
 from fairlead.local import controllers
 from fairlead.local.controllers.spec import STORAGE_CLASSES
 from fairlead.local.controllers.storage import DEFAULT_CLASS
+from fairlead.local.providers.boxes import Private
 from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names
 from fairlead.model.intents import Apply, Create, Delete
 from fairlead.model.kinds import NAMESPACES, Kind
@@ -172,6 +173,7 @@ def _fleet(runtime: app.Runtime, cluster: Embedded, liveness: Client, options: U
         metrics=runtime.metrics,
         access=Access(tls, token=cluster.admin_token),
         api=(host, int(port)),
+        private=Private(options.data.resolve(), options.data.resolve() / "volumes"),
     )
 
 
