@@ -69,9 +69,10 @@ class Runtime:
         labels: str = "",
         fields: str = "",
         indexes: Mapping[str, Index[Any]] | None = None,
+        hint: str = "",
     ) -> Mirror[Any]:
-        """A mirror of a kind, shared with whoever asks for the same; the runtime runs it."""
-        return self.mirrors.get(kind, namespace, labels=labels, fields=fields, indexes=indexes)
+        """A mirror of a kind, shared with whoever asks for the same; the runtime runs it. `hint`: see Watch."""
+        return self.mirrors.get(kind, namespace, labels=labels, fields=fields, indexes=indexes, hint=hint)
 
     @asynccontextmanager
     async def connect(self, connection: Connection) -> AsyncIterator[tuple[Client, Mirrors]]:

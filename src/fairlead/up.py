@@ -31,6 +31,7 @@ from fairlead.local import controllers
 from fairlead.local import metrics as metrics_api
 from fairlead.local.controllers.spec import STORAGE_CLASSES
 from fairlead.local.controllers.storage import DEFAULT_CLASS
+from fairlead.local.providers.boxes import Private
 from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names
 from fairlead.model.intents import Apply, Create, Delete
 from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
@@ -207,6 +208,7 @@ def _fleet(runtime: Runtime, cluster: Embedded, liveness: Client, options: UpOpt
         metrics=runtime.metrics,
         access=Access(tls, token=cluster.admin_token),
         api=(host, int(port)),
+        private=Private(options.data.resolve(), options.data.resolve() / "volumes"),
     )
 
 

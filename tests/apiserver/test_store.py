@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -197,3 +198,35 @@ def test_a_folder_that_cannot_be_used_says_why_and_what_to_do(tmp_path: Path) ->
     for folder, why in ((tmp_path / "file", "File exists"), (tmp_path / "data", "not a database")):
         with pytest.raises(Unusable, match=rf"{folder.name} .*{why}.*--data"):
             Store(folder, no_fields)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.glob("objects.sqlite*"))}
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+async def test_the_database_is_for_its_owner_alone_also_where_it_was_there_before(
+    folder: Path, was_there: bool
+) -> None:
+    if was_there:
+        Store(folder, no_fields).close()
+        for path in (folder, *folder.glob("objects.sqlite*")):
+            path.chmod(0o755)
+        for name in ("objects.sqlite-wal", "objects.sqlite-shm"):
+            (folder / name).touch(mode=0o644)
+    store = Store(folder, no_fields)
+    store.put("/secrets", "a/x", thing("x"), None)
+    await store.settled()
+    assert modes(folder) == {
+        "data": 0o700,
+        "objects.sqlite": 0o600,
+        "objects.sqlite-wal": 0o600,
+        "objects.sqlite-shm": 0o600,
+    }
+    store.close()
+
+
+def test_a_folder_that_is_everybodys_stays_so(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    Store(tmp_path, no_fields).close()
+    assert modes(tmp_path) == {tmp_path.name: 0o1777, "objects.sqlite": 0o600}

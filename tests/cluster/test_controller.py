@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import structlog
 
 from fairlead.cluster.controller import Controller, PermanentError, TemporaryError, own_key, owner_keys
 from fairlead.cluster.errors import Conflict, Forbidden, NotLeader, Status, TooManyRequests, Unavailable
@@ -99,6 +100,24 @@ async def test_what_changes_is_looked_at(controller: Controller, mirror: Mirror[
         assert [key for _, key in room.looks] == ["ns/a", "ns/a"], "b came and went"
 
 
+async def test_a_change_that_leads_to_no_key_by_a_bug_keeps_nobody_from_theirs(
+    room: Room, clock: ManualClock, mirror: Mirror[ConfigMap]
+) -> None:
+    def picky(delta: Delta[Any]) -> list[str]:
+        if delta.key == "ns/odd":
+            raise KeyError("no matter why")
+        return [delta.key]
+
+    controller = Controller("c", room.reconcile, clock=clock, metrics=Metrics())
+    controller.watches(mirror, picky)
+    async with running(controller):
+        mirror.apply([(True, held("odd")), (True, held("a"))])
+        await settle()
+        mirror.apply([(True, held("b"))])
+        await settle()
+        assert [key for _, key in room.looks] == ["ns/a", "ns/b"]
+
+
 async def test_nothing_is_looked_at_before_every_mirror_is_whole(room: Room, clock: ManualClock) -> None:
     first, second = mirror_of(held("a")), mirror_of()
     controller = Controller("c", room.reconcile, clock=clock, metrics=Metrics())
@@ -149,6 +168,26 @@ def test_an_object_leads_to_itself() -> None:
 # --- how a look can end -----------------------------------------------------------------------------------
 
 STATUS = Status(message="why")
+
+
+async def test_a_refusal_that_lasts_is_said_once(
+    controller: Controller, room: Room, clock: ManualClock, metrics: Metrics
+) -> None:
+    refused, other = Forbidden("PUT /x", STATUS), Forbidden("PUT /y", STATUS)
+    room.ends["a"] = [refused, refused, refused, other, other]
+    with structlog.testing.capture_logs() as said:
+        async with running(controller):
+            controller.queue.add("a")
+            await clock.advance(1000)
+            room.ends["a"] = [refused]
+            controller.queue.add("a")
+            await clock.advance(1000)
+    assert [each["problem"].split(":")[0] for each in said if each["event"] == "refused"] == [
+        "PUT /x",
+        "PUT /y",
+        "PUT /x",
+    ]
+    assert outcomes(metrics) == {"refused": 6, "done": 2}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -78,6 +79,17 @@ async def hall(clock: ManualClock) -> AsyncIterator[Hall]:
     yield made
     for contender in made.contenders:
         await contender.cancel()
+
+
+async def test_a_lease_that_stays_out_of_reach_is_said_once(hall: Hall) -> None:
+    weather = Weather(is_down=True)
+    with structlog.testing.capture_logs() as said:
+        late = await hall.enter("late", weather=weather)
+        await hall.clock.advance(60)
+        weather.is_down = False
+        await hall.clock.advance(60)
+    assert late.leads
+    assert len([each for each in said if each["event"].startswith("lease out of reach")]) == 1
 
 
 OTHER = {"holderIdentity": "other", "leaseDurationSeconds": 15, "leaseTransitions": 4}

@@ -92,6 +92,18 @@ def test_an_index_added_later_knows_what_is_there() -> None:
         mirror.add_index("colour", lambda thing: ())
 
 
+def test_an_index_that_cannot_make_sense_of_one_object_finds_the_others() -> None:
+    def picky(thing: ConfigMap) -> list[str]:
+        return [thing.data["colour"]]
+
+    mirror = mirror_of(held("a", colour="red"), held("odd"), held("b", colour="red"), indexes={"colour": picky})
+    assert [thing.metadata.name for thing in mirror.by("colour", "red")] == ["a", "b"]
+    mirror.apply([(True, held("odd", "2", colour="red")), (True, held("a", "2"))])
+    assert [thing.metadata.name for thing in mirror.by("colour", "red")] == ["b", "odd"]
+    mirror.apply([(False, held("a")), (False, held("odd"))])
+    assert [thing.metadata.name for thing in mirror.by("colour", "red")] == ["b"]
+
+
 def test_an_unknown_index_is_a_bug() -> None:
     with pytest.raises(KeyError):
         mirror_of().by("colour", "red")

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import structlog
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import ClusterError, Forbidden, Gone, Unavailable
@@ -400,6 +401,18 @@ async def test_an_object_that_does_not_decode_is_left_out_and_counted(
     assert server.seen(WATCH)[1].query["resourceVersion"] == "13"
 
 
+async def test_an_object_of_parts_within_parts_without_end_blinds_us_to_nothing(
+    server: ScriptedServer, following: Following, told: Told, metrics: Metrics
+) -> None:
+    endless = b'{"type":"ADDED","object":{"metadata":{"name":"deep"},"more":%b}}\n' % (b"[" * 50_000 + b"]" * 50_000)
+    server.on(LIST, page(config_map("a", "7")))
+    server.on(WATCH, stream(endless, event("ADDED", config_map("b", "13")), then=Then.CLOSE), IDLE)
+    await following.until(watches=2)
+    assert told.log == ["all: ns/a@7", "+ns/b@13"]
+    assert count(metrics, "fairlead_mirror_undecodable_total", kind=KIND) == 1
+    assert server.seen(WATCH)[1].query["resourceVersion"] == "13"
+
+
 async def test_the_version_of_an_odd_object_counts(server: ScriptedServer, following: Following) -> None:
     server.on(LIST, page())
     server.on(WATCH, stream(event("ADDED", ODD), then=Then.RESET), IDLE)
@@ -487,6 +500,29 @@ async def test_a_refusal_is_tried_again_and_shown(
     server.on(WATCH, IDLE)
     await following.until(watches=1)
     assert [type(problem) for problem in told.problems] == [Forbidden, type(None)]
+
+
+async def test_a_refusal_that_lasts_is_said_once_and_shown_by_a_metric(
+    server: ScriptedServer, following: Following, clock: Hurried, metrics: Metrics
+) -> None:
+    shown: list[float] = []
+
+    def granted(_: object) -> Answer:
+        shown.append(count(metrics, "fairlead_mirror_refused", kind=KIND))
+        return page()
+
+    server.on(LIST, failure(403), failure(403), failure(403), failure(404), failure(404), granted)
+    server.on(WATCH, IDLE)
+    with structlog.testing.capture_logs() as said:
+        await following.until(watches=1)
+    told = [(each["event"], each["log_level"]) for each in said]
+    assert told == [
+        ("not followed, asking again quietly", "warning"),
+        ("not followed, asking again quietly", "warning"),
+        ("followed now", "info"),
+    ], "once for a role that is missing, once for a kind that is"
+    assert "deploy/rbac" in said[0]["told"]
+    assert [*shown, count(metrics, "fairlead_mirror_refused", kind=KIND)] == [1, 0]
 
 
 async def test_the_servers_stay_is_spread(server: ScriptedServer, following: Following) -> None:

@@ -21,6 +21,9 @@ class Hook(http.server.BaseHTTPRequestHandler):
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         request = review["request"]
         path = self.path.partition("?")[0].strip("/")
+        if path.startswith("convert/"):
+            self._send(200, json.dumps(converted(path.removeprefix("convert/"), review)).encode())
+            return
         if path == "broken":
             self._send(500, b"no")
         elif path == "nonsense":
@@ -54,6 +57,8 @@ def answer(path: str, request: dict[str, Any]) -> dict[str, Any]:
             return {"allowed": False}
         case "warn":
             return {"allowed": True, "warnings": ["mind the gap", 'and "this"']}
+        case "large":
+            return {"allowed": True, "warnings": ["still read"], "auditAnnotations": {"a": "x" * 300_000}}
         case "mutate":
             return _patched(request, [{"op": "add", "path": "/data/touched", "value": "yes"}])
         case "again":
@@ -80,6 +85,51 @@ def answer(path: str, request: dict[str, Any]) -> dict[str, Any]:
         case "tell":
             return {"allowed": False, "status": {"message": told(request), "code": 400}}
     return {"allowed": True}
+
+
+def converted(path: str, review: dict[str, Any]) -> dict[str, Any]:
+    """Versions differ in one field: v1 has the spec's `name`, the others `title`."""
+    request = review["request"]
+    objects = [json.loads(json.dumps(each)) for each in request["objects"]]
+    for each in objects:
+        spec = each.get("spec") or {}
+        old, new = ("title", "name") if request["desiredAPIVersion"].endswith("/v1") else ("name", "title")
+        if old in spec:
+            spec[new] = spec.pop(old)
+        each["apiVersion"] = request["desiredAPIVersion"]
+    response: dict[str, Any] = {"uid": request["uid"], "result": {"status": "Success"}, "convertedObjects": objects}
+    metadata = objects[0]["metadata"]
+    if metadata.get("labels", {}).get("odd") == "yes":
+        match path:
+            case "fail":
+                response["result"] = {"status": "Failure", "message": "not this one"}
+            case "silent":
+                response["result"] = {}
+            case "uid":
+                response["uid"] = "another"
+            case "none":
+                response["convertedObjects"] = []
+            case "more":
+                response["convertedObjects"] = [*objects, *objects]
+            case "version":
+                objects[0]["apiVersion"] = "example.com/v7"
+            case "kind":
+                objects[0]["kind"] = "Other"
+            case "name":
+                metadata["name"] = "other"
+            case "bare":
+                del objects[0]["metadata"]
+            case "label":
+                metadata["labels"] = {"bad key!": "x"}
+            case "shape":
+                metadata["labels"] = {"a": 5}
+            case "touch":
+                metadata |= {"labels": {"odd": "yes", "new": "label"}, "annotations": {"a": "b"}, "finalizers": ["a/b"]}
+            case "review":
+                return {"apiVersion": "apiextensions.k8s.io/v2", "kind": "ConversionReview", "response": response}
+            case "empty":
+                return {"apiVersion": review["apiVersion"], "kind": "ConversionReview"}
+    return {"apiVersion": review["apiVersion"], "kind": "ConversionReview", "response": response}
 
 
 def _patched(request: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:

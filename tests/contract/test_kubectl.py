@@ -37,6 +37,45 @@ status:
   nodeInfo: {kubeletVersion: v1.36.4, architecture: amd64, bootID: b, containerRuntimeVersion: c, kernelVersion: k,
              kubeProxyVersion: "", machineID: m, operatingSystem: linux, osImage: o, systemUUID: s}
 """
+CONTROLLER = """\
+apiVersion: v1
+kind: ReplicationController
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {app: web}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "web:1"}]}
+"""
+WIDGETS = """\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.$ns.example.com}
+spec:
+  group: $ns.example.com
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec:
+              type: object
+              properties:
+                size: {type: integer}
+                parts: {type: array, items: {type: object, properties: {id: {type: string}, "n": {type: integer}}}}
+"""
+WIDGET = """\
+apiVersion: $ns.example.com/v1
+kind: Widget
+metadata: {name: a}
+spec: {size: 1, parts: [{id: p, "n": 1}, {id: q, "n": 2}]}
+"""
 
 SESSIONS: dict[str, tuple[Command, ...]] = {
     "objects are made and looked at": (
@@ -153,6 +192,47 @@ SESSIONS: dict[str, tuple[Command, ...]] = {
         Command("wait pod/one --for=delete --timeout=5s"),
         Command("delete pod two --grace-period=0 --force"),
         Command("get pods"),
+    ),
+    "what can be scaled is autoscaled": (
+        Command("create -f -", CONTROLLER),
+        Command("autoscale rc web --min=1 --max=3"),
+        Command("get hpa web -o yaml"),
+        Command("autoscale rc web --max=3"),
+        Command("delete hpa web"),
+        Command("autoscale rc web --max=2 --cpu=80%"),
+        Command("get hpa web -o 'jsonpath={.spec}'"),
+        Command("autoscale rc web --min=3 --max=2 --name=odd"),
+        Command("autoscale rc web --max=4 --cpu=500m --memory=1Gi --name=more"),
+        Command("get hpa more -o 'jsonpath={.spec}'"),
+        Command("autoscale rc none --max=2"),
+        Command("create -f -", DEPLOYMENT),
+        Command("autoscale deploy web --max=2 --name=deploy"),
+        Command("autoscale -f - --max=2 --name=again", DEPLOYMENT),
+        Command("autoscale service web --max=2"),
+        Command("get hpa"),
+        Command("describe hpa web"),
+        Command("delete hpa --all"),
+    ),
+    "a custom object is applied and changed": (
+        Command("apply -f -", WIDGETS),
+        Command("get --raw /apis/$ns.example.com/v1/namespaces/$ns/widgets", until='"items"', quiet=True),
+        # Whoever has asked what is served before a kind was defined looks again.
+        Command("apply -f -", WIDGET, until="created"),
+        Command("apply -f -", WIDGET.replace("size: 1", "size: 2")),
+        Command("apply -f -", WIDGET.replace('[{id: p, "n": 1}, {id: q, "n": 2}]', "[{id: q}]")),
+        Command("apply -f -", WIDGET.replace("size: 1, ", "")),
+        Command("get widget a -o yaml"),
+        Command("diff -f -", WIDGET),
+        Command("edit widget a", edit="s/- id: q/- id: z/"),
+        Command('patch widget a -p \'{"spec":{"size":7}}\''),
+        Command('patch widget a --type=merge -p \'{"spec":{"size":7}}\''),
+        Command("label widget a x=y"),
+        Command("set image widget/a a=b"),
+        Command("apply --server-side --force-conflicts -f -", WIDGET),
+        Command("apply -f -", WIDGET.replace("size: 1", "size: big")),
+        Command("explain widget.spec", keep=r"^(exit|KIND|VERSION|GROUP|FIELD)|^  \w+\s<"),
+        Command("delete widget a"),
+        Command("delete crd widgets.$ns.example.com"),
     ),
     "a node is looked after": (
         Command("create -f -", NODE),

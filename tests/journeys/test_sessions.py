@@ -26,6 +26,25 @@ spec:
       terminationGracePeriodSeconds: 1
       containers: [{name: web, image: "web:1", ports: [{containerPort: 80}], resources: {requests: {cpu: 10m}}}]
 """
+COMMAND = """["sh", "-c", "a && b < c > d"]"""
+DAEMON_SET = f"""
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {{name: logs}}
+spec:
+  selector: {{matchLabels: {{app: logs}}}}
+  template:
+    metadata: {{labels: {{app: logs, zone: z}}, annotations: {{b: "2", a: "1"}}}}
+    spec:
+      nodeSelector: {{kubernetes.io/hostname: sim-1}}
+      terminationGracePeriodSeconds: 1
+      containers: [{{name: main, image: "web:1", command: {COMMAND}, env: [{{name: Z, value: "1"}}]}}]
+"""
+STATEFUL_SET = (
+    DAEMON_SET.replace("kind: DaemonSet", "kind: StatefulSet")
+    .replace("logs", "db")
+    .replace("spec:\n", "spec:\n  serviceName: db\n", 1)
+)
 POD = """
 apiVersion: v1
 kind: Pod
@@ -176,6 +195,34 @@ SESSIONS: dict[str, tuple[Command, ...]] = {
         Command("edit deploy web", edit="s/replicas: 1/replicas: 3/"),
         Command("rollout status deploy/web --timeout=120s", keep=ROLLED_OUT),
         Command("get deploy"),
+    ),
+    "workloads with revisions are taken back": (
+        Command("apply -f -", DAEMON_SET + "---" + STATEFUL_SET),
+        Command("rollout status ds/logs --timeout=120s", keep=ROLLED_OUT),
+        Command("rollout status sts/db --timeout=120s", keep=ROLLED_OUT),
+        *(
+            command
+            for name in ("ds/logs", "sts/db")
+            for command in (
+                Command(f"rollout undo {name}"),
+                Command(f"rollout undo {name} --to-revision=1"),
+                Command(f"set image {name} main=web:2"),
+                Command(f"rollout history {name}", until="2"),
+                Command(f"rollout status {name} --timeout=120s", keep=ROLLED_OUT),
+                Command(f"rollout undo {name} --to-revision=2"),
+                Command(f"rollout undo {name} --to-revision=1 --dry-run=server"),
+                Command(f"rollout undo {name}"),
+                Command(f"rollout history {name}", until="3"),
+                Command(f"rollout status {name} --timeout=120s", keep=ROLLED_OUT),
+                Command(f"get {name} -o 'jsonpath={{.spec.template.spec.containers[0].image}}'"),
+                Command(f"rollout undo {name} --to-revision=3"),
+                Command(f"rollout undo {name} --to-revision=9"),
+            )
+        ),
+        Command("apply -f -", DEPLOYMENT),
+        Command("rollout status deploy/web --timeout=120s", keep=ROLLED_OUT),
+        Command("rollout undo deploy/web"),
+        Command("rollout undo deploy/web --to-revision=1"),
     ),
     "a service leads to pods": (
         Command("apply -f -", DEPLOYMENT),

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.nodes.env import Missing, Sources, container_env, expand
+from fairlead.nodes.env import Missing, Sources, container_env, expand, sub_path
 from fairlead.nodes.provider import File, Folder
-from fairlead.nodes.spec import ConfigMap, PersistentVolume, Secret
+from fairlead.nodes.spec import ConfigMap, PersistentVolume, Secret, VolumeMount
 from fairlead.nodes.volumes import env_needs, pod_volumes, volume_needs
 from tests.nodes.kit import container, pod
 
@@ -150,6 +150,15 @@ def test_maps_and_secrets_become_files() -> None:
     assert volume(configMap={"name": "no", "optional": True}).files == {}
 
 
+@pytest.mark.parametrize(("mode", "kept"), [(0o644, 0o600), (0o444, 0o400), (0o755, 0o700), (None, 0o600)])
+def test_secrets_and_tokens_are_for_their_owner_alone(mode: int | None, kept: int) -> None:
+    assert volume(secret={"secretName": "s", "defaultMode": mode}).files == {"key": File(b"hidden", kept)}
+    sources = [{"secret": {"name": "s"}}, {"serviceAccountToken": {"path": "token"}}]
+    files = volume(projected={"sources": sources, "defaultMode": mode}).files
+    assert files is not None
+    assert {file.mode for file in files.values()} == {kept}
+
+
 def test_the_downward_api_becomes_files() -> None:
     items = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
     assert volume(downwardAPI={"items": items}).files == {"labels": File(b'app="web"\ntier="1"')}
@@ -177,8 +186,8 @@ def test_empty_and_host_folders() -> None:
 
 def test_claimed_folders() -> None:
     claimed = {"claimName": "c", "readOnly": True}
-    assert volume(persistentVolumeClaim=claimed) == Folder(host_path="/srv/c", is_read_only=True)
-    assert volume(ephemeral={"volumeClaimTemplate": {}}) == Folder(host_path="/srv/brought")
+    assert volume(persistentVolumeClaim=claimed) == Folder(host_path="/srv/c", is_read_only=True, is_claim=True)
+    assert volume(ephemeral={"volumeClaimTemplate": {}}) == Folder(host_path="/srv/brought", is_claim=True)
 
 
 @pytest.mark.parametrize(
@@ -210,3 +219,34 @@ def test_only_what_is_named_is_fetched() -> None:
         volumes=[{"name": "c", "persistentVolumeClaim": {"claimName": "mine"}}, {"name": "e", "ephemeral": {}}]
     )
     assert volume_needs(claimed).claims == {"mine", "p-e"}
+
+
+@pytest.mark.parametrize(
+    ("mount", "found"),
+    [
+        ({"subPath": "a/b"}, "a/b"),
+        ({"subPath": "$(NAME)"}, "$(NAME)"),
+        ({"subPathExpr": "logs/$(NAME)"}, "logs/web"),
+        ({"subPathExpr": "$$(NAME)"}, "$(NAME)"),
+        ({}, ""),
+    ],
+)
+def test_a_sub_path_may_use_variables(mount: dict[str, str], found: str) -> None:
+    assert sub_path(msgspec.convert(mount, VolumeMount), {"NAME": "web"}) == found
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("$(UP)", "unable to provision SubPath `..`: must not contain '..'"),
+        ("a/$(UP)/b", "unable to provision SubPath `a/../b`: must not contain '..'"),
+        ("$(ROOT)", "error SubPath `/tmp` must not be an absolute path"),
+        ("$(B)/$(A)", "missing value for A, B"),
+        ("$(EMPTY)", "missing value for EMPTY"),
+    ],
+)
+def test_a_bad_sub_path_is_told_in_the_kubelets_words(expression: str, said: str) -> None:
+    mount = VolumeMount(sub_path_expr=expression)
+    with pytest.raises(Missing) as problem:
+        sub_path(mount, {"UP": "..", "ROOT": "/tmp", "EMPTY": ""})
+    assert str(problem.value) == said

@@ -125,3 +125,41 @@ async def test_a_renewal_that_fails_is_tried_again_after_a_second() -> None:
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running
+
+
+def offering(capacity: dict[str, str], allocatable: dict[str, str]) -> Node:
+    plain = msgspec.to_builtins(held())
+    plain["status"]["capacity"] |= capacity
+    plain["status"]["allocatable"] |= allocatable
+    return msgspec.convert(plain, Node)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "allocatable", "patched"),
+    [
+        ({"example.com/dongle": "4"}, {}, {"example.com/dongle": "4"}),
+        ({"example.com/dongle": "4"}, {"example.com/dongle": "1"}, {"example.com/dongle": "4"}),
+        ({"example.com/dongle": "4"}, {"example.com/dongle": "4"}, None),
+        ({"example.com/dongle": "1k"}, {"example.com/dongle": "1000"}, None),
+        ({}, {"example.com/dongle": "4"}, {"example.com/dongle": None}),
+        ({"hugepages-2Mi": "64Mi"}, {}, {"hugepages-2Mi": "64Mi"}),
+        ({"cpu": "64"}, {}, None),
+    ],
+)
+def test_resources_that_others_add_to_the_capacity_become_allocatable(
+    capacity: dict[str, str], allocatable: dict[str, str], patched: dict[str, str | None] | None
+) -> None:
+    intents = plan(offering(capacity, allocatable))
+    if patched is None:
+        assert intents == []
+        return
+    (patch,) = intents
+    assert isinstance(patch, Patch)
+    assert patch.patch["status"]["allocatable"] == patched
+    assert "capacity" not in patch.patch["status"]
+
+
+def test_a_new_process_keeps_what_others_offer() -> None:
+    (patch,) = plan(offering({"example.com/dongle": "4"}, {}), is_new=True)
+    assert isinstance(patch, Patch)
+    assert patch.patch["status"]["allocatable"] == {"cpu": "2", "pods": "110", "example.com/dongle": "4"}

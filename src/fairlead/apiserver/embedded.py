@@ -21,6 +21,7 @@ from fairlead.apiserver.auth.rbac import DEFAULTS, Rbac
 from fairlead.apiserver.auth.tokens import Tokens, write_secret
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.registry.api_services import ApiServices
+from fairlead.apiserver.registry.conversion import Conversion
 from fairlead.apiserver.registry.definitions import Definitions
 from fairlead.apiserver.registry.resources import Resource, Resources
 from fairlead.apiserver.registry.rest import Rest, Thing
@@ -67,13 +68,7 @@ async def embedded(
     folder: Path, clock: Clock, *, host: str = "127.0.0.1", port: int = 0, logs: Logs | None = None
 ) -> AsyncIterator[Embedded]:
     """An API server on a data folder, for as long as the block runs."""
-    definitions: Definitions | None = None
-
-    def fields(kind: str, thing: Mapping[str, Any]) -> Mapping[str, str]:
-        found = selectable(kind, thing)
-        return found if definitions is None else found | definitions.selectable(kind, thing)
-
-    store = Store(folder, fields)
+    store = Store(folder, selectable)
     try:
         resources = Resources()
         addresses = Addresses(SERVICE_NETWORK, *NODE_PORTS)
@@ -85,6 +80,7 @@ async def embedded(
             certificates = Certificates(folder / "pki", clock.now())
         rbac = Rbac(store)
         webhooks = Webhooks(rest)
+        rest.versions.convert = Conversion(webhooks.post).convert
         built_in = BuiltIn(rest)
         rest.mutating += [built_in.admit, webhooks.mutate]
         rest.validating += [built_in.check, NoEscalation(rbac).admit, webhooks.validate, definitions.empty]

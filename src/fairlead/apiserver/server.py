@@ -131,8 +131,7 @@ class Server:
             log.exception("bug in the API server", method=request.method, path=request.path)
             response = self._failed(internal(f"{type(problem).__name__}: this is a bug in Fairlead, please report it"))
         if not response.prepared:
-            for warning in list(dict.fromkeys(warnings))[:MOST_WARNINGS]:
-                response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
+            _add_warnings(response, warnings)
         return response
 
     # -- who ------------------------------------------------------------------------------------------------
@@ -267,6 +266,8 @@ class Server:
             raise no_such_path()
         if asking.plural == "endpoints" and not asking.group:
             warnings.append("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        if resource.custom is not None and (told := resource.custom.deprecation(resource.version)):
+            warnings.append(told)
         options = self._options(request, asking, user, warnings)
         if asking.subresource:
             return await self._subresource(request, resource, asking, options)
@@ -283,11 +284,12 @@ class Server:
                     raise Failure(500, "", lists.not_a_version(version))
                 entry = self.rest.entry(resource, asking.namespace, asking.name)
                 await self.rest.store.settled()
+                await self.rest.ready(resource, entry)
                 return self._object(request, resource, self.rest.body(resource, entry), entry)
             case "list":
                 return await self._list(request, resource, asking.namespace)
             case "watch":
-                return await self._watch(request, resource, asking)
+                return await self._watch(request, resource, asking, warnings)
             case "create":
                 sent = await self._sent(request, options, resource.kind)
                 namespace = self._create_namespace(resource, asking)
@@ -338,8 +340,10 @@ class Server:
         )
 
     async def _list(self, request: web.Request, resource: Resource, namespace: str) -> web.Response:
+        await lists.ready(self.rest, resource, namespace, request.query)
         found = lists.page(self.rest, resource, namespace, request.query)
         await self.rest.store.settled()
+        await self.rest.ready(resource, *found.entries)
         form = self._form(request, resource)
         if form is None:
             return web.Response(body=lists.list_body(self.rest, resource, found), content_type="application/json")
@@ -351,7 +355,9 @@ class Server:
                 metadata["remainingItemCount"] = found.remaining
         return _json(form.many(things, metadata, request.query))
 
-    async def _watch(self, request: web.Request, resource: Resource, asking: Asking) -> web.StreamResponse:
+    async def _watch(
+        self, request: web.Request, resource: Resource, asking: Asking, warnings: list[str]
+    ) -> web.StreamResponse:
         query = dict(request.query)
         if asking.name:
             query["fieldSelector"] = f"metadata.name={asking.name}"
@@ -373,6 +379,7 @@ class Server:
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
         )
+        _add_warnings(response, warnings)
         response.enable_chunked_encoding()
         await response.prepare(request)
         marks = is_true(query, "sendInitialEvents")
@@ -422,7 +429,9 @@ class Server:
     ) -> web.Response:
         wanted = await self._delete_options(request, options)
         self._warn_of_orphans(resource, wanted, options)
+        await lists.ready(self.rest, resource, asking.namespace, request.query)
         found = lists.page(self.rest, resource, asking.namespace, request.query)
+        await self.rest.ready(resource, *found.entries)
         for entry in found.entries:
             metadata = msgspec.json.decode(entry.body)["metadata"]
             with contextlib.suppress(Failure):  # gone meanwhile: that was wanted
@@ -511,7 +520,9 @@ class Server:
 
     async def _status(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
         if asking.verb == "get":
-            body = self.rest.body(resource, self.rest.entry(resource, asking.namespace, asking.name))
+            entry = self.rest.entry(resource, asking.namespace, asking.name)
+            await self.rest.ready(resource, entry)
+            body = self.rest.body(resource, entry)
         elif asking.verb == "update":
             sent = await self._sent(request, options, resource.kind)
             body = await self.rest.update(resource, asking.namespace, asking.name, sent, options, "status")
@@ -522,7 +533,9 @@ class Server:
     async def _scale(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
         rest, namespace, name = self.rest, asking.namespace, asking.name
         if asking.verb == "get":
-            scale_now = subresources.scale_of(resource, rest.thing(resource, rest.entry(resource, namespace, name)))
+            entry = rest.entry(resource, namespace, name)
+            await rest.ready(resource, entry)
+            scale_now = subresources.scale_of(resource, rest.thing(resource, entry))
             return self._scaled(request, resource, scale_now)
         if asking.verb == "update":
             scale = await self._sent(request, options, "Scale")
@@ -745,6 +758,11 @@ def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[Thing], Any]
         raise unknown_patch_type()
 
     return changed
+
+
+def _add_warnings(response: web.StreamResponse, warnings: list[str]) -> None:
+    for warning in list(dict.fromkeys(warnings))[:MOST_WARNINGS]:
+        response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
 
 
 def _json(thing: Any, status: int = 200) -> web.Response:

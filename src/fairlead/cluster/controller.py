@@ -81,6 +81,7 @@ class Controller:
         self._deadline_s = deadline_s
         self._sources: list[tuple[Mirror[Any], Callable[[Delta[Any]], Iterable[str]]]] = []
         self._outcomes = metrics.reconciles
+        self._refused: dict[str, str] = {}  # what was said of keys the server refuses
         self._work_seconds = metrics.work_seconds.labels(name)
 
     def watches(self, mirror: Mirror[Any], keys: Callable[[Delta[Any]], Iterable[str]] = own_key) -> None:
@@ -127,12 +128,20 @@ class Controller:
             while True:
                 await subscription.wait()
                 for delta in subscription.drain():
-                    for key in keys(delta):
+                    for key in self._keys_of(delta, keys):
                         self.queue.add(key)
                 # A storm of changes is drained in one go above; everyone else gets a turn between two storms.
                 await asyncio.sleep(0)
         finally:
             subscription.close()
+
+    def _keys_of(self, delta: Delta[Any], keys: Callable[[Delta[Any]], Iterable[str]]) -> Iterable[str]:
+        try:
+            return list(keys(delta))
+        except Exception:
+            # Our bug, met by one object: the others must not go without a controller for it.
+            log.exception("bug in mapping a change to keys", controller=self.name, key=delta.key)
+            return ()
 
     async def _work(self) -> None:
         while (key := await self.queue.take()) is not None:
@@ -166,12 +175,16 @@ class Controller:
             return "temporary"
         except PermanentError as problem:
             self.queue.forget(key)
+            self._refused.pop(key, None)
             log.warning("given up until it changes", controller=self.name, key=key, problem=_said(problem))
             return "permanent"
         except ClusterError as problem:
             # Refused: a quota, a role or another object may change that, and we would not be told.
             delay_s = self.queue.add_rate_limited(key, REFUSED_RETRY_S)
-            log.warning("refused", controller=self.name, key=key, problem=_said(problem), in_s=round(delay_s, 3))
+            # The same answer to the same question is no news; how often it comes is counted.
+            if self._refused.get(key) != _said(problem):
+                self._refused[key] = _said(problem)
+                log.warning("refused", controller=self.name, key=key, problem=_said(problem), in_s=round(delay_s, 3))
             return "refused"
         except Exception:
             # Our bug, not the object's: say so with the trace, keep the others going, and come back to it.
@@ -179,6 +192,7 @@ class Controller:
             log.exception("bug in reconcile", controller=self.name, key=key, in_s=round(delay_s, 3))
             return "bug"
         self.queue.forget(key)
+        self._refused.pop(key, None)
         if wake is None:
             return "done"
         self.queue.add_after(key, wake.seconds)

@@ -22,8 +22,9 @@ Raised by `cluster.client`, caught by whoever can do better than fail. Messages 
 
 import msgspec
 
-UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError)
-"""What msgspec raises for bytes that are not what was expected; text that is not UTF-8 is no DecodeError to it."""
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not what was expected; text that is not UTF-8 is no DecodeError to it, nor are
+parts within parts without end."""
 
 
 class ClusterError(Exception):

@@ -141,14 +141,19 @@ class NamedLease:
             await asyncio.gather(renewing, work, return_exceptions=True)
 
     async def _acquire(self) -> None:
+        told = ""
         while True:
             wait_s = self.times.retry_s
             try:
                 if await self._try():
                     return
                 wait_s = self._free_in_s()
+                told = ""
             except (ClusterError, TimeoutError) as problem:
-                log.info("lease out of reach", lease=self.name, problem=str(problem) or "no answer in time")
+                why = str(problem) or "no answer in time"
+                if why != told:  # what lasts is said once
+                    log.warning("lease out of reach, trying on", lease=self.name, problem=why)
+                told = why
             self._changed.clear()
             changed = asyncio.ensure_future(self._changed.wait())
             pause = asyncio.ensure_future(self._clock.sleep(max(wait_s, 0.01)))
@@ -256,8 +261,7 @@ class NamedLease:
                 self._see(lease)
 
     def trouble(self, problem: ClusterError | None) -> None:
-        if problem is not None:
-            log.info("lease not followed", lease=self.name, problem=str(problem))
+        """The watch has said so; without it a renewal is seen when we look."""
 
     def absent(self) -> None:
         log.warning("the server has no leases", lease=self.name)

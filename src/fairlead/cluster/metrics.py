@@ -63,6 +63,12 @@ class Metrics:
         self.mirror_breaks = Counter(
             "fairlead_mirror_breaks_total", "Watches that broke, by cause.", ["kind", "cause"], registry=registry
         )
+        self.mirror_refused = Gauge(
+            "fairlead_mirror_refused",
+            "1 while the server does not let us follow a kind: a role is missing, or the kind.",
+            ["kind"],
+            registry=registry,
+        )
         self.undecodable = Counter(
             "fairlead_mirror_undecodable_total", "Objects left out for not decoding.", ["kind"], registry=registry
         )

@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
+import structlog
+
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.watch import T, Watch
 from fairlead.model.kinds import Kind
+
+log = structlog.get_logger("fairlead.mirror")
 
 Index = Callable[[T], Iterable[str]]
 
@@ -197,7 +201,7 @@ class Mirror(Generic[T]):
         else:
             self._objects[key] = new
         for name, indexer in self._indexers.items():
-            self._reindex(self._indexes[name], key, indexer(old) if old else (), indexer(new) if new else ())
+            self._reindex(self._indexes[name], key, _values(indexer, old), _values(indexer, new))
         for subscription in self._subscriptions:
             subscription.mark(key, old)
 
@@ -211,6 +215,17 @@ class Mirror(Generic[T]):
                 del index[value]
         for value in come - gone:
             index.setdefault(value, set()).add(key)
+
+
+def _values(indexer: Index[T], seen: T | None) -> Iterable[str]:
+    """Under which values it is found; under none where the index cannot make sense of it."""
+    if seen is None:
+        return ()
+    try:
+        return list(indexer(seen))
+    except Exception:
+        log.exception("bug in an index", key=seen.metadata.key)
+        return ()
 
 
 def _is_same(one: T, other: T) -> bool:

@@ -43,6 +43,7 @@ class Mirrors:
         labels: str = "",
         fields: str = "",
         indexes: Mapping[str, Index[Any]] | None = None,
+        hint: str = "",
     ) -> Mirror[Any]:
         """The mirror of a kind, narrowed by selectors; indexes are added to one that is there already."""
         identity = (f"{kind.api_version}/{kind.plural}", kind.struct, namespace, labels, fields)
@@ -56,6 +57,7 @@ class Mirrors:
                 metrics=self._metrics,
                 namespace=namespace,
                 selectors=selectors(label=labels, field=fields),
+                hint=hint,
             )
             mirror = self._mirrors[identity] = Mirror(watch, kind, self._metrics)
             self._start(mirror)

@@ -21,6 +21,7 @@ from fairlead.cluster.errors import (
     Gone,
     Invalid,
     NotFound,
+    Refused,
     Status,
     Temporary,
     error_from_status,
@@ -84,6 +85,8 @@ class Watch(Generic[T]):
     MOST_ASKED_S = 300.0
     # One object cannot be larger than etcd takes (1.5 MiB); a line that long without an end is garbage.
     MAX_LINE_BYTES = 32 << 20
+    # Objects that do not decode are all counted, and named in the log at this pace.
+    LOG_EVERY_S = 1.0
 
     def __init__(
         self,
@@ -96,7 +99,9 @@ class Watch(Generic[T]):
         namespace: str = "",
         selectors: Mapping[str, str] | None = None,
         stream_lists: bool = True,
+        hint: str = "",
     ) -> None:
+        """`hint`: what is missing, and what to do about it, where the server does not let us follow the kind."""
         self._client = client
         self._kind = kind
         self._clock = clock
@@ -106,15 +111,20 @@ class Watch(Generic[T]):
         self._namespace = namespace
         self._selectors = dict(selectors or {})
         self._stream_lists = stream_lists
+        rights = f"give get, list and watch on {kind.plural} ({kind.group or 'core'}): see deploy/rbac"
+        self._hint = hint or rights
+        self._refusal = ""  # as it was told last; empty while we may follow
+        self._refused = metrics.mirror_refused.labels(kind.name)
+        self._refused.set(0)
         self._backoff = Backoff(rng)
         self._object = msgspec.json.Decoder(kind.struct)
         self._envelope = msgspec.json.Decoder(Envelope)
         self._marked = msgspec.json.Decoder(Marked)
         self._version = ""
-        self._is_absent = False
         # Since when the stream is open; None while it is not, or its first list is not whole.
         self.open_since_s: float | None = None
         self.listed_at_s: float | None = None
+        self._quiet_until_s = float("-inf")
 
     async def run(self, sink: Sink[T]) -> None:
         while True:
@@ -128,8 +138,8 @@ class Watch(Generic[T]):
             except Gone as gone:
                 # The server has compacted what we would resume from: only a new list can tell what we missed.
                 self._version, problem = "", gone
-            except NotFound:
-                await self._wait_for_kind(sink)
+            except NotFound as missing:
+                await self._wait_for_kind(sink, missing)
                 continue
             except ClusterError as broke:
                 problem = broke
@@ -147,17 +157,35 @@ class Watch(Generic[T]):
             delay_s = self._backoff.next_s(asked_s)
             if problem is not None:
                 sink.trouble(problem)
-                log.info("watch broke", kind=self._kind.name, problem=str(problem), resume_in_s=round(delay_s, 2))
+                self._say(problem, delay_s)
             await self._clock.sleep(delay_s)
 
-    async def _wait_for_kind(self, sink: Sink[T]) -> None:
+    async def _wait_for_kind(self, sink: Sink[T], problem: NotFound) -> None:
         """A list of a kind is not found only where the server does not have the kind."""
-        if not self._is_absent:
-            log.info("kind not on the server", kind=self._kind.name, look_again_every_s=self.ABSENT_S)
-        self._version, self._is_absent = "", True
+        self._say(problem, self.ABSENT_S)
+        self._version = ""
         self.listed_at_s = self._clock.elapsed_s()
         sink.absent()
         await self._clock.sleep(self.ABSENT_S)
+
+    def _say(self, problem: ClusterError, delay_s: float) -> None:
+        """A refusal lasts until somebody changes that: it is told once, and shown by a metric from then on."""
+        if not isinstance(problem, Refused) or isinstance(problem, Gone):
+            log.info("watch broke", kind=self._kind.name, problem=str(problem), resume_in_s=round(delay_s, 2))
+            return
+        self._refused.set(1)
+        if type(problem).__name__ != self._refusal:
+            self._refusal = type(problem).__name__
+            log.warning(
+                "not followed, asking again quietly", kind=self._kind.name, problem=str(problem), told=self._hint
+            )
+
+    def _well(self, sink: Sink[T]) -> None:
+        sink.trouble(None)
+        if self._refusal:
+            self._refusal = ""
+            self._refused.set(0)
+            log.info("followed now", kind=self._kind.name)
 
     async def _start(self, sink: Sink[T]) -> None:
         """List everything, then follow; over one stream where the server can."""
@@ -199,7 +227,7 @@ class Watch(Generic[T]):
         # The server's own end comes first; ours is for a server that forgets.
         async with self._client.stream(self._path, query, silence_s=self.SILENCE_S, timeout_s=stay_s + 60.0) as chunks:
             if initial is None:
-                sink.trouble(None)
+                self._well(sink)
                 self.open_since_s = self._clock.elapsed_s()
             rest = b""
             async for chunk in chunks:
@@ -233,6 +261,10 @@ class Watch(Generic[T]):
                         initial, version = None, mark.resource_version
                         self.open_since_s = self._clock.elapsed_s()
                     continue
+            except RecursionError as problem:
+                # An object, though not one to be read; to break off would be to meet it again and again.
+                self._left_out(problem, line)
+                continue
             except UNDECODABLE as garbage:
                 failed = no_answer(f"WATCH {self._path}", f"not a watch event: {garbage}", may_have_happened=False)
                 break
@@ -262,8 +294,8 @@ class Watch(Generic[T]):
 
     def _handed_over(self, sink: Sink[T], objects: Mapping[str, T], version: str) -> None:
         sink.replace(objects)
-        sink.trouble(None)
-        self._version, self._is_absent = version, False
+        self._well(sink)
+        self._version = version
         self.listed_at_s = self._clock.elapsed_s()
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
@@ -271,8 +303,24 @@ class Watch(Generic[T]):
             return self._object.decode(raw)
         except UNDECODABLE as problem:
             # One odd object must not blind us to the others; it is counted, and named in the log.
-            self._metrics.undecodable.labels(self._kind.name).inc()
-            log.error("object left out", kind=self._kind.name, problem=str(problem), object=_quoted(raw))
+            rest = self._rest_of(raw)
+            self._left_out(problem, bytes(raw), "object left out" if rest is None else "object read in part")
+            return rest
+
+    def _left_out(self, problem: Exception, raw: bytes, told: str = "object left out") -> None:
+        self._metrics.undecodable.labels(self._kind.name).inc()
+        now_s = self._clock.elapsed_s()
+        if now_s >= self._quiet_until_s:
+            self._quiet_until_s = now_s + self.LOG_EVERY_S
+            log.error(told, kind=self._kind.name, problem=str(problem), object=_quoted(raw))
+
+    def _rest_of(self, raw: msgspec.Raw) -> T | None:
+        """What can be read of an object that does not decode, if the kind knows how."""
+        if self._kind.rest is None:
+            return None
+        try:
+            return self._kind.rest(msgspec.json.decode(raw))
+        except UNDECODABLE:
             return None
 
     def _mark_of(self, raw: msgspec.Raw) -> Marked:
@@ -282,8 +330,8 @@ class Watch(Generic[T]):
             return Marked()
 
 
-def _quoted(raw: msgspec.Raw) -> str:
-    return bytes(raw)[:200].decode("utf-8", "replace")
+def _quoted(raw: bytes) -> str:
+    return raw[:200].decode("utf-8", "replace")
 
 
 def selectors(*, label: str = "", field: str = "") -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Final
 
 from fairlead.engine.gpus import NO_GPU, WHOLE_MILLI, GpuRequest
 from fairlead.model.node import Node
+from fairlead.model.numbers import whole_number
 from fairlead.model.pod import Pod
 from fairlead.model.quantity import nanos
-from fairlead.model.resources import amount, pod_requests
+from fairlead.model.resources import pod_requests, room
 
 GPU_NAMES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 
@@ -25,6 +26,11 @@ ANNOTATIONS: Final = (MILLI, MEMORY_MIB, COUNT, MODELS)
 MODEL_LABELS: Final = ("fairlead.io/gpu-model", "nvidia.com/gpu.product")
 MEMORY_LABELS: Final = ("fairlead.io/gpu-memory-mib", "nvidia.com/gpu.memory")
 
+# Devices of one node, shares by time counted as devices; and memory of one. More is a slip, or worse.
+MOST_DEVICES: Final = 512
+MOST_MEMORY_MIB: Final = 2**30
+_UNBOUNDED: Final = 10**40
+
 
 class GpuWishError(ValueError):
     """The annotations cannot be understood; the text names the one that says so."""
@@ -33,16 +39,16 @@ class GpuWishError(ValueError):
 def gpu_request(pod: Pod) -> GpuRequest:
     annotations = pod.metadata.annotations
     models = frozenset(annotations.get(MODELS, "").replace("|", " ").split())
-    milli, memory = _number(annotations, MILLI), _number(annotations, MEMORY_MIB)
+    milli = _number(annotations, MILLI, WHOLE_MILLI)
+    memory = _number(annotations, MEMORY_MIB, MOST_MEMORY_MIB)
     if milli is None and memory is None:
         needs = pod_requests(pod)
-        whole = sum(amount(name, needs[name]) for name in GPU_NAMES if name in needs)
-        return GpuRequest(count=whole, models=models) if whole else NO_GPU
-    count = _number(annotations, COUNT)
+        whole = sum(room(name, needs[name]) for name in GPU_NAMES if name in needs)
+        # One more than any node has is as many as any number above.
+        return GpuRequest(count=min(whole, MOST_DEVICES + 1), models=models) if whole else NO_GPU
+    count = _number(annotations, COUNT, MOST_DEVICES)
     if milli is not None and memory is not None:
         raise GpuWishError(f"{MILLI} and {MEMORY_MIB}: want one or the other")
-    if milli is not None and milli > WHOLE_MILLI:
-        raise GpuWishError(f"{MILLI}: want 1 to {WHOLE_MILLI}, not {milli}")
     return GpuRequest(
         count=1 if count is None else count, milli=milli or WHOLE_MILLI, memory_mib=memory or 0, models=models
     )
@@ -53,26 +59,33 @@ def is_by_annotation(pod: Pod) -> bool:
     return MILLI in pod.metadata.annotations or MEMORY_MIB in pod.metadata.annotations
 
 
-def _number(annotations: dict[str, str], key: str) -> int | None:
+def _number(annotations: dict[str, str], key: str, most: int) -> int | None:
     text = annotations.get(key)
     if text is None:
         return None
-    if not text.isdecimal() or int(text) == 0:
-        raise GpuWishError(f"{key}: want a whole number above zero, not {text!r}")
-    return int(text)
+    number = whole_number(text, 1, _UNBOUNDED)
+    if number is None:
+        shown = text if len(text) <= 40 else f"{text[:37]}..."
+        raise GpuWishError(f"{key}: want a whole number above zero, not {shown!r}")
+    if number > most:
+        raise GpuWishError(f"{key}: want 1 to {most}, not {number}")
+    return number
 
 
 def given_devices(pod: Pod) -> tuple[int, ...]:
     """The devices a bound pod was given; none if nobody wrote them down."""
     parts = pod.metadata.annotations.get(DEVICES, "").split(",")
-    return tuple(int(part) for part in parts) if all(part.strip().isdecimal() for part in parts) else ()
+    numbers = [whole_number(part.strip(), 0, MOST_DEVICES - 1) for part in parts[: MOST_DEVICES + 1]]
+    given = tuple(number for number in numbers if number is not None)
+    return given if len(given) == len(parts) else ()
 
 
 def gpus_of(node: Node) -> tuple[int, str, int]:
     """How many devices a node has, of which model, with how much memory each."""
     allocatable = node.allocatable
-    devices = sum(amount(name, nanos(allocatable[name])) for name in GPU_NAMES if name in allocatable)
+    devices = sum(room(name, nanos(allocatable[name])) for name in GPU_NAMES if name in allocatable)
     labels = node.metadata.labels
     model = next((labels[key] for key in MODEL_LABELS if key in labels), "")
-    memory = next((labels[key] for key in MEMORY_LABELS if labels.get(key, "").isdecimal()), "0")
-    return devices, model, int(memory)
+    told = (whole_number(labels.get(key, ""), 0, MOST_MEMORY_MIB) for key in MEMORY_LABELS)
+    memory = next((number for number in told if number is not None), 0)
+    return min(devices, MOST_DEVICES), model, memory

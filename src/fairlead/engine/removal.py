@@ -5,6 +5,7 @@ of the service, the one whose load will rise. The pod by the order in which Kube
 """
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -21,10 +22,12 @@ from fairlead.engine.rule import RemovalPredicate
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.model.deltas import Delta
+from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Diagnosis, Refusal
 from fairlead.model.pod import Pod
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+_MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}")
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
@@ -205,16 +208,13 @@ def _ready_at(pod: Pod) -> str | None:
 
 
 def _deletion_cost(pod: Pod) -> int:
-    text = pod.metadata.annotations.get(DELETION_COST, "")
-    try:
-        return int(text)
-    except ValueError:
-        return 0
+    cost = whole_number(pod.metadata.annotations.get(DELETION_COST, ""), -(2**31), 2**31 - 1)
+    return 0 if cost is None else cost
 
 
 def _age_bucket(moment: str | None, now_s: float) -> int:
     """The age as a power of two, so that replicas of about the same age are told apart by what comes after."""
-    if not moment:
+    if not moment or _MOMENT.match(moment) is None:
         return -1
     age_s = now_s - epoch_s(moment)
     return -1 if age_s <= 0 else math.floor(math.log2(age_s * 10**9))

@@ -294,7 +294,7 @@ class NodeTable:
             for name in image.names or ():
                 known = self.images.get(name)
                 if known is None:
-                    known = self.images[name] = Image(image.size_bytes)
+                    known = self.images[name] = Image(image.size)
                 known.rows.add(row)
         self._changed(row)
 
@@ -653,7 +653,7 @@ def allocatable(node: Node) -> dict[str, int]:
     amounts: dict[str, int] = {}
     for name, quantity in node.allocatable.items():
         if name == resources.PODS or resources.is_counted(name):
-            amounts[name] = resources.amount(name, nanos(quantity))
+            amounts[name] = resources.room(name, nanos(quantity))
     return amounts
 
 

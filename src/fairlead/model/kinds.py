@@ -3,12 +3,14 @@
 Rooms name kinds by these values; only the cluster room turns them into paths.
 """
 
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from fairlead.model.meta import ObjectMeta, Thing
+from fairlead.model.numbers import Int32
 
 T = TypeVar("T")
 
@@ -22,6 +24,8 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
     kind: str
     struct: type[T]
     namespaced: bool = True
+    # What is left of an object, as plain JSON, that does not decode: given where others must reckon with it.
+    rest: Callable[[Any], T | None] | None = None
 
     @property
     def api_version(self) -> str:
@@ -61,10 +65,10 @@ class ConfigMap(Thing, frozen=True):
 
 class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
+    lease_duration_seconds: Int32 | None = None
     acquire_time: str | None = None
     renew_time: str | None = None
-    lease_transitions: int | None = None
+    lease_transitions: Int32 | None = None
 
 
 class Lease(Thing, frozen=True):

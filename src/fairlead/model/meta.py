@@ -8,6 +8,8 @@ from typing import Any, dataclass_transform
 
 import msgspec
 
+from fairlead.model.numbers import Int64
+
 
 # Options of a struct are its children's too, except kw_only; the decorator tells mypy so.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
@@ -37,10 +39,10 @@ class ObjectMeta(Noun, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: Int64 | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()

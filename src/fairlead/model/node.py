@@ -1,13 +1,23 @@
 """Nodes, as far as placement and node life-cycle need."""
 
+from typing import Final
+
 from fairlead.model.meta import Condition, Noun, ObjectMeta
+from fairlead.model.numbers import Int64
 from fairlead.model.quantity import Quantity
 from fairlead.model.taints import Taint
+
+MOST_IMAGE_BYTES: Final = 2**50
 
 
 class ContainerImage(Noun):
     names: tuple[str, ...] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
+
+    @property
+    def size(self) -> int:
+        """In bytes, as far as images go: sums of them stay within 64 bits."""
+        return max(0, min(self.size_bytes, MOST_IMAGE_BYTES))
 
 
 class NodeSpec(Noun):

@@ -7,6 +7,7 @@ reads it. Where Go writes null for an empty list or map, null is accepted.
 import msgspec
 
 from fairlead.model.meta import Condition, Noun, ObjectMeta
+from fairlead.model.numbers import Int32
 from fairlead.model.quantity import Quantity
 from fairlead.model.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
 from fairlead.model.taints import Toleration
@@ -19,8 +20,8 @@ class ResourceRequirements(Noun):
 
 
 class ContainerPort(Noun):
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = ""
     name: str = ""
@@ -52,7 +53,7 @@ class PodAffinityTerm(Noun):
 
 
 class WeightedPodAffinityTerm(Noun):
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -68,7 +69,7 @@ class PodAffinity(Noun):
 
 
 class PreferredSchedulingTerm(Noun):
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -86,11 +87,11 @@ class Affinity(Noun):
 
 
 class TopologySpreadConstraint(Noun):
-    max_skew: int = 0
+    max_skew: Int32 = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: tuple[str, ...] | None = None
@@ -103,7 +104,7 @@ class NamedThing(Noun):
 class PodSpec(Noun):
     node_name: str = ""
     scheduler_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
     containers: tuple[Container, ...] | None = None
@@ -124,7 +125,7 @@ class PodSpec(Noun):
 class ContainerStatus(Noun):
     name: str = ""
     ready: bool = False
-    restart_count: int = 0
+    restart_count: Int32 = 0
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] | None = None
 

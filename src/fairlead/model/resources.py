@@ -20,6 +20,9 @@ ASSUMED_CPU = 100 * 10**6
 ASSUMED_MEMORY = 200 * 2**20 * NANO
 ASSUMED: Mapping[str, int] = {CPU: ASSUMED_CPU, MEMORY: ASSUMED_MEMORY}
 
+# No node has more, and whoever asks for more fits nowhere; dozens of such pods on one node stay within 64 bits.
+MOST_AMOUNT = 2**57
+
 Nanos = dict[str, int]
 
 
@@ -43,12 +46,18 @@ def is_pod_level(name: str) -> bool:
 
 
 def amount(name: str, billionths: int) -> int:
-    """In the unit the scheduler reckons in."""
-    return milli(billionths) if name == CPU else whole(billionths)
+    """In the unit the scheduler reckons in, at most MOST_AMOUNT."""
+    return min(milli(billionths) if name == CPU else whole(billionths), MOST_AMOUNT)
+
+
+def room(name: str, billionths: int) -> int:
+    """What a node has to give: less than what the largest request comes to, and never less than nothing."""
+    return max(0, min(amount(name, billionths), MOST_AMOUNT - 1))
 
 
 def read(quantities: Mapping[str, Quantity] | None) -> Nanos:
-    return {name: nanos(quantity) for name, quantity in (quantities or {}).items()}
+    # Nobody gives room by asking for less than nothing.
+    return {name: max(0, nanos(quantity)) for name, quantity in (quantities or {}).items()}
 
 
 def pod_requests(

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from fairlead.model.meta import Noun
+from fairlead.model.numbers import whole_number
 
 IN: Final = "In"
 NOT_IN: Final = "NotIn"
@@ -22,7 +23,6 @@ LT: Final = "Lt"
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
-_INTEGER = re.compile(r"[+-]?\d+")
 
 
 class SelectorError(ValueError):
@@ -106,10 +106,7 @@ class NodeSelector(Noun):
 
 
 def parse_int64(text: str) -> int | None:
-    if not _INTEGER.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -(2**63) <= number < 2**63 else None
+    return whole_number(text, -(2**63), 2**63 - 1)
 
 
 def equal_to(labels: Mapping[str, str]) -> Selector:

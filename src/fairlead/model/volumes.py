@@ -3,6 +3,7 @@
 import msgspec
 
 from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.model.numbers import Int32
 from fairlead.model.quantity import Quantity
 from fairlead.model.selectors import LabelSelector, NodeSelector
 
@@ -184,7 +185,7 @@ class StorageClass(Noun):
 
 
 class DriverAllocatable(Noun):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CsiNodeDriver(Noun):

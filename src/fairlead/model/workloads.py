@@ -3,6 +3,7 @@
 from typing import Any
 
 from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.model.numbers import Int32
 from fairlead.model.selectors import LabelSelector
 
 
@@ -25,7 +26,7 @@ class ReplicationController(Noun):
 
 
 class WorkloadSpec(Noun):
-    replicas: int | None = None
+    replicas: Int32 | None = None
     selector: LabelSelector | None = None
 
 
@@ -44,7 +45,7 @@ class DisruptionBudgetSpec(Noun):
 
 
 class DisruptionBudgetStatus(Noun):
-    disruptions_allowed: int = 0
+    disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, Any] | None = None
 
 

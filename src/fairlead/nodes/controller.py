@@ -6,7 +6,7 @@ process recalls it from the pod's status.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -21,15 +21,18 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.model.intents import Delete, PatchStatus, RecordEvent, Regarding, WakeAfter
+from fairlead.model.node import Node
+from fairlead.nodes.admission import Occupancy, Rejection, admit, has_begun, rejected_status
 from fairlead.nodes.contents import Contents
-from fairlead.nodes.env import Missing, Sources, container_env, expand
+from fairlead.nodes.env import Missing, Sources, container_env, expand, sub_path
 from fairlead.nodes.lives import Said
-from fairlead.nodes.node import Profile
+from fairlead.nodes.node import Profile, node_body
 from fairlead.nodes.plan import DueProbe, Memory, Order, Plan, after_probe, plan_pod, recall, with_problems
 from fairlead.nodes.pods import PodMirror
 from fairlead.nodes.provider import ProbeResult, Provider, ProviderError, Run, Sandbox
 from fairlead.nodes.spec import PODS, Container, Pod, PodStatus, Waiting
 from fairlead.nodes.status import is_same
+from fairlead.nodes.times import stamp
 from fairlead.nodes.volumes import Needs, env_needs, pod_volumes, volume_needs
 
 log = structlog.get_logger("fairlead.nodes")
@@ -78,12 +81,18 @@ class PodController:
         recorder: Recorder,
         contents: Contents,
         *,
+        seen_node: Callable[[str], Node | None],
+        find_node: Callable[[str], Awaitable[Node | None]],
         clock: Clock,
         metrics: Metrics,
         workers: int = 32,
     ) -> None:
+        """`seen_node` gives a node as it was last seen, `find_node` asks the server for it."""
         self._pods = pods
         self._nodes = nodes
+        self._seen_node = seen_node
+        self._find_node = find_node
+        self._occupied: dict[str, Occupancy] = {}
         self._writer = writer
         self._recorder = recorder
         self._contents = contents
@@ -113,6 +122,12 @@ class PodController:
         for uid in sorted(provider.known() - alive):
             await provider.delete(uid)
 
+    def count_begun(self, node: str = "") -> None:
+        """Reckon with what runs already, on one node or on all, before anything new is admitted."""
+        for pod in self._pods:
+            if has_begun(pod) and not pod.is_finished and (not node or pod.spec.node_name == node):
+                self._occupancy(pod.spec.node_name).add(pod)
+
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self._pods.get(f"{namespace}/{name}")
 
@@ -138,7 +153,10 @@ class PodController:
                 held = await self._take_up(seen)
                 if held is None:
                     return None
-            return await self._look_at(held.latest(seen), seen, held)
+            pod = held.latest(seen)
+            occupancy = self._occupancy(held.profile.name)
+            occupancy.remove(pod.uid) if pod.is_finished else occupancy.add(pod)
+            return await self._look_at(pod, seen, held)
         except ProviderError as problem:
             if seen is not None:
                 self._tell(seen, Said("FailedCreatePodSandBox", str(problem), warning=True))
@@ -149,14 +167,45 @@ class PodController:
         if entry is None:
             return None
         profile, provider = entry
+        rejection = None if has_begun(pod) else await self._rejection(pod, profile)
         held = Held(pod.uid, profile, provider, recall(pod, self._clock.now()))
-        if held.memory.lives and not pod.is_finished:
+        if rejection is not None:
+            await self._patch(pod, pod, held, rejected_status(pod, rejection, stamp(self._clock.now())))
+            if held.answer is None:
+                return None  # it is gone
+            self._tell(pod, Said(rejection.reason, rejection.message, warning=True))
+        elif held.memory.lives and not pod.is_finished:
             await provider.adopt(pod)
         self._held[pod.key] = held
         self._keys[pod.uid] = pod.key
         return held
 
+    async def _rejection(self, pod: Pod, profile: Profile) -> Rejection | None:
+        """Why the node does not admit the pod; one that it admits is reckoned with from here on.
+
+        A rejection is final, so it is given only on grounds of the node as the server has it now, and without pods
+        that are known to be gone: the watches of nodes and pods run beside each other.
+        """
+        occupancy = self._occupancy(profile.name)
+        occupancy.remove(pod.uid)
+        node = self._seen_node(profile.name) or msgspec.convert(node_body(profile, self._clock.now()), Node)
+        rejection = admit(pod, node, occupancy, profile.operating_system)
+        if rejection is not None:
+            node = await self._find_node(profile.name) or node
+            for uid, charge in list(occupancy.charges.items()):
+                other = self._pods.get(charge.key)
+                if other is None or other.uid != uid or other.is_finished:
+                    occupancy.remove(uid)
+            rejection = admit(pod, node, occupancy, profile.operating_system)
+        if rejection is None:
+            occupancy.add(pod)
+        return rejection
+
+    def _occupancy(self, node: str) -> Occupancy:
+        return self._occupied.setdefault(node, Occupancy())
+
     def _release(self, key: str, held: Held) -> None:
+        self._occupancy(held.profile.name).remove(held.uid)
         del self._held[key]
         self._keys.pop(held.uid, None)
 
@@ -390,6 +439,8 @@ def _is_new(order: Order, known: tuple[Order, ...]) -> bool:
 
 def _resolved(pod: Pod, container: Container, attempt: int, sources: Sources) -> Run:
     env = container_env(pod, container, sources)
+    for mount in container.volume_mounts or ():
+        sub_path(mount, env)  # a bad one fails the container before it is started
     return Run(
         container=container,
         attempt=attempt,

@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fairlead.model.quantity import Quantity, nanos
-from fairlead.nodes.spec import ConfigMap, Container, EnvVar, PersistentVolume, Pod, ResourceSelector, Secret
+from fairlead.nodes.spec import (
+    ConfigMap,
+    Container,
+    EnvVar,
+    PersistentVolume,
+    Pod,
+    ResourceSelector,
+    Secret,
+    VolumeMount,
+)
 
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
@@ -156,8 +165,26 @@ def resource_field(pod: Pod, container: Container | None, wanted: ResourceSelect
     return str(-(-nanos(amount) // divisor))
 
 
-def expand(text: str, env: Mapping[str, str]) -> str:
-    """`$(NAME)` becomes the variable's value; one that is unknown stays as it is; `$$` is a dollar."""
+def sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
+    """The part of its volume that a mount shows, with variables filled in; the kubelet's sentence where it is bad."""
+    path = mount.sub_path
+    if mount.sub_path_expr:
+        unset: set[str] = set()
+        path = expand(mount.sub_path_expr, env, unset)
+        if unset:
+            raise Missing(f"missing value for {', '.join(sorted(unset))}")
+    if path.startswith("/"):
+        raise Missing(f"error SubPath `{path}` must not be an absolute path")
+    if ".." in path.split("/"):
+        raise Missing(f"unable to provision SubPath `{path}`: must not contain '..'")
+    return path
+
+
+def expand(text: str, env: Mapping[str, str], unset: set[str] | None = None) -> str:
+    """`$(NAME)` becomes the variable's value; one that is unknown stays as it is; `$$` is a dollar.
+
+    Names that have no value, or an empty one, are added to `unset`.
+    """
     if "$" not in text:
         return text
     parts, at = [], 0
@@ -178,6 +205,8 @@ def expand(text: str, env: Mapping[str, str]) -> str:
             at = dollar + 2
             continue
         name = text[dollar + 2 : end]
+        if unset is not None and not env.get(name):
+            unset.add(name)
         parts.append(env.get(name, f"$({name})"))
         at = end + 1
     return "".join(parts)

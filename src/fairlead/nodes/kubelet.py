@@ -99,6 +99,8 @@ class VirtualKubelet:
             writer,
             recorder,
             self._contents,
+            seen_node=self._node_mirror.get,
+            find_node=lambda name: client.find(NODES, name),
             clock=clock,
             metrics=metrics,
             workers=workers,
@@ -156,6 +158,7 @@ class VirtualKubelet:
             keeping = tasks.create_task(self._keeping.run(), name="nodes")
             await self._pod_mirror.wait_synced()
             self._is_running = True
+            self.pods.count_begun()
             for provider in self._providers:
                 await self.pods.clear(provider)
             await self.pods.run()
@@ -178,6 +181,7 @@ class VirtualKubelet:
         profile, _ = entry
         if name in self._to_adopt:
             await self._pod_mirror.adopt(name)
+            self.pods.count_begun(name)
             self._to_adopt.discard(name)
         seen = self._node_mirror.get(name)
         if seen is not None:

@@ -15,6 +15,8 @@ from fairlead.model.intents import Create, Intent, Patch
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import Condition
 from fairlead.model.node import Node
+from fairlead.model.quantity import Quantity, nanos
+from fairlead.model.resources import is_extended
 from fairlead.nodes.times import moment, stamp, stamp_micro
 
 LEASE_NAMESPACE = "kube-node-lease"
@@ -73,8 +75,11 @@ def plan_node(profile: Profile, seen: Node | None, now: datetime, *, is_new: boo
     status = node_status(profile, now)
     conditions, is_changed = _merged(seen.status.conditions or (), status["conditions"], now)
     is_new = is_new or seen.status.capacity is None
-    if is_new or is_changed:
-        whole = {**status, "conditions": conditions} if is_new else {"conditions": conditions}
+    others = _others_allocatable(status["capacity"], seen)
+    if is_new or is_changed or others:
+        whole: dict[str, Any] = {**(status if is_new else {}), "conditions": conditions}
+        if others:
+            whole["allocatable"] = {**(status["allocatable"] if is_new else {}), **others}
         # Another version would mean that somebody else's condition is lost.
         version = "" if labels or notes else seen.metadata.resource_version
         patch = {"status": whole}
@@ -82,6 +87,23 @@ def plan_node(profile: Profile, seen: Node | None, now: datetime, *, is_new: boo
             Patch(kind=NODES, name=profile.name, patch=patch, subresource="status", resource_version=version)
         )
     return intents
+
+
+def _others_allocatable(ours: Mapping[str, str], seen: Node) -> dict[str, Quantity | None]:
+    """What of allocatable must change for resources that others wrote into the capacity, as a merge patch.
+
+    As the kubelet has it: pods may use all of them; an extended resource that is no capacity any more goes.
+    """
+    capacity = {name: value for name, value in (seen.status.capacity or {}).items() if name not in ours}
+    allocatable = seen.status.allocatable or {}
+    wanted = {name: value if nanos(value) > 0 else "0" for name, value in capacity.items()}
+    changed: dict[str, Quantity | None] = {
+        name: value
+        for name, value in wanted.items()
+        if name not in allocatable or nanos(allocatable[name]) != nanos(value)
+    }
+    gone = [name for name in allocatable if name not in ours and name not in capacity and is_extended(name)]
+    return changed | dict.fromkeys(gone)
 
 
 def _merged(

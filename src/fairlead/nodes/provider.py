@@ -70,6 +70,8 @@ class Folder:
     host_type: str = ""
     """What must be at the host path or is to be made there, as a hostPath volume says it; nothing: a folder is made."""
     is_read_only: bool = False
+    is_claim: bool = False
+    """The host path is that of a volume bound to a claim, not one that the pod names itself."""
 
 
 @dataclass(frozen=True, slots=True)

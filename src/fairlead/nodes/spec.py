@@ -10,7 +10,9 @@ import msgspec
 
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import Condition, Noun, ObjectMeta, Thing
+from fairlead.model.pod import Affinity
 from fairlead.model.quantity import Quantity
+from fairlead.model.taints import Toleration
 
 # --- environment ------------------------------------------------------------------------------------------
 
@@ -239,6 +241,17 @@ class ReadinessGate(Noun):
     condition_type: str = ""
 
 
+class HostAlias(Noun):
+    """Names that an address has in the pod's hosts file."""
+
+    ip: str = ""
+    hostnames: tuple[str, ...] | None = None
+
+
+class OperatingSystem(Noun):
+    name: str = ""
+
+
 class PodSpec(Noun):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
@@ -253,6 +266,13 @@ class PodSpec(Noun):
     subdomain: str = ""
     readiness_gates: tuple[ReadinessGate, ...] | None = None
     enable_service_links: bool | None = None
+    host_aliases: tuple[HostAlias, ...] | None = None
+    os: OperatingSystem | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    overhead: dict[str, Quantity] | None = None
+    resources: Resources | None = None
 
 
 # --- status -----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 def stamp(at: datetime) -> str:
     """Whole seconds, as a Time is written."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return at.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
 def stamp_micro(at: datetime) -> str:

@@ -10,6 +10,8 @@ from fairlead.nodes.provider import File, Folder
 from fairlead.nodes.spec import DownwardVolume, KeysVolume, Pod, Volume
 
 DEFAULT_MODE = 0o644
+# Secrets and tokens are for who runs the pod alone, whatever mode is asked for.
+OWNER_ONLY = 0o700
 
 
 @dataclass(slots=True)
@@ -87,7 +89,7 @@ def _folder(pod: Pod, volume: Volume, sources: Sources) -> Folder:
         files = _keys(volume.config_map, keys, volume.config_map.default_mode)
     elif volume.secret is not None:
         keys = secret_keys(sources, volume.secret.secret_name, optional=volume.secret.optional)
-        files = _keys(volume.secret, keys, volume.secret.default_mode)
+        files = _secret(_keys(volume.secret, keys, volume.secret.default_mode))
     elif volume.downward_api is not None:
         files = _downward(pod, volume.downward_api, sources, volume.downward_api.default_mode)
     elif volume.projected is not None:
@@ -98,14 +100,14 @@ def _folder(pod: Pod, volume: Volume, sources: Sources) -> Folder:
                 files |= _keys(source.config_map, keys, mode)
             if source.secret is not None:
                 keys = secret_keys(sources, source.secret.name, optional=source.secret.optional)
-                files |= _keys(source.secret, keys, mode)
+                files |= _secret(_keys(source.secret, keys, mode))
             if source.downward_api is not None:
                 files |= _downward(pod, source.downward_api, sources, mode)
             if (wanted := source.service_account_token) is not None:
                 token = sources.tokens.get((wanted.audience, wanted.expiration_seconds))
                 if token is None:
                     raise Missing(f"no token of service account {pod.spec.service_account_name!r} to be had")
-                files[_safe(wanted.path)] = File(token.encode(), mode or DEFAULT_MODE)
+                files |= _secret({_safe(wanted.path): File(token.encode(), mode or DEFAULT_MODE)})
     else:
         raise Missing(
             f"volume {volume.name!r} is of a kind that virtual nodes do not have; there are emptyDir, configMap, "
@@ -122,7 +124,11 @@ def _claimed(name: str, volume: Volume, sources: Sources) -> Folder:
         kinds = "virtual nodes have those of hostPath and local"
         raise Missing(f"volume {found.metadata.name!r} of claim {name!r} is of a kind that is not there: {kinds}")
     is_read_only = volume.persistent_volume_claim is not None and volume.persistent_volume_claim.read_only
-    return Folder(host_path=found.path, is_read_only=is_read_only)
+    return Folder(host_path=found.path, is_read_only=is_read_only, is_claim=True)
+
+
+def _secret(files: dict[str, File]) -> dict[str, File]:
+    return {path: File(file.content, file.mode & OWNER_ONLY) for path, file in files.items()}
 
 
 def _keys(volume: KeysVolume, keys: dict[str, bytes] | None, default_mode: int | None) -> dict[str, File]:

@@ -22,6 +22,8 @@ from fairlead.placement.spec import CLAIMS, PODS, VOLUMES
 log = structlog.get_logger("fairlead.placement")
 
 LOOK_AGAIN_S = 1.0
+# So long a binding may be in doubt. After that the watch has the last word: it shows the pod on its node, or not.
+MOST_IN_DOUBT_S = 60.0
 
 
 class Binder:
@@ -66,11 +68,18 @@ class Binder:
         return None
 
     async def _was_bound(self, pod: Pod, node: str) -> bool:
-        """The write got no answer: its room stays taken until the server has told whether it was carried out."""
+        """The write got no answer: its room stays taken until the server has told whether it was carried out.
+
+        A server that refuses to tell, or never answers again, is not waited for without end.
+        """
+        give_up_at_s = self._clock.elapsed_s() + MOST_IN_DOUBT_S
         while True:
             try:
                 found = await self._reader.find(PODS, pod.metadata.name, pod.metadata.namespace)
             except ClusterError as problem:
+                if self._clock.elapsed_s() >= give_up_at_s:
+                    log.warning("binding still in doubt, left to the watch", pod=pod.key, problem=str(problem))
+                    return False
                 log.info("binding in doubt", pod=pod.key, problem=str(problem))
                 await self._clock.sleep(LOOK_AGAIN_S)
                 continue

@@ -130,7 +130,8 @@ class Requests:
     def __init__(self, runtime: Runtime, loop: Loop, forecasts: "Forecasts") -> None:
         settings = runtime.settings
         self._runtime = runtime
-        self.mirror: Mirror[Any] = runtime.mirror(SCHEDULE_REQUESTS, settings.namespace)
+        hint = "POST /schedulePod answers 503 until deploy/crds and deploy/rbac/requests.yaml are applied"
+        self.mirror: Mirror[Any] = runtime.mirror(SCHEDULE_REQUESTS, settings.namespace, hint=hint)
         self.rounds = Rounds(
             self.mirror,
             namespace=settings.namespace,
@@ -170,10 +171,8 @@ class Requests:
             try:
                 await self._runtime.reader.request("GET", path, query={"limit": "1"})
                 return True
-            except Refused as problem:
-                told = "POST /schedulePod answers 503 until deploy/crds and deploy/rbac/requests.yaml are applied"
-                log.warning("no ScheduleRequests", told=told, problem=str(problem))
-                return False
+            except Refused:
+                return False  # the mirror says why
             except Temporary as problem:
                 await self._runtime.clock.sleep(backoff.next_s(problem.retry_after_s))
 

@@ -178,7 +178,7 @@ class History:
             name: images[name].size
             for image in node.status.images or ()
             for name in image.names or ()
-            if images[name].size != image.size_bytes
+            if images[name].size != image.size
         }
 
     def _note(self, what: int, key: Any, before: Any) -> None:

@@ -24,9 +24,10 @@ from fairlead.engine.gang import Gangs
 from fairlead.engine.preemption import Preemption, PreemptionPlan
 from fairlead.engine.profile import Profile
 from fairlead.engine.statement import Statement
+from fairlead.engine.table import Occupant
 from fairlead.engine.unit import Unit, UnitPlaced, UnitSource
 from fairlead.model.deltas import Delta
-from fairlead.model.intents import Intent
+from fairlead.model.intents import Intent, RecordEvent
 from fairlead.model.outcome import Code, Diagnosis, Placed
 from fairlead.model.pod import Pod
 from fairlead.placement import telling
@@ -34,10 +35,11 @@ from fairlead.placement.binding import Binder
 from fairlead.placement.desk import Desk
 from fairlead.placement.metrics import PlacementMetrics
 from fairlead.placement.preempting import Nominations, Preemptor
-from fairlead.placement.promises import Promise, Promises
+from fairlead.placement.promises import GIVEN_UP, Promise, Promises
 from fairlead.placement.queue import BackoffTimes, UnitQueue, Wanting, key_of
 from fairlead.placement.spec import NODES, PODS, SURROUNDINGS
 from fairlead.placement.state import State
+from fairlead.placement.unreadable import Unreadable
 
 log = structlog.get_logger("fairlead.placement")
 
@@ -88,7 +90,9 @@ class Loop:
         self._clock = clock
         self._sources = sources
         self._forecast = forecast
-        self._state = State()
+        self._metrics = PlacementMetrics(metrics)
+        self._unreadable = Unreadable(self._metrics.unreadable, now_s=clock.elapsed_s, tell=self._tell_unreadable)
+        self._state = State(self._unreadable)
         self._cycles = {name: Cycle(self._state.table, profile) for name, profile in profiles.items()}
         self._gangs = {name: Gangs(cycle) for name, cycle in self._cycles.items()}
         self._preemptions = {name: Preemption(self._state.table, profile) for name, profile in profiles.items()}
@@ -96,7 +100,6 @@ class Loop:
         self._nominations = Nominations()
         self._binder = Binder(self._state.table.catalog, writer=writer, reader=reader, clock=clock)
         self._preemptor = Preemptor(writer=writer, clock=clock)
-        self._metrics = PlacementMetrics(metrics)
         # By UID, when each was first seen.
         self._assumed: dict[str, float] = {}
         self._writing: set[asyncio.Task[None]] = set()
@@ -204,9 +207,11 @@ class Loop:
         """What a leader does with the table in step; False when there was nothing to do."""
         if not self._prepared:
             self._prepared = True
-            self._nominations.begin(pod for pod in self.pods if self._wants_node(pod))
+            nominated = (pod for pod in self.pods if pod.status.nominated_node_name and self._wants_node(pod))
+            self._nominations.begin(pod for pod in nominated if self._state.is_readable(pod))
+            self._unreadable.tell_all()
             for prepare in self.preparations:
-                prepare(self._desk)
+                self._prepare(prepare)
         now_s = self._clock.elapsed_s()
         self.promises.expire(now_s)
         self._take_forecast()
@@ -220,6 +225,13 @@ class Loop:
             self._metrics.pending.labels(name).set(count)
         self._metrics.promises.set(len(self.promises))
         return decided
+
+    def _prepare(self, prepare: Callable[[Desk], None]) -> None:
+        try:
+            prepare(self._desk)
+        except Exception:
+            # What it would have held again is lost; leading without it is better than nobody leading.
+            log.exception("bug in preparing to lead")
 
     async def _rest(self) -> None:
         """Until something changes, somebody's back-off is over, or a promise runs out."""
@@ -257,24 +269,36 @@ class Loop:
         now_s = self._clock.elapsed_s()
         seen: list[Change[Pod]] = []
         for change in changes:
-            old, new = change.old, change.new
-            if old is not None and (new is None or change.is_replaced):
-                self._settled(old.uid)
-                self._nominations.drop(old.uid)
-            if new is not None and self._wants_node(new):
-                if new.uid not in self._assumed:
-                    self._wanting(None if change.is_replaced else old, new, now_s)
+            try:
+                if self._take_pod(change, now_s):
                     seen.append(change)
-                elif new.uid in self._queue:
-                    # Assumed: the table knows better than a pod that does not show its node yet. Should the binding
-                    # fail, what the pod asks for now counts.
-                    self._queue.put(new, now_s)
-                continue
-            if new is not None:
-                self._settled(new.uid)
-                self._nominations.drop(new.uid)
-            seen.append(change)
+            except Exception as problem:
+                # It waits for its next change; the table must hear of it all the same.
+                self._unreadable.met(PODS, change.key, change.new or change.old, problem)
+                seen.append(change)
         return self._state.pods(seen)
+
+    def _take_pod(self, change: Change[Pod], now_s: float) -> bool:
+        """Queue the pod, or settle it; whether the table is to hear of the change."""
+        old, new = change.old, change.new
+        if old is not None and (new is None or change.is_replaced):
+            self._settled(old.uid)
+            self._nominations.drop(old.uid)
+        if new is None:
+            return True
+        if not self._wants_node(new):
+            self._settled(new.uid)
+            self._nominations.drop(new.uid)
+            return True
+        if new.uid not in self._assumed:
+            self._wanting(None if change.is_replaced else old, new, now_s)
+            return True
+        # Assumed: the table knows better than a pod that does not show its node yet. Should the binding fail, what
+        # the pod asks for now counts.
+        self._state.owners.see_pod(change.key, new)
+        if new.uid in self._queue:
+            self._queue.put(new, now_s)
+        return False
 
     def _settled(self, uid: str) -> None:
         """The cluster's word on this pod counts from now on, not ours."""
@@ -285,6 +309,8 @@ class Loop:
 
     def _wanting(self, before: Pod | None, pod: Pod, now_s: float) -> None:
         self._nominations.seen(before, pod)
+        if self._nominations.node_of(pod.uid) and not self._state.is_readable(pod):
+            self._nominations.drop(pod.uid)  # others are decided with it in mind, and must be able to
         if any(source.unit_of(pod) is not None for source in self._sources) and self._member(pod) is None:
             self._queue.drop(pod.uid)  # placed with its unit, which has it among its members
             return
@@ -362,8 +388,8 @@ class Loop:
         key = key_of(what)
         if isinstance(what, Pod):
             self._metrics.attempts.labels("error", what.spec.scheduler_name).inc()
-            if key not in self._assumed and key in self._state.table.occupants:
-                self._state.table.remove_pod(key)
+            if key not in self._assumed:
+                self._state.forget(key)
             self._write(telling.failed_scheduling(what, f"internal error: {type(problem).__name__}: {problem}"))
         self._queue.failed(key, self._clock.elapsed_s())
 
@@ -410,11 +436,11 @@ class Loop:
         statement = Statement(self._state.table)
         try:
             outcome = gangs.decide(unit, statement)
+            self._state.history.decided_unit(before, self._clock.now(), self._cycles[name].profile, unit, outcome)
         except BaseException:
             statement.rollback()
             raise
         statement.commit()
-        self._state.history.decided_unit(before, self._clock.now(), self._cycles[name].profile, unit, outcome)
         if isinstance(outcome, UnitPlaced):
             self._metrics.attempts.labels("scheduled", name).inc()
             self._queue.drop(unit.key)
@@ -454,19 +480,29 @@ class Loop:
         if plan.node is None:
             return plan
         self._metrics.preemptions.inc()
-        self._metrics.victims.observe(len(plan.victims))
         self._nominations.set(pod, plan.node)
         for loser in self._nominations.give_way(pod, plan.node):
             self._write(telling.not_nominated(loser))
-        self._start(self._evict(pod, plan), f"preempt for {pod.key}")
+        victims = tuple(victim for victim in plan.victims if not self._give_up(victim, pod))
+        self._metrics.victims.observe(len(victims))
+        if victims:
+            self._start(self._evict(pod, plan.node, victims), f"preempt for {pod.key}")
         return plan
 
-    async def _evict(self, pod: Pod, plan: PreemptionPlan) -> None:
+    def _give_up(self, victim: Occupant, pod: Pod) -> bool:
+        """A place that is only held is let go of at once: there is no pod there to evict."""
+        why = f"{victim.node} {GIVEN_UP} {pod.key}, of priority {pod.priority}"
+        promise = self.promises.give_up(victim.uid, why)
+        if promise is not None:
+            log.info("held place given up", place=promise.key, node=promise.node, by=promise.by, pod=pod.key)
+        return promise is not None
+
+    async def _evict(self, pod: Pod, node: str, victims: Sequence[Occupant]) -> None:
         gone = 0
         try:
-            gone = await self._preemptor.evict(pod, plan)
+            gone = await self._preemptor.evict(pod, node, victims)
         finally:
-            if gone < len(plan.victims):
+            if gone < len(victims):
                 # Somebody stays, so nobody's leaving may ever wake the pod.
                 self._queue.wake(pod.uid, self._clock.elapsed_s())
                 self._bell.set()
@@ -521,6 +557,10 @@ class Loop:
         condition = telling.refused(pod, message, self._clock.now(), nominate, because)
         if condition is not None:
             self._write(condition)
+
+    def _tell_unreadable(self, event: RecordEvent) -> None:
+        if self._leading:
+            self._write(event)  # a standby tells nothing; it does when it leads
 
     def _write(self, intent: Intent) -> None:
         # A pod that is gone, or another one, needs no condition; anything else the writer has logged.

@@ -42,6 +42,12 @@ class PlacementMetrics:
             buckets=(1, 2, 4, 8, 16, 32, 64),
             registry=registry,
         )
+        self.unreadable = Counter(
+            "fairlead_unreadable_objects_total",
+            "Times an object could not be read as it is, and was taken for what could be read of it.",
+            ["kind"],
+            registry=registry,
+        )
         self.promises = Gauge(
             "fairlead_promised_places", "Places held for pods that do not exist yet.", registry=registry
         )

@@ -9,8 +9,9 @@ class Owners:
         # UID of a ReplicaSet → UID of what controls it, and back.
         self._above: dict[str, str] = {}
         self._below: dict[str, dict[str, None]] = {}
-        # UID of a pod's own controller → the pods' keys.
+        # UID of a pod's own controller → the pods' keys, and back.
         self._pods: dict[str, dict[str, None]] = {}
+        self._controllers: dict[str, str] = {}
 
     def top(self, pod: Pod) -> str:
         """UID of the workload at the top of the pod's chain of controllers; empty for a pod of nobody."""
@@ -22,18 +23,21 @@ class Owners:
         below = (workload, *self._below.get(workload, ()))
         return [key for controller in below for key in self._pods.get(controller, ())]
 
-    def see_pod(self, old: Pod | None, new: Pod | None) -> None:
-        before = old.metadata.controller.uid if old is not None and old.metadata.controller else ""
-        after = new.metadata.controller.uid if new is not None and new.metadata.controller else ""
+    def see_pod(self, key: str, new: Pod | None) -> None:
+        """The pod of this key as it is now; None when it is gone."""
+        owner = new.metadata.controller if new is not None else None
+        before, after = self._controllers.get(key, ""), owner.uid if owner is not None else ""
         if before == after:
             return
-        if old is not None and before:
+        if before:
+            del self._controllers[key]
             keys = self._pods[before]
-            keys.pop(old.key, None)
+            del keys[key]
             if not keys:
                 del self._pods[before]
-        if new is not None and after:
-            self._pods.setdefault(after, {})[new.key] = None
+        if after:
+            self._controllers[key] = after
+            self._pods.setdefault(after, {})[key] = None
 
     def see_replica_set(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:
         if old is not None and (above := self._above.pop(old.metadata.uid, "")):

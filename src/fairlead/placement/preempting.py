@@ -10,7 +10,6 @@ import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.writer import Outcome, Writer
-from fairlead.engine.preemption import PreemptionPlan
 from fairlead.engine.table import Occupant
 from fairlead.model.intents import Delete, Regarding
 from fairlead.model.pod import Pod
@@ -78,12 +77,11 @@ class Preemptor:
         self._writer = writer
         self._clock = clock
 
-    async def evict(self, pod: Pod, plan: PreemptionPlan) -> int:
+    async def evict(self, pod: Pod, node: str, victims: Iterable[Occupant]) -> int:
         """Evict the victims for the pod; returns how many are on their way out."""
-        assert plan.node is not None
         gone = 0
-        for victim in plan.victims:
-            gone += await self._evict(pod, plan.node, victim)
+        for victim in victims:
+            gone += await self._evict(pod, node, victim)
         return gone
 
     async def _evict(self, pod: Pod, node: str, victim: Occupant) -> bool:

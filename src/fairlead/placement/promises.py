@@ -29,6 +29,16 @@ class Promise(msgspec.Struct, frozen=True):
         return self.pod.uid
 
 
+GIVEN_UP: Final = "was given up for"
+
+
+class GivenUp(msgspec.Struct, frozen=True):
+    """A place that was held and that somebody who matters more got."""
+
+    node: str
+    why: str
+
+
 # Entries of claimed promises may stay in the heap until there are so many more than live ones.
 MOST_VOID: Final = 64
 
@@ -42,6 +52,8 @@ class Promises:
         # The loop asks at every turn who runs out next; entries of promises that are claimed or held anew are void.
         self._by_time: list[tuple[float, str]] = []
         self._has_freed = False
+        # By maker: the nodes whose places others got, and why.
+        self._given_up: dict[str, list[GivenUp]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
@@ -71,6 +83,17 @@ class Promises:
         promise = self.claim(key)
         self._has_freed |= promise is not None
         return promise
+
+    def give_up(self, key: str, why: str) -> Promise | None:
+        """Somebody who matters more gets the room; whoever made the promise is told when it asks."""
+        promise = self.release(key)
+        if promise is not None and promise.owner:
+            self._given_up.setdefault(promise.by, []).append(GivenUp(promise.node, why))
+        return promise
+
+    def take_given_up(self, maker: str) -> list[GivenUp]:
+        """What was given up of this maker's since it last asked."""
+        return self._given_up.pop(maker, [])
 
     def claim(self, key: str) -> Promise | None:
         """The real pod is here: the planned one leaves the table to make room for it."""

@@ -22,9 +22,10 @@ from fairlead.model.workloads import (
     Service,
     StatefulSet,
 )
+from fairlead.placement.readable import rest_of_node, rest_of_pod
 
-PODS = Kind("", "v1", "pods", "Pod", Pod)
-NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
+PODS = Kind("", "v1", "pods", "Pod", Pod, rest=rest_of_pod)
+NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False, rest=rest_of_node)
 
 VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume, namespaced=False)
 CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", PersistentVolumeClaim)

@@ -3,11 +3,16 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import structlog
+
 from fairlead.cluster.mirror import Delta as Change
 from fairlead.engine.table import NodeTable
 from fairlead.model.deltas import Delta
+from fairlead.model.kinds import Kind
 from fairlead.model.node import Node
 from fairlead.model.pod import Pod
+from fairlead.model.quantity import QuantityError
+from fairlead.model.volumes import CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim
 from fairlead.model.workloads import (
     Namespace,
     PodDisruptionBudget,
@@ -18,80 +23,183 @@ from fairlead.model.workloads import (
 )
 from fairlead.placement.history import History
 from fairlead.placement.owners import Owners
+from fairlead.placement.readable import NODES_REST, PODS_REST, UNDECODED, check_measures, without_measures
+from fairlead.placement.spec import NODES, PODS, SURROUNDINGS
+from fairlead.placement.unreadable import Unreadable
+
+log = structlog.get_logger("fairlead.placement")
 
 _SELECTING = (Service, ReplicationController, ReplicaSet, StatefulSet)
+_MEASURED = (PersistentVolume, PersistentVolumeClaim, CsiStorageCapacity)
+_KINDS: dict[type[Any], Kind[Any]] = {kind.struct: kind for kind in SURROUNDINGS}
+_ALL_OF_PODS = frozenset({Delta.POD_ADDED, Delta.POD_CHANGED, Delta.POD_REMOVED})
+
+
+class NotDecoded(ValueError):
+    """The object is not what its kind says it is."""
 
 
 class State:
-    def __init__(self) -> None:
+    """Each object is taken in under a guard of its own: what cannot be read spoils nobody else's scheduling."""
+
+    def __init__(self, unreadable: Unreadable | None = None) -> None:
         self.table = NodeTable()
         self.owners = Owners()
         self.history = History(self.table)
+        self._unreadable = unreadable if unreadable is not None else Unreadable.untold()
+
+    def _read(self, kind: Kind[Any], change: Change[Any]) -> None:
+        """It was taken in: well, or for what could be decoded of it."""
+        if change.new is not None and UNDECODED in change.new.metadata.annotations:
+            self._unreadable.met(kind, change.key, change.new, NotDecoded("it does not decode"))
+        elif self._unreadable:
+            self._unreadable.forget(kind, change.key)
+
+    # -- nodes ------------------------------------------------------------------------------------------------
 
     def nodes(self, changes: Iterable[Change[Node]]) -> set[Delta]:
         cures: set[Delta] = set()
         for change in changes:
-            if change.new is None:
-                self.table.remove_node(change.key)
-                cures.add(Delta.NODE_REMOVED)
-            elif change.old is None:
-                self.table.add_node(change.new)
-                cures.add(Delta.NODE_ADDED)
-            else:
-                self.table.update_node(change.new)
-                cures |= node_cures(change.old, change.new)
+            try:
+                cures |= self._take_node(change)
+                self._read(NODES, change)
+            except Exception as problem:
+                cures |= self._take_odd_node(change, problem)
         return cures
+
+    def _take_node(self, change: Change[Node]) -> set[Delta]:
+        if change.new is None:
+            self._without_node(change.key)
+            return {Delta.NODE_REMOVED}
+        self.table.add_node(change.new)
+        return {Delta.NODE_ADDED} if change.old is None else node_cures(change.old, change.new)
+
+    def _take_odd_node(self, change: Change[Node], problem: Exception) -> set[Delta]:
+        new = change.new
+        self._unreadable.met(NODES, change.key, new or change.old, problem)
+        for rest_of in NODES_REST:
+            try:
+                # Away with what was written of it before it broke off; its pods wait, and come back with it.
+                self._without_node(change.key)
+                if new is not None:
+                    self.table.add_node(rest_of(new))
+                break
+            except Exception:
+                log.exception("nothing of the node can be read", node=change.key)
+        return {Delta.NODE_ADDED, Delta.NODE_REMOVED}
+
+    def _without_node(self, name: str) -> None:
+        if name in self.table.row_of:
+            self.table.remove_node(name)
+
+    # -- pods -------------------------------------------------------------------------------------------------
 
     def pods(self, changes: Iterable[Change[Pod]]) -> set[Delta]:
         cures: set[Delta] = set()
         for change in changes:
-            old, new = change.old, change.new
-            self.owners.see_pod(old, new)
-            if old is not None and (new is None or change.is_replaced):
-                if old.uid in self.table.occupants:
-                    cures.add(Delta.POD_REMOVED)
-                self.table.remove_pod(old.uid)
-            if new is None:
-                continue
-            held = new.uid in self.table.occupants
-            self.table.add_pod(new)
-            self.history.touch(new.uid)
-            holds = new.uid in self.table.occupants
-            if holds and not held:
-                cures.add(Delta.POD_ADDED)
-            elif held and not holds:
-                cures.add(Delta.POD_REMOVED)
-            elif holds:
-                cures.add(Delta.POD_CHANGED)
+            try:
+                self._take_pod(change, cures)
+                self._read(PODS, change)
+            except Exception as problem:
+                self._take_odd_pod(change, problem)
+                cures |= _ALL_OF_PODS
         return cures
+
+    def _take_pod(self, change: Change[Pod], cures: set[Delta]) -> None:
+        old, new = change.old, change.new
+        self.owners.see_pod(change.key, new)
+        if old is not None and (new is None or change.is_replaced):
+            if old.uid in self.table.occupants:
+                cures.add(Delta.POD_REMOVED)
+            self.table.remove_pod(old.uid)
+        if new is None:
+            return
+        held = new.uid in self.table.occupants
+        self.table.add_pod(new)
+        self.history.touch(new.uid)
+        holds = new.uid in self.table.occupants
+        if holds and not held:
+            cures.add(Delta.POD_ADDED)
+        elif held and not holds:
+            cures.add(Delta.POD_REMOVED)
+        elif holds:
+            cures.add(Delta.POD_CHANGED)
+
+    def _take_odd_pod(self, change: Change[Pod], problem: Exception) -> None:
+        old, new = change.old, change.new
+        self._unreadable.met(PODS, change.key, new or old, problem)
+        for rest_of in PODS_REST:
+            try:
+                if old is not None:
+                    self.table.remove_pod(old.uid)
+                if new is not None:
+                    self.table.remove_pod(new.uid)
+                    self.table.add_pod(rest_of(new))
+                    self.history.touch(new.uid)
+                break
+            except Exception:
+                log.exception("nothing of the pod can be read", pod=change.key)
+
+    def forget(self, uid: str) -> None:
+        """Whatever a decision that broke off half-way has left of the pod in the table."""
+        try:
+            self.table.remove_pod(uid)
+        except Exception:
+            log.exception("bug in forgetting a pod", uid=uid)
+
+    def is_readable(self, pod: Pod) -> bool:
+        """Whether a pod that waits can be compiled; told of where not."""
+        try:
+            self.table.request(pod)
+        except Exception as problem:
+            self._unreadable.met(PODS, pod.key, pod, problem)
+            return False
+        return True
+
+    # -- surroundings -----------------------------------------------------------------------------------------
 
     def surroundings(self, changes: Sequence[Change[Any]]) -> set[Delta]:
         cures: set[Delta] = set()
-        self.history.see_around(changes)
-        catalog = self.table.catalog
         for change in changes:
             thing = change.new if change.new is not None else change.old
-            if isinstance(thing, ReplicaSet):
-                self.owners.see_replica_set(change.old, change.new)
-            if isinstance(thing, Namespace):
-                cures.add(Delta.NAMESPACE_CHANGED)
-            elif isinstance(thing, PodDisruptionBudget):
-                pass
-            elif isinstance(thing, _SELECTING):
-                cures.add(Delta.SERVICE_CHANGED)
-            else:
-                cures.add(Delta.STORAGE_CHANGED)
-            if change.new is not None:
-                catalog.set_all([change.new])
-            elif isinstance(thing, Namespace):
-                catalog.drop_namespace(thing.metadata.name)
-            elif isinstance(thing, PodDisruptionBudget):
-                catalog.drop_budget(change.key)
-            elif isinstance(thing, _SELECTING):
-                catalog.drop_selecting(thing)
-            else:
-                catalog.drop_stored(thing)  # type: ignore[arg-type]
+            kind = _KINDS[type(thing)]
+            try:
+                self._take_around(change, cures)
+                if self._unreadable:
+                    self._unreadable.forget(kind, change.key)
+            except QuantityError as problem:
+                self._unreadable.met(kind, change.key, thing, problem)
+                self._take_around(Change(change.key, change.old, without_measures(change.new)), cures)
+            except Exception as problem:
+                self._unreadable.met(kind, change.key, thing, problem)
         return cures
+
+    def _take_around(self, change: Change[Any], cures: set[Delta]) -> None:
+        catalog = self.table.catalog
+        thing = change.new if change.new is not None else change.old
+        if change.new is not None and isinstance(thing, _MEASURED):
+            check_measures(thing)
+        self.history.see_around([change])
+        if isinstance(thing, ReplicaSet):
+            self.owners.see_replica_set(change.old, change.new)
+        if isinstance(thing, Namespace):
+            cures.add(Delta.NAMESPACE_CHANGED)
+        elif isinstance(thing, PodDisruptionBudget):
+            pass
+        elif isinstance(thing, _SELECTING):
+            cures.add(Delta.SERVICE_CHANGED)
+        else:
+            cures.add(Delta.STORAGE_CHANGED)
+        if change.new is not None:
+            catalog.set_all([change.new])
+        elif isinstance(thing, Namespace):
+            catalog.drop_namespace(thing.metadata.name)
+        elif isinstance(thing, PodDisruptionBudget):
+            catalog.drop_budget(change.key)
+        elif isinstance(thing, _SELECTING):
+            catalog.drop_selecting(thing)
+        else:
+            catalog.drop_stored(thing)  # type: ignore[arg-type]
 
 
 def node_cures(old: Node, new: Node) -> set[Delta]:

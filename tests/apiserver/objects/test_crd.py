@@ -10,6 +10,7 @@ from fairlead.apiserver.fields.patches import merge_patch
 from fairlead.apiserver.schema import shape as schema
 from fairlead.apiserver.schema.custom import CustomKind, read_path
 from fairlead.apiserver.schema.defaults import apply_defaults
+from fairlead.apiserver.validation.apiextensions import structural
 from fairlead.apiserver.validation.registry import validate_create
 from tests.apiserver.objects import customs, manifests
 
@@ -174,3 +175,19 @@ def test_a_bad_definition_is_refused(name: str) -> None:
     obj = schema.decode(shape, customs.BAD_DEFINITIONS[name], "").value
     apply_defaults("apiextensions.k8s.io", "v1", "CustomResourceDefinition", obj)
     assert validate_create("apiextensions.k8s.io", "v1", "CustomResourceDefinition", obj) != []
+
+
+@pytest.mark.parametrize(
+    ("root", "field"),
+    [
+        ({"type": "object", "anyOf": [{"required": ["a"]}]}, "s"),
+        ({"type": "object", "maxProperties": 3}, "s"),
+        ({"type": "string"}, "s.type"),
+        ({"type": "object", "nullable": True}, "s"),
+    ],
+)
+def test_beside_a_status_less_may_stand_at_the_root(root: Json, field: str) -> None:
+    told = structural(root, "s", has_status=True)[0]
+    assert (told.type, told.field) == ("FieldValueInvalid", field)
+    assert "if the status subresource is enabled" in told.message
+    assert "status subresource" not in str(structural(root, "s"))

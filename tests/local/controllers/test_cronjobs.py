@@ -12,7 +12,7 @@ from fairlead.local.controllers.cron import BadSchedule, parse_schedule
 from fairlead.local.controllers.cronjobs import SCHEDULED_AT, SeenCronJob, plan_cron_job
 from fairlead.local.controllers.owners import controller_reference
 from fairlead.local.controllers.spec import CRON_JOBS, CronJob, Job
-from fairlead.model.intents import Intent
+from fairlead.model.intents import Intent, RecordEvent
 from tests.local.controllers.builders import NOW, ago, bodies, said, status_of, template, workload
 
 
@@ -59,6 +59,10 @@ def test_the_next_time(text: str, following: str | None) -> None:
         "x * * * *",
         "@every",
         "@every 5x",
+        "@every 99999999999999999h",
+        "9" * 5000 + " * * * *",
+        "*/" + "9" * 5000 + " * * * *",
+        "\u0663 * * * *",
     ],
 )
 def test_what_is_no_schedule(text: str) -> None:
@@ -154,6 +158,23 @@ def test_when_it_last_ran_is_read_off_the_jobs() -> None:
 )
 def test_what_is_due(spec: dict[str, Any], made: int) -> None:
     assert len(bodies(plan(cron(**spec)))) == made
+
+
+@pytest.mark.parametrize("schedule", ["0 0 30 2 *", "59 23 31 2 *", "0 0 31 4,6,9,11 *", "5 5 30-31 feb ?"])
+@pytest.mark.parametrize("last", [None, "2026-02-28T00:00:00Z", "0001-01-01T00:00:00Z"])
+def test_a_date_that_never_comes_is_told_and_runs_nothing(schedule: str, last: str | None) -> None:
+    intents = plan(cron({"lastScheduleTime": last} if last else {}, schedule=schedule, timeZone="America/New_York"))
+    (told,) = [intent for intent in intents if isinstance(intent, RecordEvent)]
+    assert (told.reason, told.warning) == ("InvalidSchedule", True)
+    assert told.note == f"invalid schedule: {schedule} : time difference between two schedules is less than 1 second"
+    assert said(intents) == []
+
+
+def test_a_time_of_a_job_that_is_none_is_passed_over() -> None:
+    owner = cron()
+    strange = run(owner, "strange", "Complete")
+    strange.metadata.annotations[SCHEDULED_AT] = "tomorrow"
+    assert len(bodies(plan(owner, strange))) == 1
 
 
 def test_of_many_missed_times_only_the_last_is_run() -> None:

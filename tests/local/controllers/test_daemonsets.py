@@ -1,5 +1,6 @@
 """Where daemons run, and how they are replaced."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -197,6 +198,13 @@ def test_a_revision_that_is_gone_back_to_comes_first_again() -> None:
     old, newer = revision(owner, 1, "one"), revision(owner, 2, "two")
     intents = plan(owner, [], revisions=[old, newer])
     assert patches(intents)[old.metadata.name] == {"revision": 3}
+
+
+def test_a_revision_is_in_order_however_its_template_is_written() -> None:
+    written = {"spec": {"z": [{"b": 1, "a": 2}], "a": {}}, "metadata": {"labels": {"b": "1", "a": "2"}}}
+    data = msgspec.json.encode(revision_data(written)).decode()
+    assert data == json.dumps(revision_data(written), sort_keys=True, separators=(",", ":"))
+    assert data.startswith('{"spec":{"template":{"$patch":"replace","metadata"')
 
 
 def test_only_as_many_revisions_are_kept_as_asked_for() -> None:

@@ -110,6 +110,24 @@ def test_a_rolling_step(old: tuple[int, int], new: tuple[int, int], wanted: dict
     assert sizes(plan_deployment(seen(owner, *sets), NOW)) == wanted
 
 
+@pytest.mark.parametrize("observed", [1, 2], ids=["status before the change", "status before the deletes"])
+def test_a_stale_status_removes_no_more_than_allowed(observed: int) -> None:
+    """Two of ten old pods may go for an image that never comes up; no more because two are still counted."""
+    owner = deployment(surge=0)
+    old = replica_set(owner, "old", 8, generation=2)
+    old.status.update(replicas=10, readyReplicas=10, availableReplicas=10, observedGeneration=observed)
+    new = replica_set(owner, "one", 2, 0, revision=2)
+    assert sizes(plan_deployment(seen(owner, old, new), NOW)) == {}
+
+
+def test_recreate_waits_until_the_old_size_is_read() -> None:
+    owner = deployment(3, strategy={"type": "Recreate"})
+    unread = replica_set(owner, "old", 0, generation=2)
+    assert bodies(plan_deployment(seen(owner, unread), NOW)) == []
+    unread.status["observedGeneration"] = 2
+    assert len(bodies(plan_deployment(seen(owner, unread), NOW))) == 1
+
+
 @settings(deadline=None)  # the machine may be busy
 @given(
     replicas=st.integers(0, 12),

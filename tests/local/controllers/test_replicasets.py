@@ -155,3 +155,16 @@ def test_a_refused_create_becomes_a_condition_until_it_passes() -> None:
     ]
     owner = replica_set(1, status={"conditions": told})
     assert status_of(plan_replica_set(seen(owner, pod("a", owner)), NOW))["conditions"] is None
+
+
+def test_pods_that_fail_at_once_are_replaced_at_a_pace() -> None:
+    owner = replica_set(2)
+
+    def failed(count: int, age_s: float) -> list[Pod]:
+        return [pod(f"f{age_s:g}-{n}", owner, phase="Failed", creationTimestamp=ago(age_s)) for n in range(count)]
+
+    assert len(bodies(plan_replica_set(seen(owner, *failed(11, 3)), NOW))) == 1
+    intents = plan_replica_set(seen(owner, *failed(12, 3)), NOW)
+    assert bodies(intents) == []
+    assert said(intents)[-1] == "wake 7"
+    assert len(bodies(plan_replica_set(seen(owner, *failed(500, 10)), NOW))) == 2

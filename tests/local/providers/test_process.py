@@ -24,6 +24,7 @@ import pytest
 from fairlead.cluster.clock import RealClock
 from fairlead.local.providers.boxes import translated
 from fairlead.local.providers.keeper import MARK, marked
+from fairlead.local.providers.lowports import may_listen_low
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.nodes.provider import (
     File,
@@ -123,7 +124,7 @@ async def at_work(provider: ProcessProvider) -> AsyncIterator[Machine]:
 
 @pytest.fixture
 async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    async with at_work(ProcessProvider(tmp_path, clock=RealClock())) as made:
+    async with at_work(ProcessProvider(tmp_path / "data", clock=RealClock())) as made:
         yield made
 
 
@@ -218,6 +219,22 @@ async def test_names_resolve_inside_pods_and_follow(machine: Machine) -> None:
     await machine.provider.set_names(lambda namespace: web if namespace == "ns" else {})
     await machine.ended(started)
     assert [line.split()[0] for line in (await machine.says(started)).splitlines()] == ["127.96.0.7"] * 2
+
+
+async def test_host_aliases_are_in_the_hosts_file_and_go_before_services(machine: Machine) -> None:
+    aliases = [{"ip": "127.1.2.3", "hostnames": ["one", "two"]}, {"ip": "127.1.2.4", "hostnames": ["web"]}]
+    await machine.provider.set_names(lambda namespace: {"web": ("127.96.0.7",)})
+    body = msgspec.to_builtins(pod("p", "sh", "-c", "getent ahostsv4 two web | grep STREAM; cat /etc/hosts"))
+    body["spec"]["hostAliases"] = aliases
+    said = await machine.run(msgspec.convert(body, Pod))
+    assert [line.split()[0] for line in said.splitlines() if "STREAM" in line][:2] == ["127.1.2.3", "127.1.2.4"]
+    assert "# Entries added by HostAliases.\n127.1.2.3\tone\ttwo\n127.1.2.4\tweb\n" in said
+
+
+async def test_a_container_may_bring_its_own_hosts_file(machine: Machine) -> None:
+    mounts = [{"name": "h", "mountPath": "/etc/hosts", "subPath": "hosts"}]
+    own = {"h": Folder(files={"hosts": File(b"127.9.9.9 mine\n")})}
+    assert await machine.run(pod("p", "cat", "/etc/hosts", volumeMounts=mounts), own) == "127.9.9.9 mine\n"
 
 
 async def test_a_pod_knows_itself(machine: Machine) -> None:
@@ -405,6 +422,18 @@ async def test_a_low_port_without_the_right_to_it_waits_and_says_so(tmp_path: Pa
         assert "port 80" in report.message
 
 
+async def test_a_low_port_is_listened_on_where_fairlead_may(machine: Machine) -> None:
+    ports = [{"containerPort": 81}]
+    serving = pod("p", "python3", "-m", "http.server", "81", image="python:3.12", ports=ports)
+    await machine.start(serving)
+    if not may_listen_low():
+        assert machine.report(serving).reason == "PortNotPermitted"
+        return
+    await until(partial(is_ok, machine, serving, msgspec.convert({"tcpSocket": {"port": 81}}, Probe)))
+    await machine.provider.delete(serving.uid)
+    assert machine.provider.status(serving.uid) is None
+
+
 async def test_usage_is_counted(machine: Machine) -> None:
     started = pod("p", "sleep", "60")
     await machine.start(started)
@@ -476,7 +505,7 @@ async def test_deleting_leaves_no_process_and_no_folder(machine: Machine, tmp_pa
     assert left(tmp_path)
     await machine.provider.delete(started.uid)
     await until(lambda: not left(tmp_path))
-    assert os.listdir(tmp_path / "pods") == []
+    assert os.listdir(tmp_path / "data" / "pods") == []
 
 
 async def test_a_killed_keeper_takes_everything_along_and_is_replaced(machine: Machine, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from fairlead.apiserver.failures import Failure, internal
 from fairlead.apiserver.fields import patches
 from fairlead.apiserver.handlers.subresources import user_info
 from fairlead.apiserver.registry.rest import Attempt, Rest, Thing
+from fairlead.apiserver.request.bodies import check_depth
 from fairlead.apiserver.request.selectors import labels_match
 from fairlead.apiserver.schema.shape import DecodeError, ParseError, decode, parse
 
@@ -88,8 +89,10 @@ class Webhooks:
             why = "received invalid webhook response: webhook returned response.patch but not response.patchType"
             return self._unusable(hook, why, thing)
         try:
-            operations = parse(base64.b64decode(patch)).value
-        except (ValueError, ParseError) as problem:
+            raw = base64.b64decode(patch)
+            check_depth(raw)
+            operations = parse(raw).value
+        except (ValueError, ParseError, Failure) as problem:
             return self._unusable(hook, f"received undecodable patch in webhook response: {problem}", thing)
         if not operations:
             return thing
@@ -143,31 +146,17 @@ class Webhooks:
         raise Failure(code if 400 <= code < 600 else 400, status.get("reason", ""), told)
 
     async def _call(self, hook: Thing, attempt: Attempt, thing: Thing | None) -> Thing:
-        assert self._session is not None
-        url, tls, name = self._target(hook["clientConfig"])
-        url += f"{'&' if '?' in url else '?'}timeout={hook.get('timeoutSeconds', 10)}s"
         unique = str(uuid.uuid4())
         review = {
             "kind": "AdmissionReview",
             "apiVersion": "admission.k8s.io/v1",
             "request": self._request(unique, attempt, thing),
         }
+        timeout_s = float(hook.get("timeoutSeconds", 10))
         try:
-            async with asyncio.timeout(hook.get("timeoutSeconds", 10)):
-                async with self._session.post(
-                    url,
-                    data=msgspec.json.encode(review),
-                    headers={"Content-Type": "application/json"},
-                    ssl=tls,
-                    server_hostname=name,
-                ) as answer:
-                    body = await answer.content.read(MAX_ANSWER_BYTES + 1)
-                    if answer.status != 200:
-                        raise CallFailed(f"failed to call webhook: the server could not handle it: {answer.status}")
-        except TimeoutError:
-            raise CallFailed(f'failed to call webhook: Post "{_told(url, name)}": context deadline exceeded') from None
-        except (aiohttp.ClientError, OSError) as problem:
-            raise CallFailed(f'failed to call webhook: Post "{_told(url, name)}": {_why(problem)}') from None
+            body = await self.post(hook["clientConfig"], msgspec.json.encode(review), timeout_s)
+        except CallFailed as problem:
+            raise CallFailed(f"failed to call webhook: {problem}") from None
         try:
             response = msgspec.json.decode(body)["response"]
             if response["uid"] != unique:
@@ -176,6 +165,28 @@ class Webhooks:
             raise CallFailed("the answer is not an AdmissionReview with a response") from None
         assert isinstance(response, dict)
         return response
+
+    async def post(self, config: Mapping[str, Any], sent: bytes, timeout_s: float) -> bytes:
+        """What a webhook answers to a review; CallFailed where it does not, in time and in bounds."""
+        assert self._session is not None
+        url, tls, name = self._target(config, timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                async with self._session.post(
+                    url, data=sent, headers={"Content-Type": "application/json"}, ssl=tls, server_hostname=name
+                ) as answer:
+                    body = await _bounded(answer.content)
+                    if answer.status != 200:
+                        raise CallFailed(_refused(answer.status))
+        except TimeoutError:
+            raise CallFailed(f'Post "{_told(url, name)}": context deadline exceeded') from None
+        except (aiohttp.ClientError, OSError) as problem:
+            raise CallFailed(f'Post "{_told(url, name)}": {_why(problem)}') from None
+        try:
+            check_depth(body)
+        except Failure as failure:
+            raise CallFailed(failure.message) from None
+        return body
 
     def _request(self, unique: str, attempt: Attempt, thing: Thing | None) -> Thing:
         resource = attempt.resource
@@ -202,22 +213,24 @@ class Webhooks:
             request["subResource"] = request["requestSubResource"] = attempt.subresource
         return request
 
-    def _target(self, config: Mapping[str, Any]) -> tuple[str, ssl.SSLContext, str | None]:
+    def _target(self, config: Mapping[str, Any], timeout_s: float) -> tuple[str, ssl.SSLContext, str | None]:
         """The address to call, whom to trust, and the name its certificate must bear where that is another."""
         try:
             authority = base64.b64decode(config.get("caBundle") or "").decode()
             tls = ssl.create_default_context(cadata=authority or None)
         except (ValueError, ssl.SSLError) as problem:
             raise CallFailed(f"the caBundle is not PEM: {problem}") from None
+        query = f"timeout={timeout_s:g}s"
         if config.get("url"):
-            return str(config["url"]), tls, None
+            url = str(config["url"])
+            return f"{url}{'&' if '?' in url else '?'}{query}", tls, None
         service = config.get("service") or {}
         found = self._rest.find("/services", f"{service.get('namespace')}/{service.get('name')}")
-        if found is None:
-            raise CallFailed(f'service "{service.get("name")}" not found')
         name = f"{service['name']}.{service['namespace']}.svc"
-        path = "/" + (service.get("path") or "").lstrip("/")
-        return f"https://{found['spec']['clusterIP']}:{service.get('port', 443)}{path}", tls, name
+        place = f":{service.get('port', 443)}/{(service.get('path') or '').lstrip('/')}?{query}"
+        if found is None:
+            raise CallFailed(f'Post "https://{name}{place}": service "{service.get("name")}" not found')
+        return f"https://{found['spec'].get('clusterIP')}{place}", tls, name
 
     # -- which -----------------------------------------------------------------------------------------------
 
@@ -288,6 +301,22 @@ def _rule_matches(rule: Thing, attempt: Attempt) -> bool:
         if wanted == "*/*" or re.fullmatch(pattern, called):
             return True
     return False
+
+
+async def _bounded(content: aiohttp.StreamReader) -> bytes:
+    """A whole answer, however many pieces it comes in."""
+    body = bytearray()
+    async for piece in content.iter_any():
+        body += piece
+        if len(body) > MAX_ANSWER_BYTES:
+            raise CallFailed(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+    return bytes(body)
+
+
+def _refused(status: int) -> str:
+    if status >= 500:
+        return 'an error on the server ("unknown") has prevented the request from succeeding'
+    return f"the server rejected our request for an unknown reason ({status})"
 
 
 def _told(url: str, name: str | None) -> str:

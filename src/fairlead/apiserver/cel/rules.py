@@ -63,6 +63,18 @@ def problem_with_message(rule: Json, self: cel_types.Type | None) -> str:
     return f"messageExpression {problem}" if problem else ""
 
 
+def problem_with_condition(text: str) -> str:
+    """Why a condition over a request for admission cannot be evaluated; empty if it can."""
+    problem = cel_types.problem_with_condition(text)
+    if problem:
+        return problem
+    try:
+        _program(text)
+    except ValueError as unreadable:
+        return f"compilation failed: {str(unreadable).splitlines()[0]}"
+    return ""
+
+
 def are_sound(schema: Json) -> bool:
     """Whether every rule here and below can be evaluated."""
     rules = schema.get("x-kubernetes-validations") or ()

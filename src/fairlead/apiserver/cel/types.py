@@ -65,6 +65,32 @@ class Type:
 DYN: Final = Type("dyn")
 _BOOL: Final = Type("bool")
 _INT: Final = Type("int")
+_STRING: Final = Type("string")
+_STRINGS: Final = Type("list", (_STRING,))
+
+
+def _texts(name: str, *fields: str) -> Type:
+    return Type(f"kubernetes.{name}", fields=dict.fromkeys(fields, _STRING))
+
+
+_KIND: Final = _texts("GroupVersionKind", "group", "version", "kind")
+_RESOURCE: Final = _texts("GroupVersionResource", "group", "version", "resource")
+_USER: Final = {"username": _STRING, "uid": _STRING, "groups": _STRINGS, "extra": Type("map", (_STRING, _STRINGS))}
+_REQUEST: Final = {
+    "kind": _KIND,
+    "requestKind": _KIND,
+    "resource": _RESOURCE,
+    "requestResource": _RESOURCE,
+    **dict.fromkeys(("subResource", "requestSubResource", "name", "namespace", "operation"), _STRING),
+    "userInfo": Type("kubernetes.UserInfo", fields=_USER),
+    "dryRun": _BOOL,
+    "options": DYN,
+}
+# What the conditions of a webhook may speak of.
+_ADMISSION: Final[Mapping[str, Type]] = {
+    **dict.fromkeys(("object", "oldObject", "namespaceObject", "authorizer"), DYN),
+    "request": Type("kubernetes.AdmissionRequest", fields=_REQUEST),
+}
 
 
 def declared(schema: Json, escape: Any, root: bool = False, name: str = "selfType") -> Type | None:
@@ -104,22 +130,41 @@ def _fields(schema: Json, escape: Any, root: bool, name: str) -> dict[str, Type]
 
 def problem_with(rule: str, self: Type, old: Type | None = None, *, wanted: str = "bool") -> str:
     """What the compiler says of a rule over `self`, or of its message; empty where it is content."""
+    found = _typed(rule, {"self": self, "oldSelf": old or self})
+    if isinstance(found, str):
+        return found
+    if found[0].name not in (wanted, "dyn"):
+        return "cel expression must evaluate to a bool" if wanted == "bool" else f"must evaluate to a {wanted}"
+    return ""
+
+
+def _typed(text: str, names: Mapping[str, Type]) -> tuple[Type, Node] | str:
+    """The type of an expression, with its tree; or what the compiler says of it."""
     try:
-        tree = parse(rule)
+        tree = parse(text)
     except SyntaxMistake as problem:
-        return f"compilation failed: {pointed(rule, problem.at, str(problem))}"
-    names = {"self": self, "oldSelf": old or self}
+        return f"compilation failed: {pointed(text, problem.at, str(problem))}"
     checker = _Checker(names)
     try:
         found = checker.type_of(tree, names)
     except RecursionError:
-        return f"compilation failed: {pointed(rule, NOWHERE, 'max recursion depth exceeded')}"
+        return f"compilation failed: {pointed(text, NOWHERE, 'max recursion depth exceeded')}"
     if checker.mistakes:
         told = sorted(set(checker.mistakes))
-        return "compilation failed: " + "\n".join(pointed(rule, at, text) for at, text in told)
-    if found.name not in (wanted, "dyn"):
-        return "cel expression must evaluate to a bool" if wanted == "bool" else f"must evaluate to a {wanted}"
-    return ""
+        return "compilation failed: " + "\n".join(pointed(text, at, why) for at, why in told)
+    return found, tree
+
+
+def problem_with_condition(text: str) -> str:
+    """What the compiler says of a condition over a request for admission; empty where it is content."""
+    found = _typed(text, _ADMISSION)
+    if isinstance(found, str):
+        return found
+    made, tree = found
+    # Of what a function gives not all is known; a field of an object can be anything, and that is no bool.
+    if made.name == "bool" or (made.name == "dyn" and tree.op not in ("name", "select", "index")):
+        return ""
+    return f"must evaluate to bool but got {made}"
 
 
 @dataclass

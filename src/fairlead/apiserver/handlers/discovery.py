@@ -2,11 +2,11 @@
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.apiserver.registry.resources import Resource, Resources, Subresource
+from fairlead.apiserver.schema.custom import version_rank
 
 # The order kubectl lists things in, and which version it prefers, follow from the order here.
 _PRIORITY = (
@@ -36,19 +36,9 @@ def groups(resources: Resources, elsewhere: Elsewhere = NOWHERE) -> dict[str, li
             if resource.version not in versions:
                 versions.append(resource.version)
     for versions in found.values():
-        versions.sort(key=_version_rank, reverse=True)
+        versions.sort(key=version_rank, reverse=True)
     order = {name: number for number, name in enumerate(_PRIORITY)}
     return dict(sorted(found.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
-
-
-def _version_rank(version: str) -> tuple[int, int, int]:
-    """v2 before v1 before v1beta1 before v1alpha1."""
-
-    found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
-    if found is None:
-        return (0, 0, 0)
-    stage = {None: 3, "beta": 2, "alpha": 1}[found[2]]
-    return (stage, int(found[1]), int(found[3] or 0))
 
 
 def api_versions(server_address: str) -> dict[str, Any]:

@@ -84,6 +84,7 @@ async def apply_scale(
 ) -> Thing:
     """Server-side apply of a Scale: who owns the replicas of the object owns them of its scale."""
     current = rest.entry(resource, namespace, name)
+    await rest.ready(resource, current)
     applying.check_as(for_type("autoscaling.v1.Scale"), "autoscaling/v1", "Scale", applied)
     thing = rest.thing(resource, current)
     path = _replicas_path(resource)

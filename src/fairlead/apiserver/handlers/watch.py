@@ -36,6 +36,7 @@ class Watching:
         mark: Callable[[Thing], Thing] = lambda thing: thing,
     ) -> None:
         self._shelf = rest.store.shelf(resource.stored_as)
+        self._rest = rest
         self._store = rest.store
         self._resource = resource
         self._prefix = f"{namespace}/" if resource.namespaced and namespace else ""
@@ -75,23 +76,31 @@ class Watching:
         cursor = self._from
         if self._initial:
             cursor = self._store.revision
-            first = [
-                self._line("ADDED", entry)
-                for key, entry in self._store.items(self._resource.stored_as, self._prefix)
-                if self._is_wanted(key, entry)
-            ]
+            there = list(self._store.items(self._resource.stored_as, self._prefix))
+            try:
+                await self._rest.ready(self._resource, *(entry for _, entry in there))
+                first = [self._line("ADDED", entry) for key, entry in there if self._is_wanted(key, entry)]
+            except Failure as failure:
+                yield _error(failure)
+                return
             if sends_initial_mark:
                 first.append(self._mark(cursor, initial_end=True))
             await self._store.settled()
             if first:
                 yield b"".join(first)
-        while True:
+        while not self._is_outdated():
             try:
                 changes = self._shelf.since(cursor)
             except Compacted as problem:
-                yield b'{"type":"ERROR","object":' + msgspec.json.encode(gone(str(problem)).status()) + b"}\n"
+                yield _error(gone(str(problem)))
                 return
-            told = [line for change in changes if (line := self._told(change)) is not None]
+            seen = (entry for change in changes for entry in (change.entry, change.previous) if entry is not None)
+            try:
+                await self._rest.ready(self._resource, *seen)
+                told = [line for change in changes if (line := self._told(change)) is not None]
+            except Failure as failure:  # an object that cannot be told in this version
+                yield _error(failure)
+                return
             if changes:
                 cursor = changes[-1].revision
             if told:
@@ -114,8 +123,18 @@ class Watching:
             except TimeoutError:
                 continue
 
+    def _is_outdated(self) -> bool:
+        """Whether the kind is defined otherwise by now: whoever follows it asks again."""
+        resource = self._resource
+        if resource.custom is None:
+            return False
+        return self._rest.resources.find(resource.group, resource.version, resource.plural) is not resource
+
     def _is_wanted(self, key: str, entry: Entry) -> bool:
-        return key.startswith(self._prefix) and (self._matches is None or self._matches(entry.labels, entry.fields))
+        return key.startswith(self._prefix) and self._does_match(entry)
+
+    def _does_match(self, entry: Entry) -> bool:
+        return self._matches is None or self._matches(entry.labels, self._rest.fields(self._resource, entry))
 
     def _told(self, change: Change) -> bytes | None:
         """The event this watcher gets: an object that leaves its selection is deleted to it."""
@@ -123,10 +142,10 @@ class Watching:
             return None
         if self._matches is None:
             return self._line(change.type, change.entry)
-        was = change.previous is not None and self._matches(change.previous.labels, change.previous.fields)
+        was = change.previous is not None and self._does_match(change.previous)
         if change.type == "DELETED":
             return self._line("DELETED", change.entry) if was else None
-        does = self._matches(change.entry.labels, change.entry.fields)
+        does = self._does_match(change.entry)
         if does:
             return self._line("MODIFIED" if was else "ADDED", change.entry)
         if not was:
@@ -146,6 +165,11 @@ class Watching:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         thing = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
         return b'{"type":"BOOKMARK","object":' + msgspec.json.encode(self._mark_form(thing)) + b"}\n"
+
+
+def _error(failure: Failure) -> bytes:
+    """The event that ends a watch."""
+    return b'{"type":"ERROR","object":' + msgspec.json.encode(failure.status()) + b"}\n"
 
 
 def _at_version(body: bytes, revision: int) -> bytes:

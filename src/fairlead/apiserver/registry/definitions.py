@@ -1,12 +1,9 @@
 """Custom resource definitions at work: a definition that is written is served from the same moment on."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from fairlead.apiserver.fields import managed
-from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.registry.resources import Resource, custom
 from fairlead.apiserver.registry.rest import Attempt, Rest, Thing
 from fairlead.apiserver.registry.strategies import established
 from fairlead.apiserver.request.options import DeleteOptions
@@ -22,18 +19,10 @@ class Definitions:
         self._served: dict[str, CustomKind] = {}
 
     def load(self) -> None:
-        """Serve what was defined before we were started, and index its objects."""
+        """Serve what was defined before we were started."""
         store = self._rest.store
         for _, entry in store.items(PLACE):
             self._serve(msgspec.json.decode(entry.body))
-
-    def selectable(self, kind: str, thing: Mapping[str, Any]) -> dict[str, str]:
-        served = self._served.get(kind)
-        if served is None:
-            return {}
-        version = str(thing.get("apiVersion", "")).rpartition("/")[2]
-        values = {path: served.at(thing, path) for path in served.selectable(version)}
-        return {path.lstrip("."): _text(value) for path, value in values.items()}
 
     def learn(self, resource: Resource, thing: Thing, exists: bool) -> None:
         if resource.stored_as != PLACE:
@@ -67,28 +56,36 @@ class Definitions:
             spec = attempt.old["spec"]
             place = f"{spec['group']}/{spec['names']['plural']}"
             rest = self._rest
-            for resource in [each for each in rest.resources if each.custom and each.stored_as == place]:
-                for _, entry in list(rest.store.items(resource.stored_as)):
-                    metadata = msgspec.json.decode(entry.body)["metadata"]
-                    await rest.delete(
-                        resource, metadata.get("namespace", ""), metadata["name"], DeleteOptions(), attempt.options
-                    )
+            served = self._served.get(place)
+            assert served is not None
+            for key, entry in list(rest.store.items(place)):
+                stored = msgspec.json.decode(entry.body)
+                version = stored["apiVersion"].rpartition("/")[2]
+                if version not in served.versions:
+                    rest.store.delete(place, key, stored, entry.revision)  # nobody can read it any more
+                    continue
+                # In the version it is kept in, which nobody needs to convert.
+                resource = custom(served, version)
+                where, name = stored["metadata"].get("namespace", ""), stored["metadata"]["name"]
+                await rest.delete(resource, where, name, DeleteOptions(), attempt.options)
         return attempt.thing
 
     def _serve(self, thing: Thing) -> None:
         spec = thing["spec"]
-        kind = CustomKind(thing)
-        self._served[f"{spec['group']}/{spec['names']['plural']}"] = kind
+        place = f"{spec['group']}/{spec['names']['plural']}"
+        known = self._served.get(place)
+        if known is not None and known.definition["spec"] == spec:
+            return  # only its status has changed
+        if known is not None:
+            self._rest.versions.forget(known)
+        kind = CustomKind(thing, since=int(thing["metadata"]["resourceVersion"]))
+        self._served[place] = kind
         self._rest.resources.define(kind, spec["group"], spec["names"]["plural"])
 
     def _forget(self, thing: Thing) -> None:
         spec = thing["spec"]
         place = f"{spec['group']}/{spec['names']['plural']}"
-        self._served.pop(place, None)
+        known = self._served.pop(place, None)
+        if known is not None:
+            self._rest.versions.forget(known)
         self._rest.resources.define(None, spec["group"], spec["names"]["plural"])
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)

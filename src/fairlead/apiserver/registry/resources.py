@@ -45,6 +45,10 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def list_kind(self) -> str:
+        return self.custom.list_kind if self.custom is not None else f"{self.kind}List"
+
+    @property
     def has_status(self) -> bool:
         return "status" in self.subresources
 

@@ -8,7 +8,7 @@ import copy
 import functools
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -27,12 +27,13 @@ from fairlead.apiserver.failures import (
 )
 from fairlead.apiserver.fields import managed
 from fairlead.apiserver.fields.patches import spent_patch, strategic_problem
-from fairlead.apiserver.json_values import go_text
+from fairlead.apiserver.json_values import go_escaped, go_text
 from fairlead.apiserver.registry import apply as applying
 from fairlead.apiserver.registry import autoscalers
 from fairlead.apiserver.registry.events import as_core, as_new
 from fairlead.apiserver.registry.resources import Resource, Resources
 from fairlead.apiserver.registry.strategies import Addresses, drop_what_the_type_has_not, keep_what_was_given
+from fairlead.apiserver.registry.versions import Versions
 from fairlead.apiserver.request.decoding import not_an_object, refused_patch, unrecognized, unusable_patch
 from fairlead.apiserver.request.json_errors import quoted
 from fairlead.apiserver.request.options import DeleteOptions, Options
@@ -83,6 +84,7 @@ class Rest:
         self.resources = resources
         self.clock = clock
         self.addresses = addresses
+        self.versions = Versions()
         self.mutating: list[Admit] = []
         self.validating: list[Admit] = []
         self.after_write: list[Callable[[Resource, Thing, bool], None]] = []
@@ -99,12 +101,21 @@ class Rest:
             raise not_found(resource.group, resource.plural, name)
         return found
 
+    async def ready(self, resource: Resource, *entries: Entry) -> None:
+        """Until these can be told in the version the resource speaks: comes before `thing` and `body`."""
+        kind = resource.custom
+        if kind is None or kind.webhook is None:
+            return
+        shelf = self.store.shelf(resource.stored_as)
+        if self.versions.is_crowded(kind, len(shelf.entries)):
+            self.versions.forget(kind, (entry.revision for entry in shelf.entries.values()))
+        await self.versions.prepare(resource, entries)
+
     def thing(self, resource: Resource, entry: Entry) -> Thing:
         """The object in the version the resource speaks."""
+        if resource.custom is not None:
+            return self.versions.told(resource, entry)
         stored: Thing = msgspec.json.decode(entry.body)
-        return self.spoken(resource, stored)
-
-    def spoken(self, resource: Resource, stored: Thing) -> Thing:
         if resource.stored_as == "events.k8s.io/events" and resource.group:
             return as_new(stored)
         if resource.stored_as == autoscalers.KEPT_AS:
@@ -113,15 +124,24 @@ class Rest:
             stored["apiVersion"] = resource.api_version
         return stored
 
+    def fields(self, resource: Resource, entry: Entry) -> Mapping[str, str]:
+        """What field selectors may ask; of a custom kind in the version that asks."""
+        kind = resource.custom
+        if kind is None or not kind.selectable(resource.version):
+            return entry.fields
+        return {**entry.fields, **kind.selected(resource.version, self.thing(resource, entry))}
+
     def body(self, resource: Resource, entry: Entry) -> bytes:
         """The bytes to answer with; those of the store where the versions agree."""
-        if self.is_stored_form(resource):
+        if resource.stored_as == "apps/controllerrevisions":
+            return go_escaped(entry.body)  # what is in a revision is compared by its bytes
+        if self._is_stored_form(resource, entry):
             return entry.body
         return msgspec.json.encode(self.thing(resource, entry))
 
-    def is_stored_form(self, resource: Resource) -> bool:
+    def _is_stored_form(self, resource: Resource, entry: Entry) -> bool:
         if resource.custom is not None:
-            return resource.version == resource.custom.storage_version
+            return self.versions.is_as_kept(resource, entry)
         if resource.stored_as == autoscalers.KEPT_AS:
             return False
         return not (resource.stored_as == "events.k8s.io/events" and resource.group)
@@ -165,7 +185,7 @@ class Rest:
                 raise self._exists(resource, key, thing)
             if options.dry_run:
                 thing["metadata"].pop("resourceVersion", None)
-                return msgspec.json.encode(thing)
+                return msgspec.json.encode(await self._as_if_kept(resource, thing))
             return await self._put(resource, namespace, name, thing, None)
         finally:
             if is_service:
@@ -233,6 +253,7 @@ class Rest:
         self, resource: Resource, namespace: str, name: str, sent: Any, options: Options, subresource: str = ""
     ) -> bytes:
         current = self.entry(resource, namespace, name)
+        await self.ready(resource, current)
         thing = self._decoded(resource, sent, options)
         metadata = self._metadata(resource, namespace, thing)
         self._check_name(metadata, name)
@@ -285,6 +306,7 @@ class Rest:
         """Apply a patch to whatever the object is now, again if it changes under our hands."""
         for _ in range(5):
             current = self.entry(resource, namespace, name)
+            await self.ready(resource, current)
             old = self.thing(resource, current)
             spent = None if strategic is None else functools.partial(spent_patch, resource.schema, old, strategic)
             thing = self._decoded(resource, changed(copy.deepcopy(old)), options, patched=True, strategic=spent)
@@ -311,6 +333,8 @@ class Rest:
         metadata = applied.setdefault("metadata", {})
         if metadata.get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
+        if current is not None:
+            await self.ready(resource, current)
         live = None if current is None else self.thing(resource, current)
         if current is None:
             metadata.pop("resourceVersion", None)
@@ -414,9 +438,10 @@ class Rest:
         )
         thing["metadata"]["resourceVersion"] = str(current.revision)
         if options.dry_run:
-            return msgspec.json.encode(thing)
-        if _is_unchanged(thing, old):
+            return msgspec.json.encode(await self._as_if_kept(resource, thing))
+        if _is_unchanged(thing, old) and await self._is_kept_so(resource, thing, current):
             await self.store.settled()
+            await self.ready(resource, current)
             return self.body(resource, current)
         if self._is_over(thing):
             body = msgspec.json.encode(thing)
@@ -470,6 +495,7 @@ class Rest:
     ) -> tuple[Thing, bool]:
         """The object as it was left, and whether it is gone for good."""
         current = self.entry(resource, namespace, name)
+        await self.ready(resource, current)
         thing = self.thing(resource, current)
         metadata = thing["metadata"]
         self.check_preconditions(resource, thing, wanted)
@@ -714,6 +740,8 @@ class Rest:
             )  # fmt: skip
         except managed.ApplyError:
             return  # what has no owner because it makes no sense is for validation to refuse
+        if resource.custom is not None and not self.versions.can_be_owned(resource, fields, old, thing):
+            fields = []
         if resource.stored_as == "events.k8s.io/events":
             # Who owns the fields of an event in one group means nothing in the other.
             fields = [each for each in fields if each["apiVersion"] == resource.api_version]
@@ -743,7 +771,7 @@ class Rest:
 
     async def _put(self, resource: Resource, namespace: str, name: str, thing: Thing, expected: int | None) -> bytes:
         key = self.key(resource, namespace, name)
-        stored = self._stored(resource, thing)
+        stored = await self._stored(resource, thing)
         try:
             entry = self.store.put(resource.stored_as, key, stored, expected)
         except StaleWrite:
@@ -754,10 +782,11 @@ class Rest:
             told(resource, stored, True)
         await self.store.settled()
         thing["metadata"]["resourceVersion"] = str(entry.revision)
+        await self.ready(resource, entry)
         return self.body(resource, entry)
 
     async def _remove(self, resource: Resource, namespace: str, name: str, thing: Thing, current: Entry) -> None:
-        stored = self._stored(resource, thing)
+        stored = await self._stored(resource, thing)
         try:
             self.store.delete(resource.stored_as, self.key(resource, namespace, name), stored, current.revision)
         except StaleWrite:
@@ -766,14 +795,29 @@ class Rest:
             told(resource, stored, False)
         await self.store.settled()
 
-    def _stored(self, resource: Resource, thing: Thing) -> Thing:
+    async def _is_kept_so(self, resource: Resource, thing: Thing, current: Entry) -> bool:
+        """Whether writing it down would change nothing: the version to keep it in may be another by now."""
+        if resource.custom is None or self.versions.is_as_kept(resource, current):
+            return True
+        return _is_unchanged(await self._stored(resource, thing), msgspec.json.decode(current.body))
+
+    async def _as_if_kept(self, resource: Resource, thing: Thing) -> Thing:
+        """What would come back if this were written down."""
+        kind = resource.custom
+        if kind is None or len(kind.versions) == 1:
+            return thing
+        body = msgspec.json.encode(await self._stored(resource, thing))
+        return await self.versions.tried(resource, body)
+
+    async def _stored(self, resource: Resource, thing: Thing) -> Thing:
         """As it is kept: kind and version first, so that a list can cut them off."""
         version = resource.api_version
         if resource.stored_as == "events.k8s.io/events" and resource.group:
             thing = as_core(thing)
             version = thing["apiVersion"]
         elif resource.custom is not None:
-            version = f"{resource.group}/{resource.custom.storage_version}"
+            thing = await self.versions.kept(resource, thing)
+            version = thing["apiVersion"]
         return {"kind": resource.kind, "apiVersion": version, **_without_type(thing)}
 
 

@@ -17,7 +17,7 @@ MAX_DEPTH: Final = 200
 
 
 def from_json(raw: bytes, options: Options) -> Any:
-    _check_depth(raw)
+    check_depth(raw)
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -43,7 +43,7 @@ def _fields_in(value: Any) -> int:
 
 
 def from_yaml(raw: bytes) -> Any:
-    _check_depth(raw)
+    check_depth(raw)
     if raw.lstrip()[:1] in (b"{", b"["):
         # JSON is YAML, and mostly what is sent.
         with contextlib.suppress(ParseError):
@@ -122,7 +122,7 @@ _Yaml.bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
 _Yaml.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^[yYnN]$"), list("yYnN"))
 
 
-def _check_depth(raw: bytes) -> None:
+def check_depth(raw: bytes) -> None:
     """A few bytes of brackets must not cost a deep recursion."""
     if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH:
         return

@@ -17,6 +17,7 @@ from fairlead.apiserver.schema.facts import load
 
 MAGIC = b"k8s\0"
 MOST_NESTED = 100
+_SCHEMA = "apiextensions.v1.JSONSchemaProps"
 
 Field = tuple[int, int, int | bytes]  # number, wire type, value
 
@@ -150,6 +151,8 @@ def _value(form: str, wire: int, value: int | bytes, depth: int) -> Any:
             return _signed(_number(value))
         case "double":
             raw = _bytes(value)
+            if wire not in (1, 5):
+                raise Malformed("proto: wrong wireType")
             return struct.unpack("<d" if len(raw) == 8 else "<f", raw)[0]
         case "bytes":
             return base64.b64encode(_bytes(value)).decode()
@@ -165,12 +168,33 @@ def _value(form: str, wire: int, value: int | bytes, depth: int) -> Any:
             return f"{_signed(_number(nanos)) / 1e9:g}s"
     if form.startswith("@"):
         return _message(form[1:], _bytes(value), depth + 1)
+    if form.startswith("schema_or_"):
+        return _schema_or(form, _bytes(value), depth)
     # Raw extensions, and schemas' own JSON: a message whose first field holds the text.
     text = next((part for number, _, part in _fields(_bytes(value)) if number == 1), b"null")
     try:
         return msgspec.json.decode(_bytes(text))
     except msgspec.DecodeError:
         raise Malformed("a raw field holds no JSON") from None
+
+
+def _schema_or(form: str, raw: bytes, depth: int) -> Any:
+    """A schema, or what may stand in its place: a list of schemas, a yes or no, or names."""
+    schema, others = None, []
+    is_allowed = False
+    for number, wire, value in _fields(raw):
+        match form, number:
+            case ("schema_or_bool", 1):
+                is_allowed = bool(_number(value))
+            case ("schema_or_bool", 2) | ("schema_or_array" | "schema_or_strings", 1):
+                schema = _value(f"@{_SCHEMA}", wire, value, depth)
+            case ("schema_or_array", 2):
+                others.append(_value(f"@{_SCHEMA}", wire, value, depth))
+            case ("schema_or_strings", 2):
+                others.append(_text(value))
+    if form == "schema_or_bool":
+        return is_allowed if schema is None else schema
+    return others or schema
 
 
 def _moment(raw: bytes, *, micro: bool) -> str | None:

@@ -34,8 +34,10 @@ class PrinterColumn:
 class CustomKind:
     """One definition, read once; made anew when the definition changes."""
 
-    def __init__(self, definition: Json) -> None:
+    def __init__(self, definition: Json, since: int = 0) -> None:
+        """`since`: the revision at which it became what it is; what was written later fits it."""
         spec = definition["spec"]
+        self.since = since
         given = spec["names"]
         self.definition = definition
         self.group: str = spec["group"]
@@ -48,7 +50,14 @@ class CustomKind:
         self.namespaced: bool = spec["scope"] == "Namespaced"
         self._versions: dict[str, Json] = {version["name"]: version for version in spec["versions"]}
         self.storage_version: str = next(v["name"] for v in spec["versions"] if v.get("storage"))
+        conversion: Json = spec.get("conversion") or {}
+        self.webhook: Json | None = conversion.get("webhook") if conversion.get("strategy") == "Webhook" else None
+        """Who converts from version to version; None where only the name of the version changes."""
         self._schemas: dict[str, Schema] = {}
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        return tuple(self._versions)
 
     def served_versions(self) -> list[str]:
         return [name for name, version in self._versions.items() if version.get("served")]
@@ -66,6 +75,25 @@ class CustomKind:
     def selectable(self, version: str) -> tuple[str, ...]:
         """What a field selector may ask, as paths: `.spec.color`."""
         return tuple(field["jsonPath"] for field in self._versions[version].get("selectableFields") or ())
+
+    def selected(self, version: str, obj: Json) -> dict[str, str]:
+        """What a field selector may ask, and what stands there."""
+        return {path.lstrip("."): _text(self.at(obj, path)) for path in self.selectable(version)}
+
+    def deprecation(self, version: str) -> str:
+        """What users of a version are told; empty where it is as good as any."""
+        told = self._versions[version]
+        if not told.get("deprecated"):
+            return ""
+        if told.get("deprecationWarning") is not None:
+            return str(told["deprecationWarning"])
+        better = [
+            name
+            for name, other in self._versions.items()
+            if other.get("served") and not other.get("deprecated") and version_rank(name) > version_rank(version)
+        ]
+        use = f"; use {self.group}/{max(better, key=version_rank)} {self.kind}" if better else ""
+        return f"{self.group}/{version} {self.kind} is deprecated{use}"
 
     def printer_columns(self, version: str) -> tuple[PrinterColumn, ...]:
         columns = self._versions[version].get("additionalPrinterColumns")
@@ -105,6 +133,19 @@ class CustomKind:
     def default(self, version: str, obj: Json) -> None:
         """Fills in defaults in place; null where it may not stand makes room for one, or goes."""
         _default(self.source(version), obj, root=True)
+
+    def as_read(self, version: str, obj: Json) -> Json:
+        """What was kept in a version, as that version is now: what it does not know goes, and defaults are set."""
+        made = self.as_known(version, obj)
+        self.default(version, made)
+        return made
+
+    def as_known(self, version: str, obj: Json) -> Json:
+        """Only what a version knows of; null where it may not stand goes."""
+        source = self.source(version)
+        made: Json = _pruned({**source, "x-kubernetes-embedded-resource": True}, obj)
+        _drop_nulls(source, made, root=True)
+        return made
 
     def validate(self, version: str, obj: Json, old: Json | None = None, subresource: str = "") -> list[FieldError]:
         if mistaken := self._other_type(version, obj):
@@ -211,7 +252,7 @@ class CustomKind:
         return {
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"},
-            "paths": facts.resource_paths(resource, name),
+            "paths": facts.resource_paths(resource, name, facts.PATCHES[:3]),  # there is no strategy in a custom schema
             "components": {"schemas": {name: source, **_meta_schemas()}},
         }
 
@@ -235,7 +276,7 @@ def _schema(source: Json, root: bool = False) -> Schema:
             rest = source.get("additionalProperties")
             if isinstance(rest, dict) and not source.get("properties"):
                 return Schema(form="map", items=_schema(rest), **common)
-            if not root and _is_open(source) and not source.get("properties") and not _is_embedded(source):
+            if not root and _keeps_unknown(source) and not source.get("properties") and not _is_embedded(source):
                 return DEDUCED
             return Schema(form="object", struct=_struct(source, root), **common)
         case "array":
@@ -252,8 +293,8 @@ def _schema(source: Json, root: bool = False) -> Schema:
     return Schema(form="scalar", **common)
 
 
-def _is_open(source: Json) -> bool:
-    return bool(source.get("x-kubernetes-preserve-unknown-fields")) or source.get("additionalProperties") is True
+def _keeps_unknown(source: Json) -> bool:
+    return bool(source.get("x-kubernetes-preserve-unknown-fields"))
 
 
 def _is_embedded(source: Json) -> bool:
@@ -270,7 +311,8 @@ def _struct(source: Json, root: bool) -> Struct:
 
     struct = Struct("", fields)
     struct.custom = True
-    struct.open = _is_open(source)
+    struct.hollow = isinstance(source.get("additionalProperties"), bool) and not _keeps_unknown(source)
+    struct.open = struct.hollow or _keeps_unknown(source)
     struct.atomic = source.get("x-kubernetes-map-type") == "atomic"
     return struct
 
@@ -320,6 +362,71 @@ def _default(source: Json, value: Any, root: bool = False) -> None:
             _default(items, value[index])
 
 
+def _drop_nulls(source: Json, value: Any, root: bool = False) -> None:
+    if isinstance(value, dict):
+        properties, rest = source.get("properties") or {}, source.get("additionalProperties")
+        for name in list(value):
+            inner = properties.get(name, rest)
+            if not isinstance(inner, dict) or (root and name in _META):
+                continue
+            if value[name] is None and not inner.get("nullable") and inner.get("default") is None:
+                if name in properties:
+                    del value[name]
+            else:
+                _drop_nulls(inner, value[name])
+    elif isinstance(value, list) and isinstance(source.get("items"), dict):
+        for inner in value:
+            _drop_nulls(source["items"], inner)
+
+
+_META: Final = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def _pruned(source: Json | None, value: Any) -> Any:
+    """A value without what its schema does not know; of an object without one, nothing stays."""
+    if isinstance(value, dict):
+        if source is None:
+            return {}
+        properties, rest = source.get("properties") or {}, source.get("additionalProperties")
+        made: Json = {}
+        for name, inner in value.items():
+            if name in _META and _is_embedded(source):
+                made[name] = inner
+            elif name in properties:
+                made[name] = _pruned(properties[name], inner)
+            elif rest is not None:
+                made[name] = _pruned(rest if isinstance(rest, dict) else None, inner)
+            elif _keeps_unknown(source):
+                made[name] = inner
+        return made
+    if isinstance(value, list):
+        items = None if source is None else source.get("items")
+        if source is not None and _keeps_unknown(source):
+            if items is None:
+                return value
+            items = {**items, "x-kubernetes-preserve-unknown-fields": True}
+        return [_pruned(items, inner) for inner in value]
+    return value
+
+
+_VERSION = re.compile(r"v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?")
+
+
+def version_rank(version: str) -> tuple[int, int, int, tuple[int, ...]]:
+    """v2 above v1 above v1beta1 above v1alpha1 above all other names, of which the first in the alphabet is highest."""
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        return (0, 0, 0, (*(-ord(character) for character in version), 1))
+    stage = {None: 3, "beta": 2, "alpha": 1}[found[2]]
+    return (stage, int(found[1]), int(found[3] or 0), ())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
 def _whole_number(obj: Json, path: str) -> tuple[int, str]:
     value, problem = _accessor_problem(obj, path, int, "int64")
     return (0 if value is None or problem else value), problem
@@ -333,7 +440,7 @@ def _accessor_problem(obj: Json, path: str, wanted: type, word: str) -> tuple[An
         if here is None:
             return None, ""
         if not isinstance(here, dict):
-            told = f"{go_text(here)} is of the type {_go_type(here)}, expected map[string]interface{{}}"
+            told = f"{go_text(here)} is of the type {go_type(here)}, expected map[string]interface{{}}"
             return None, f".{'.'.join([*walked, step])} accessor error: {told}"
         walked.append(step)
         if step not in here:
@@ -341,10 +448,10 @@ def _accessor_problem(obj: Json, path: str, wanted: type, word: str) -> tuple[An
         here = here[step]
     if type(here) is wanted:
         return here, ""
-    return None, f"{path} accessor error: {go_text(here)} is of the type {_go_type(here)}, expected {word}"
+    return None, f"{path} accessor error: {go_text(here)} is of the type {go_type(here)}, expected {word}"
 
 
-def _go_type(value: Any) -> str:
+def go_type(value: Any) -> str:
     names_ = {str: "string", bool: "bool", int: "int64", float: "float64", dict: "map[string]interface {}"}
     return "<nil>" if value is None else names_.get(type(value), "[]interface {}")
 

@@ -172,23 +172,35 @@ def long_name(name: str) -> str:
     return f"io.k8s.api.{name}"
 
 
-def resource_paths(resource: Resource, schema: str | None) -> Json:
-    """The OpenAPI paths of a resource and its subresources; `schema` names the component of its kind."""
+PATCHES = ("apply-patch+yaml", "json-patch+json", "merge-patch+json", "strategic-merge-patch+json")
+
+
+def resource_paths(resource: Resource, schema: str | None, patches: tuple[str, ...] = PATCHES) -> Json:
+    """The OpenAPI paths of a resource and its subresources; `schema` names the component of its kind.
+
+    Clients choose how to patch by the `patches` that are told here.
+    """
     parent = f"{resource.path}/namespaces/{{namespace}}" if resource.namespaced else resource.path
     collection = f"{parent}/{resource.plural}"
     kind = (resource.group, resource.version, resource.kind)
     paths: Json = {}
     verbs = {"list": "get", "create": "post", "deletecollection": "delete"}
-    _add_path(paths, collection, [m for v, m in verbs.items() if v in resource.verbs], kind, schema)
+    _add_path(paths, collection, [m for v, m in verbs.items() if v in resource.verbs], kind, schema, patches)
     verbs = {"get": "get", "update": "put", "delete": "delete", "patch": "patch"}
-    _add_path(paths, f"{collection}/{{name}}", [m for v, m in verbs.items() if v in resource.verbs], kind, schema)
+    _add_path(
+        paths, f"{collection}/{{name}}", [m for v, m in verbs.items() if v in resource.verbs], kind, schema, patches
+    )
     for sub in resource.subresources:
         methods = [m for v, m in {**verbs, "create": "post"}.items() if v in sub.verbs]
-        _add_path(paths, f"{collection}/{{name}}/{sub.name}", methods, (sub.group, sub.version, sub.kind), None)
+        _add_path(
+            paths, f"{collection}/{{name}}/{sub.name}", methods, (sub.group, sub.version, sub.kind), None, patches
+        )
     return paths
 
 
-def _add_path(paths: Json, path: str, methods: list[str], kind: GroupVersionKind, schema: str | None) -> None:
+def _add_path(
+    paths: Json, path: str, methods: list[str], kind: GroupVersionKind, schema: str | None, patches: tuple[str, ...]
+) -> None:
     if not methods:
         return
     group, version, name = kind
@@ -209,8 +221,7 @@ def _add_path(paths: Json, path: str, methods: list[str], kind: GroupVersionKind
                 {"name": query, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
                 for query in ("dryRun", "fieldManager", "fieldValidation")
             ]
-            types = ["apply-patch+yaml", "json-patch+json", "merge-patch+json", "strategic-merge-patch+json"]
-            body = {f"application/{form}": {} for form in types} if method == "patch" else content
+            body = {f"application/{form}": {} for form in patches} if method == "patch" else content
             operation["requestBody"] = {"content": body, "required": True}
         entry[method] = operation
     paths[path] = entry

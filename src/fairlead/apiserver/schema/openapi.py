@@ -131,6 +131,9 @@ def _check_object(schema: Json, value: Json, path: str, old: Any) -> Errors:
         for name, inner in value.items():
             if name not in properties:
                 found += check(rest, inner, f"{path}.{name}", before.get(name, NEW))
+    if rest is False:
+        told = "in body is a forbidden property"
+        found += [invalid(path, name, f"{path}.{name} {told}") for name in value if name not in properties]
     for name, inner in value.items():
         if name in properties:
             found += check(properties[name], inner, _below(path, name), before.get(name, NEW))

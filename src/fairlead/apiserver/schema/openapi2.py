@@ -92,8 +92,9 @@ def _operation(path: str, method: str, operation: Json) -> Json:
     is_collection = re.search(r"\{name\}", path) is None
     action = {"get": "list", "delete": "deletecollection"}.get(method) if is_collection else None
     action = "connect" if path.endswith(_CONNECTED) else action
+    sent = operation.get("requestBody", {}).get("content", {})
     made: Json = {
-        "consumes": _PATCHES if method == "patch" else ["*/*"],
+        "consumes": [each for each in _PATCHES if each in sent] if method == "patch" else ["*/*"],
         "produces": _JSON,
         "schemes": ["https"],
         "parameters": [_parameter(each) for each in operation.get("parameters", ())],
@@ -105,7 +106,7 @@ def _operation(path: str, method: str, operation: Json) -> Json:
     if answered is not None:
         made["responses"]["200"]["schema"] = _schema(answered)
     if "requestBody" in operation:
-        content = operation["requestBody"]["content"].get("application/json", {})
+        content = sent.get("application/json", {})
         body = {"name": "body", "in": "body", "required": True, "schema": _schema(content.get("schema", {}))}
         made["parameters"] = [body, *made["parameters"]]
     return made

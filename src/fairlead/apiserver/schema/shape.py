@@ -48,13 +48,16 @@ _ALWAYS = {"object", "time", "microtime", "quantity", "intstr", "raw"}
 class Struct:
     """An object's fields, made on first use (types may contain themselves)."""
 
-    __slots__ = ("_fields", "_make", "atomic", "custom", "kinds", "name", "open", "read", "required", "status_apart")
+    __slots__ = (
+        "_fields", "_make", "atomic", "custom", "hollow", "kinds", "name", "open", "read", "required", "status_apart",
+    )  # fmt: skip
 
     def __init__(self, name: str, make: Callable[[], dict[str, "Schema"]]) -> None:
         self.name: str = name  # as Go names it, without its package
         self.required: tuple[str, ...] = ()
         self.atomic: bool = False
         self.open: bool = False  # unknown fields are kept (x-kubernetes-preserve-unknown-fields)
+        self.hollow: bool = False  # of those, only what is no object is kept (additionalProperties: true)
         self.custom: bool = False  # of a custom kind: no Go struct stands behind it
         self.status_apart: bool = False  # of a custom kind: /status is written on its own
         self.kinds: tuple[facts.GroupVersionKind, ...] = ()
@@ -285,6 +288,8 @@ def _unknown_paths(schema: Schema, value: Any, path: str) -> Iterator[str]:
                 yield from _unknown_paths(child, inner, here)
             elif schema.struct is None or not schema.struct.open:
                 yield here
+            elif schema.struct.hollow:
+                yield from _hollow_paths(inner, here)
     elif schema.form == "map" and isinstance(value, dict):
         assert schema.items is not None
         for key, inner in value.items():
@@ -293,6 +298,14 @@ def _unknown_paths(schema: Schema, value: Any, path: str) -> Iterator[str]:
         assert schema.items is not None
         for index, inner in enumerate(value):
             yield from _unknown_paths(schema.items, inner, f"{path}[{index}]")
+
+
+def _hollow_paths(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from (f"{path}.{key}" for key in value)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _hollow_paths(inner, f"{path}[{index}]")
 
 
 def _seen(value: Any) -> str:
@@ -348,12 +361,20 @@ def _custom_reader(struct: Struct) -> Read:
             if schema is not None:
                 out[key] = _custom_value(schema, inner, unknown)
             elif struct.open:
-                out[key] = copied(inner)
+                out[key] = hollow(inner, unknown) if struct.hollow else copied(inner)
             else:
                 unknown.append(key)
         return out
 
     return read
+
+
+def hollow(value: Any, unknown: Notes) -> Any:
+    """A value of no known shape: of an object, nothing stays."""
+    if type(value) is dict:
+        unknown.extend(value)
+        return {}
+    return [hollow(inner, unknown) for inner in value] if type(value) is list else value
 
 
 def _custom_value(schema: Schema, value: Any, unknown: Notes) -> Any:

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -143,6 +144,7 @@ class Store:
         self._pending: list[tuple[str, Change]] = []
         with usable(folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _keep_to_owner(folder)
             self._lock = _lock(folder / "lock")
             self._database = sqlite3.connect(folder / "objects.sqlite", isolation_level=None, check_same_thread=False)
             try:
@@ -353,6 +355,20 @@ class Store:
             self.revision = max(self.revision, revision)
         if self.revision == 0:
             self.revision = 1  # nobody may mistake a version for "none"
+
+
+def _keep_to_owner(folder: Path) -> None:
+    """The folder and the database for their owner alone, also where they were there before and open to others.
+
+    What SQLite makes beside the database has the database's mode. A folder that is everybody's, such as /tmp, or
+    somebody else's stays as it is.
+    """
+    found = folder.stat()
+    if found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX:
+        folder.chmod(0o700)
+    (folder / "objects.sqlite").touch(mode=0o600)
+    for path in folder.glob("objects.sqlite*"):
+        path.chmod(0o600)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,16 @@
 """What is asked of webhook configurations."""
 
+import base64
 from urllib.parse import urlsplit
 
+from cryptography import x509
+
+from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import Errors, Json, duplicate, invalid, not_supported, required
+from fairlead.apiserver.validation.errors import Errors, Json, duplicate, invalid, not_supported, required, too_many
 
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+MOST_CONDITIONS = 64
 _REVIEWS = ("v1", "v1beta1")
 _FORM = "desired format: https://host[/path]"
 
@@ -16,16 +21,30 @@ def webhooks(obj: Json) -> Errors:
 
 
 def webhooks_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"], core=False), *_webhooks(new)]
+    asked = [_conditions(new), _conditions(old)]
+    return [
+        *metadata.on_update(new["metadata"], old["metadata"], core=False),
+        *_webhooks(new, with_conditions=asked[0] != asked[1]),
+    ]
 
 
-def _webhooks(obj: Json) -> Errors:
+def _conditions(obj: Json) -> list[list[Json]]:
+    return [webhook.get("matchConditions") or [] for webhook in obj.get("webhooks") or ()]
+
+
+def _webhooks(obj: Json, *, with_conditions: bool = True) -> Errors:
     found: Errors = []
     seen: set[str] = set()
     for index, webhook in enumerate(obj.get("webhooks") or ()):
         path = f"webhooks[{index}]"
         found += _webhook(webhook, path)
-        found += _review_versions(webhook.get("admissionReviewVersions") or [], f"{path}.admissionReviewVersions")
+        if with_conditions:
+            found += match_conditions(webhook.get("matchConditions") or [], f"{path}.matchConditions")
+        found += review_versions(
+            webhook.get("admissionReviewVersions") or [],
+            f"{path}.admissionReviewVersions",
+            f"must specify one of {', '.join(_REVIEWS)}",
+        )
         name = webhook.get("name", "")
         if name:
             if name in seen:
@@ -55,7 +74,28 @@ def _webhook(webhook: Json, path: str) -> Errors:
     again = webhook.get("reinvocationPolicy", "Never")
     if again not in ("IfNeeded", "Never"):
         found.append(not_supported(f"{path}.reinvocationPolicy", again, ("IfNeeded", "Never")))
-    return [*found, *_client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")]
+    return [*found, *client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")]
+
+
+def match_conditions(conditions: list[Json], path: str) -> Errors:
+    found: Errors = []
+    if len(conditions) > MOST_CONDITIONS:
+        found.append(too_many(path, len(conditions), MOST_CONDITIONS))
+    seen: set[str] = set()
+    for index, condition in enumerate(conditions):
+        here, text, name = f"{path}[{index}]", condition.get("expression", "").strip(), condition.get("name", "")
+        if not text:
+            found.append(required(f"{here}.expression"))
+        elif problem := expressions.problem_with_condition(text):
+            found.append(invalid(f"{here}.expression", text, problem))
+        if not name:
+            found.append(required(f"{here}.name"))
+        else:
+            found += [invalid(f"{here}.name", name, why) for why in names.qualified(name)]
+            if name in seen:
+                found.append(duplicate(f"{here}.name", name))
+        seen.add(name)
+    return found
 
 
 def _name(name: str, path: str) -> Errors:
@@ -67,21 +107,33 @@ def _name(name: str, path: str) -> Errors:
     return [invalid(path, name, text) for text in problems]
 
 
-def _client(config: Json, path: str) -> Errors:
+def client(config: Json, path: str) -> Errors:
     given = [key for key in ("url", "service") if config.get(key) is not None]
     if len(given) != 1:
         return [required(path, "exactly one of url or service is required")]
     if given == ["url"]:
         return _url(config["url"], f"{path}.url")
     service, here = config["service"], f"{path}.service"
+    # The server asks for one where it means the other.
     found = [
-        required(f"{here}.{key}", text)
-        for key, text in (("name", "service name is required"), ("namespace", "service namespace is required"))
-        if not service.get(key)
+        required(f"{here}.{key}")
+        for key, meant in (("name", "namespace"), ("namespace", "name"))
+        if not service.get(meant)
     ]
     port = service.get("port", 443)
     found += [invalid(f"{here}.port", port, f"port is not valid: {text}") for text in names.port_number(port)]
     return [*found, *_path(service.get("path") or "", f"{here}.path")]
+
+
+def bundle_problem(bundle: str) -> str:
+    """Why a caBundle holds no certificate; empty where it holds one, or is empty itself."""
+    try:
+        text = base64.b64decode(bundle).decode("ascii", "replace")
+        if text and not x509.load_pem_x509_certificates(text.encode()):
+            return "data does not contain any valid RSA or ECDSA certificates"
+    except ValueError:
+        return "data does not contain any valid RSA or ECDSA certificates"
+    return ""
 
 
 def _url(url: str, path: str) -> Errors:
@@ -117,9 +169,10 @@ def _path(given: str, path: str) -> Errors:
     return found
 
 
-def _review_versions(versions: list[str], path: str) -> Errors:
+def review_versions(versions: list[str], path: str, hint: str) -> Errors:
+    """`hint`: what is said where there are none."""
     if not versions:
-        return [required(path, f"must specify one of {', '.join(_REVIEWS)}")]
+        return [required(path, hint)]
     found: Errors = []
     for index, version in enumerate(versions):
         if version in versions[:index]:

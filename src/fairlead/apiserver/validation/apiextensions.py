@@ -5,24 +5,26 @@ from typing import Any
 
 from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.schema import openapi
+from fairlead.apiserver.validation import admissionregistration as webhooks
 from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation import structural as shape
 from fairlead.apiserver.validation.errors import (
     Errors,
     FieldError,
     Json,
+    duplicate,
     forbidden,
     immutable,
     invalid,
     not_supported,
     required,
+    too_many,
 )
 
-_TYPES = ("array", "boolean", "integer", "number", "object", "string")
-_LIST_TYPES = ("atomic", "set", "map")
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+_COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+_MOST_SELECTABLE = 8
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
-_SIMPLE_PATH = re.compile(r"(\.[^.\[\]]+|\[[^\]]+\])+")
-# What may stand inside allOf, anyOf, oneOf and not: judgements of values, no structure.
-_STRUCTURE = ("type", "default", "additionalProperties", "nullable", "title", "description")
 
 
 def definition(obj: Json) -> Errors:
@@ -39,11 +41,31 @@ def definition_update(new: Json, old: Json) -> Errors:
     found = metadata.on_update(new["metadata"], old["metadata"], core=False)
     spec, before = new["spec"], old["spec"]
     found += _spec(spec, spec.get("names") or {})
-    found += immutable("spec.scope", spec.get("scope"), before.get("scope"))
-    found += immutable("spec.names.kind", spec["names"].get("kind"), before["names"].get("kind"))
+    if _is_established(old):
+        found += immutable("spec.scope", spec.get("scope"), before.get("scope"))
+        found += immutable("spec.names.kind", spec["names"].get("kind"), before["names"].get("kind"))
+        bundle, was = _bundle(spec), _bundle(before)
+        if bundle and not webhooks.bundle_problem(was):
+            found += _bundle_errors(bundle)
     found += immutable("spec.group", spec.get("group"), before.get("group"))
     found += immutable("spec.names.plural", spec["names"].get("plural"), before["names"].get("plural"))
     return [*found, *_afterwards(new, spec)]
+
+
+def _is_established(obj: Json) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any((each.get("type"), each.get("status")) == ("Established", "True") for each in conditions)
+
+
+def _bundle(spec: Json) -> str:
+    webhook = (spec.get("conversion") or {}).get("webhook") or {}
+    return str((webhook.get("clientConfig") or {}).get("caBundle") or "")
+
+
+def _bundle_errors(bundle: str) -> Errors:
+    problem = webhooks.bundle_problem(bundle)
+    text = f"unable to load root certificates: {problem}"
+    return [invalid("spec.conversion.webhookClientConfig.caBundle", bundle, text)] if problem else []
 
 
 def _spec(spec: Json, given: Json) -> Errors:
@@ -66,7 +88,9 @@ def _spec(spec: Json, given: Json) -> Errors:
     found += _names(given)
     if versions:
         # What all versions share, the server moves to the top and complains about there.
-        found += _parts(versions[0], {key for key in _SHARED if _alike(versions, key)}, "spec", "validation")
+        shared = {key for key in _SHARED if _alike(versions, key)}
+        any_status = any("status" in (each.get("subresources") or {}) for each in versions)
+        found += _parts(versions[0], shared, "spec", "validation", has_status=any_status)
     return [*found, *_conversion(spec)]
 
 
@@ -164,10 +188,9 @@ def _versions(given: list[Json] | None) -> Errors:
         path, name = f"spec.versions[{index}]", version.get("name", "")
         if problems := names.label_1035(name):
             found.append(invalid(f"{path}.name", name, ",".join(problems)))
-        warning = version.get("deprecationWarning")
-        if warning is not None and not version.get("deprecated"):
-            found.append(invalid(f"{path}.deprecationWarning", warning, "can only be set for deprecated versions"))
-        found += _parts(version, own, path, "schema")
+        found += _deprecation(version, f"{path}.deprecationWarning")
+        has_status = "status" in (version.get("subresources") or {})
+        found += _parts(version, own, path, "schema", has_status=has_status)
     if len({version.get("name") for version in versions}) != len(versions):
         found.append(invalid("spec.versions", _shown(given), "must contain unique version names"))
     if sum(bool(version.get("storage")) for version in versions) != 1:
@@ -179,6 +202,22 @@ def _versions(given: list[Json] | None) -> Errors:
     return found
 
 
+def _deprecation(version: Json, path: str) -> Errors:
+    warning = version.get("deprecationWarning")
+    if warning is None:
+        return []
+    if not version.get("deprecated"):
+        return [invalid(path, warning, "can only be set for deprecated versions")]
+    problems = ["must be <= 256 characters long"] if len(warning.encode()) > 256 else []
+    problems += [] if warning else ["must not be an empty string"]
+    odd = next((at for at, character in enumerate(warning) if not character.isprintable()), None)
+    if odd is not None:
+        where = len(warning[:odd].encode())
+        text = "must only contain printable UTF-8 characters; non-printable character found at index"
+        problems.append(f"{text} {where}")
+    return [invalid(path, warning, problem) for problem in problems]
+
+
 _SHARED = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
 _COMMUNITY = ("k8s.io", "kubernetes.io")
 _CONSENT = "api-approved.kubernetes.io"
@@ -188,179 +227,168 @@ def _alike(versions: list[Json], key: str) -> bool:
     return all(version.get(key) == versions[0].get(key) for version in versions)
 
 
-def _parts(version: Json, wanted: set[str], path: str, called: str) -> Errors:
+def _parts(version: Json, wanted: set[str], path: str, called: str, *, has_status: bool) -> Errors:
     """What is wrong with the parts of a version that stand under a path there; `called`: the schema's name."""
     found: Errors = []
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if "schema" in wanted and schema is not None:
-        found += structural(schema, f"{path}.{called}.openAPIV3Schema")
+        found += structural(schema, f"{path}.{called}.openAPIV3Schema", has_status=has_status)
     scale = (version.get("subresources") or {}).get("scale")
     if "subresources" in wanted and scale is not None:
         found += _scale(scale, f"{path}.subresources.scale")
     if "additionalPrinterColumns" in wanted:
         for at, column in enumerate(version.get("additionalPrinterColumns") or ()):
             found += _column(column, f"{path}.additionalPrinterColumns[{at}]")
-    if "selectableFields" in wanted:
-        for at, field in enumerate(version.get("selectableFields") or ()):
-            where, here = field.get("jsonPath", ""), f"{path}.selectableFields[{at}].jsonPath"
-            if not where:
-                found.append(required(here))
-            elif schema is not None and _at(schema, where) is None:
-                found.append(invalid(here, where, "is an invalid path: does not refer to a valid field"))
+    if "selectableFields" in wanted and version.get("selectableFields"):
+        found += _selectable(version["selectableFields"], schema, f"{path}.selectableFields")
     return found
 
 
-def _at(schema: Json, path: str) -> Json | None:
+def _selectable(fields: list[Json], schema: Json | None, path: str) -> Errors:
+    if schema is None:
+        return [invalid(path, "", "may only be set when `version.schema.openAPIV3Schema` is not included")]
+    found: Errors = []
+    seen: set[str] = set()
+    for at, field in enumerate(fields):
+        where, here = field.get("jsonPath", ""), f"{path}[{at}].jsonPath"
+        if not where:
+            found.append(required(here))
+            continue
+        inner, problem = _at(schema, where)
+        if problem:
+            found.append(invalid(here, where, f"is an invalid path: {problem}"))
+            continue
+        if where.split(".")[1] == "metadata":
+            found.append(invalid(here, where, "must not point to fields in metadata"))
+        if inner.get("type") not in ("string", "boolean", "integer"):
+            text = (
+                "must point to a field of type string, boolean or integer. Enum string fields and strings with formats "
+                "are allowed."
+            )
+            found.append(invalid(here, where, text))
+        if where in seen:
+            found.append(duplicate(here, where))
+        seen.add(where)
+    return [*found, *([too_many(path, len(seen), _MOST_SELECTABLE)] if len(seen) > _MOST_SELECTABLE else [])]
+
+
+def _at(schema: Json, path: str) -> tuple[Json, str]:
+    """The schema of the field that a path such as `.spec.colour` names, or why there is none."""
     here: Any = schema
-    for step in path.strip(".").split("."):
-        here = (here.get("properties") or {}).get(step) if isinstance(here, dict) else None
-    return here if isinstance(here, dict) else None
+    if "[" in path:
+        return {}, "array notation is not allowed"
+    if not path.startswith("."):
+        return {}, f"expected [ or . but got: {path.partition('.')[0]}"
+    for step in path[1:].split("."):
+        if not step and path.endswith("."):
+            return {}, "unexpected end of JSON path"
+        properties, rest = here.get("properties"), here.get("additionalProperties")
+        here = properties.get(step) if properties else rest
+        if not isinstance(here, dict):
+            return {}, "does not refer to a valid field"
+    return here, ""
 
 
 def _column(column: Json, path: str) -> Errors:
     found: Errors = []
     if not column.get("name"):
         found.append(required(f"{path}.name"))
-    kinds = ("boolean", "date", "integer", "number", "string")
-    if column.get("type") not in kinds:
-        found.append(invalid(f"{path}.type", column.get("type", ""), f"must be one of {','.join(kinds)}"))
+    kind, form = column.get("type") or "", column.get("format") or ""
+    if kind not in _COLUMN_TYPES:
+        text = f"must be one of {','.join(_COLUMN_TYPES)}"
+        found.append(invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text))
+    if form and form not in _COLUMN_FORMATS:
+        found.append(invalid(f"{path}.format", form, f"must be one of {','.join(_COLUMN_FORMATS)}"))
     if not column.get("jsonPath"):
         found.append(required(f"{path}.JSONPath"))
-    elif not column["jsonPath"].startswith("."):
-        found.append(invalid(f"{path}.JSONPath", column["jsonPath"], "must be a simple json path starting with ."))
-    return found
+    return [*found, *_simple_path(column.get("jsonPath") or "", f"{path}.JSONPath")]
+
+
+def _simple_path(given: str, path: str) -> Errors:
+    is_simple = not given or given.startswith(".")
+    return [] if is_simple else [invalid(path, given, "must be a simple json path starting with .")]
 
 
 def _scale(scale: Json, path: str) -> Errors:
     found: Errors = []
-    for key, root in (("specReplicasPath", ".spec"), ("statusReplicasPath", ".status")):
-        given = scale.get(key, "")
-        if not given:
-            found.append(required(f"{path}.{key}"))
-        elif not _SIMPLE_PATH.fullmatch(given) or not given.startswith("."):
-            found.append(invalid(f"{path}.{key}", given, "must be a simple json path starting with ."))
-        elif not given.startswith(f"{root}."):
-            found.append(invalid(f"{path}.{key}", given, f"should be a json path under {root}"))
+    for key, roots, told in (
+        ("specReplicasPath", (".spec.",), ".spec"),
+        ("statusReplicasPath", (".status.",), ".status"),
+        ("labelSelectorPath", (".spec.", ".status."), "either .spec or .status"),
+    ):
+        given, here = scale.get(key) or "", f"{path}.{key}"
+        if not given and key != "labelSelectorPath":
+            found.append(required(here))
+        elif problem := _simple_path(given, here):
+            found += problem
+        elif given and not given.startswith(roots):
+            found.append(invalid(here, given, f"should be a json path under {told}"))
     return found
 
 
 def _conversion(spec: Json) -> Errors:
     conversion = spec.get("conversion") or {}
-    strategy, path = conversion.get("strategy", ""), "spec.conversion"
+    strategy, path = conversion.get("strategy") or "", "spec.conversion"
     found: Errors = []
     if strategy != "None" and spec.get("preserveUnknownFields"):
         text = "must be None if spec.preserveUnknownFields is true"
         found.append(invalid(f"{path}.strategy", strategy, text))
-    if strategy not in ("None", "Webhook"):
+    if not strategy:
+        found.append(required(f"{path}.strategy"))
+    elif strategy not in ("None", "Webhook"):
         found.append(not_supported(f"{path}.strategy", strategy, ("None", "Webhook")))
+    webhook = conversion.get("webhook") or {}
+    config, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or []
     if strategy == "Webhook":
-        webhook = conversion.get("webhook") or {}
-        if not webhook.get("clientConfig"):
-            found.append(required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook"))
-        if not webhook.get("conversionReviewVersions"):
-            found.append(required(f"{path}.conversionReviewVersions"))
+        here = f"{path}.webhookClientConfig"
+        if config is None:
+            found.append(required(here, "required when strategy is set to Webhook"))
+        else:
+            found += webhooks.client(config, here)
+        found += webhooks.review_versions(versions, f"{path}.conversionReviewVersions", "")
+    else:
+        text = "should not be set when strategy is not set to Webhook"
+        given = (("webhookClientConfig", config is not None), ("conversionReviewVersions", versions))
+        found += [forbidden(f"{path}.{key}", text) for key, is_given in given if is_given]
     return found
 
 
 # --- structural schemas -----------------------------------------------------------------------------------------
 
 
-def structural(schema: Json, path: str) -> Errors:
-    found: Errors = []
-    if not schema.get("type"):
-        found.append(required(f"{path}.type", "must not be empty at the root"))
-    elif schema["type"] != "object":
-        found.append(invalid(f"{path}.type", schema["type"], "must be object at the root"))
-    described = (schema.get("properties") or {}).get("metadata") or {}
-    if set(described.get("properties") or {}) - {"name", "generateName"}:
-        text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
-        found.append(forbidden(f"{path}.properties[metadata]", text))
-    found += _node(schema, path, correlatable=True, root=True, rules=False)
-    if found:
-        return [*found, *_forms(schema, path)]
-    found = _defaults(schema, path)
-    if found:
-        return [*found, *_forms(schema, path)]
-    return _node(schema, path, correlatable=True, root=True)
+def structural(schema: Json, path: str, *, has_status: bool = False) -> Errors:
+    found = shape.root(schema, path, has_status=has_status)
+    is_sound = _is_supported(schema)
+    if is_sound:
+        unsound = shape.invariants(schema, path, _regular_expression) or _defaults(schema, path, is_root=True)
+        found += unsound
+        is_sound = not unsound
+    found += shape.Standard(_forms, _rules, with_rules=is_sound).check(schema, path)
+    if not found and not is_sound:
+        found.append(invalid(path, "", "OpenAPIV3Schema 'schema' is not supported"))
+    return found
+
+
+def _is_supported(schema: Any) -> bool:
+    """Whether structural schemas have a word for all that is in it; otherwise that is all that is said."""
+    if isinstance(schema, list):
+        return not schema
+    if not isinstance(schema, dict):
+        return True
+    if any(schema.get(key) for key in ("id", "$schema", "$ref", "patternProperties", "dependencies", "definitions")):
+        return False
+    inner = [*(schema.get("properties") or {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    return schema.get("additionalItems") is None and all(map(_is_supported, inner))
 
 
 def _forms(schema: Json, path: str) -> Errors:
-    """What is wrong with how rules are written, where they are not looked at any closer."""
+    """What is wrong with how the rules of a schema are written."""
     rules = schema.get("x-kubernetes-validations") or ()
-    found: Errors = []
-    for name, inner in (schema.get("properties") or {}).items():
-        found += _forms(inner, f"{path}.properties[{name}]")
-    for key in ("additionalProperties", "items"):
-        if isinstance(schema.get(key), dict):
-            found += _forms(schema[key], f"{path}.{key}")
-    for index, rule in enumerate(rules):
-        found += _form(rule, schema, f"{path}.x-kubernetes-validations[{index}]")
-    return found
-
-
-def _node(
-    schema: Json, path: str, correlatable: bool, base: str = "", root: bool = False, rules: bool = True
-) -> Errors:
-    found: Errors = []
-    if schema.get("$ref"):
-        found.append(forbidden(f"{path}.$ref", "$ref is not supported"))
-    kind = schema.get("type", "")
-    if kind and kind not in _TYPES:
-        found.append(not_supported(f"{path}.type", kind, _TYPES))
-    if schema.get("uniqueItems"):
-        text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
-        found.append(forbidden(f"{path}.uniqueItems", text))
-    if schema.get("properties") and schema.get("additionalProperties"):
-        text = "additionalProperties and properties are mutual exclusive"
-        found.append(forbidden(f"{path}.additionalProperties", text))
-    if schema.get("pattern"):
-        found += _regular_expression(schema["pattern"], f"{path}.pattern")
-    found += _embedded(schema, kind, path)
-    found += _list(schema, kind, path)
-    for name, inner in (schema.get("properties") or {}).items():
-        here = f"{path}.properties[{name}]"
-        if not _has_shape(inner):
-            found.append(required(f"{here}.type", "must not be empty for specified object fields"))
-        found += _node(inner, here, correlatable, base, rules=rules)
-    rest = schema.get("additionalProperties")
-    if isinstance(rest, dict):
-        here = f"{path}.additionalProperties"
-        if not _has_shape(rest):
-            found.append(required(f"{here}.type", "must not be empty for specified object fields"))
-        found += _node(rest, here, correlatable, base, rules=rules)
-    if isinstance(schema.get("items"), dict):
-        here = f"{path}.items"
-        if not _has_shape(schema["items"]):
-            found.append(required(f"{here}.type", "must not be empty for specified array items"))
-        keyed = correlatable and schema.get("x-kubernetes-list-type") == "map"
-        found += _node(schema["items"], here, keyed, base if not correlatable else path, rules=rules)
-    for key in ("allOf", "anyOf", "oneOf"):
-        for index, inner in enumerate(schema.get(key) or ()):
-            found += _judgement(inner, f"{path}.{key}[{index}]")
-    if isinstance(schema.get("not"), dict):
-        found += _judgement(schema["not"], f"{path}.not")
-    # A rule is looked at once everything it may look at is sound.
-    return [*found, *([] if found or not rules else _rules(schema, path, correlatable, base, root))]
-
-
-def _has_shape(schema: Json) -> bool:
-    return bool(
-        schema.get("type")
-        or schema.get("x-kubernetes-int-or-string")
-        or schema.get("x-kubernetes-preserve-unknown-fields")
-        or schema.get("$ref")
-    )
-
-
-def _judgement(schema: Json, path: str) -> Errors:
-    found: Errors = [
-        forbidden(f"{path}.{key}", "must be empty to be structural") for key in _STRUCTURE if schema.get(key)
+    return [
+        each
+        for index, rule in enumerate(rules)
+        for each in _form(rule, schema, f"{path}.x-kubernetes-validations[{index}]")
     ]
-    for name, inner in (schema.get("properties") or {}).items():
-        found += _judgement(inner, f"{path}.properties[{name}]")
-    if isinstance(schema.get("items"), dict):
-        found += _judgement(schema["items"], f"{path}.items")
-    return found
 
 
 def _regular_expression(pattern: str, path: str) -> Errors:
@@ -370,58 +398,6 @@ def _regular_expression(pattern: str, path: str) -> Errors:
         text = f"missing closing ]: `{pattern}`" if "unterminated character set" in str(problem) else str(problem)
         return [invalid(path, pattern, f"must be a valid regular expression, but isn't: error parsing regexp: {text}")]
     return []
-
-
-def _embedded(schema: Json, kind: str, path: str) -> Errors:
-    if not schema.get("x-kubernetes-embedded-resource"):
-        return []
-    found: Errors = []
-    if not schema.get("properties") and not schema.get("x-kubernetes-preserve-unknown-fields"):
-        text = (
-            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
-        )
-        found.append(required(f"{path}.properties", text))
-    if kind != "object":
-        found.append(invalid(f"{path}.type", kind, "must be object if x-kubernetes-embedded-resource is true"))
-    return found
-
-
-def _list(schema: Json, kind: str, path: str) -> Errors:
-    found: Errors = []
-    if kind == "array" and schema.get("items") is None:
-        found.append(required(f"{path}.items", "must be specified"))
-    list_type, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or []
-    if list_type is None:
-        return found
-    if kind != "array":
-        return [*found, invalid(f"{path}.type", kind, "must be array if x-kubernetes-list-type is specified")]
-    if list_type not in _LIST_TYPES:
-        return [*found, not_supported(f"{path}.x-kubernetes-list-type", list_type, _LIST_TYPES)]
-    items = schema.get("items") or {}
-    if list_type in ("set", "map") and items.get("nullable"):
-        told = f"cannot be nullable when x-kubernetes-list-type is {list_type}"
-        found.append(forbidden(f"{path}.items.nullable", told))
-    if list_type == "set" and items.get("type") in ("object", "array"):
-        key = "x-kubernetes-map-type" if items["type"] == "object" else "x-kubernetes-list-type"
-        if items.get(key) != "atomic":
-            text = "must be atomic as item of a list with x-kubernetes-list-type=set"
-            found.append(invalid(f"{path}.items.{key}", items.get(key), text))
-    if list_type == "map":
-        if not keys:
-            text = "must not be empty if x-kubernetes-list-type is map"
-            found.append(required(f"{path}.x-kubernetes-list-map-keys", text))
-        properties = items.get("properties") or {}
-        if any(key not in properties for key in keys):
-            text = "entries must all be names of item properties"
-            found.append(invalid(f"{path}.x-kubernetes-list-map-keys", keys, text))
-        for key in keys:
-            if key in properties and "default" not in properties[key] and key not in (items.get("required") or ()):
-                text = (
-                    "this property is in x-kubernetes-list-map-keys, so it must have a default "
-                    "or be a required property"
-                )
-                found.append(required(f"{path}.items.properties[{key}].default", text))
-    return found
 
 
 def _default(schema: Json, path: str) -> Errors:
@@ -445,13 +421,15 @@ def _under(path: str, field: str) -> str:
     return f"{path}.{field.removeprefix('.')}"
 
 
-def _defaults(schema: Json, path: str) -> Errors:
+def _defaults(schema: Json, path: str, *, is_root: bool = False) -> Errors:
     """What is wrong with the defaults here and below; those of a map's values nobody looks at."""
     found = _default(schema, path)
+    is_object = is_root or schema.get("x-kubernetes-embedded-resource")
     if isinstance(schema.get("items"), dict):
         found += _defaults(schema["items"], f"{path}.items")
     for name, inner in (schema.get("properties") or {}).items():
-        found += _defaults(inner, f"{path}.properties[{name}]")
+        if not (is_object and name in ("apiVersion", "kind", "metadata")):  # what is said of these is not asked
+            found += _defaults(inner, f"{path}.properties[{name}]")
     return found
 
 
@@ -467,15 +445,9 @@ def _has_unknown(schema: Json, value: Any) -> bool:
     return False
 
 
-def _rules(schema: Json, path: str, correlatable: bool, base: str, root: bool) -> Errors:
+def _rules(schema: Json, path: str, old_at: str, root: bool) -> Errors:
     rules = schema.get("x-kubernetes-validations") or ()
-    found = [
-        each
-        for index, rule in enumerate(rules)
-        for each in _form(rule, schema, f"{path}.x-kubernetes-validations[{index}]")
-    ]
-    if found:
-        return found
+    found: Errors = []
     self = expressions.declared(schema, root) if rules else None
     for index, rule in enumerate(rules):
         here, text = f"{path}.x-kubernetes-validations[{index}]", rule["rule"]
@@ -486,8 +458,8 @@ def _rules(schema: Json, path: str, correlatable: bool, base: str, root: bool) -
         if problem:
             found.append(invalid(f"{here}.messageExpression", _printed_rule(rule), problem))
         if expressions.uses_old(text):
-            if not correlatable:
-                why = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {base or path}"
+            if old_at:
+                why = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {old_at}"
                 found.append(invalid(f"{here}.rule", text, why))
         elif rule.get("optionalOldSelf") is not None:
             why = "may not be set if oldSelf is not used in rule"

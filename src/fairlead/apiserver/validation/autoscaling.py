@@ -29,10 +29,10 @@ def autoscaler(obj: Json) -> Errors:
 
 
 def autoscaler_update(new: Json, old: Json) -> Errors:
-    return [*metadata.on_update(new["metadata"], old["metadata"]), *_spec(new["spec"])]
+    return [*metadata.on_update(new["metadata"], old["metadata"]), *_spec(new["spec"], old["spec"])]
 
 
-def _spec(spec: Json) -> Errors:
+def _spec(spec: Json, old: Json | None = None) -> Errors:
     found: Errors = []
     least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if least is not None and least < 1:
@@ -43,7 +43,11 @@ def _spec(spec: Json) -> Errors:
         found.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
     if least is not None and most < least:
         found.append(invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
-    found += _reference(spec.get("scaleTargetRef") or {}, "spec.scaleTargetRef", needs_group=True)
+    target, before = spec.get("scaleTargetRef") or {}, (old or {}).get("scaleTargetRef") or {}
+    # Only replication controllers scale in the core group; what was there before may stay.
+    is_kept = old is not None and all(target.get(key, "") == before.get(key, "") for key in ("apiVersion", "kind"))
+    needs_group = target.get("kind") != "ReplicationController"
+    found += _reference(target, "spec.scaleTargetRef", needs_group=needs_group, any_version=is_kept)
     for index, metric in enumerate(spec.get("metrics") or ()):
         found += _metric(metric, f"spec.metrics[{index}]")
     if least == 0 and not {"Object", "External"} & {each.get("type") for each in spec.get("metrics") or ()}:
@@ -56,7 +60,7 @@ def _spec(spec: Json) -> Errors:
     return found
 
 
-def _reference(given: Json, path: str, *, needs_group: bool = False) -> Errors:
+def _reference(given: Json, path: str, *, needs_group: bool = False, any_version: bool = False) -> Errors:
     found: Errors = []
     for key in ("kind", "name"):
         value = given.get(key, "")
@@ -65,6 +69,8 @@ def _reference(given: Json, path: str, *, needs_group: bool = False) -> Errors:
         else:
             found += [invalid(f"{path}.{key}", value, text) for text in names.path_segment(value)]
     version = given.get("apiVersion", "")
+    if any_version:
+        return found
     if version.count("/") > 1:
         found.append(invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}"))
     elif needs_group and not version.rpartition("/")[0]:

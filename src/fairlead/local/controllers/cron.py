@@ -24,6 +24,9 @@ DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 UNITS_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 # The twenty-ninth of February comes at the latest after eight years.
 FARTHEST: Final = timedelta(days=366 * 8 + 2)
+# As long as a Go duration can be, in seconds.
+LONGEST_S: Final = (2**63 - 1) // 10**9
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 class BadSchedule(ValueError):
@@ -64,13 +67,13 @@ class Schedule:
             passed = (moment - since) // self.every
             return since + self.every * passed if passed > 0 else None
         local = moment.astimezone(zone)
-        day, first = local.date(), since.astimezone(zone).date()
-        while day >= first:
+        first = max(since, moment - FARTHEST).astimezone(zone).date()
+        for number in range((local.date() - first).days + 1):
+            day = local.date() - timedelta(days=number)
             for hour in self._hours(day, zone, range(local.hour if day == local.date() else 23, -1, -1)):
                 if hour[0] <= moment:
                     last = next(time for time in reversed(hour) if time <= moment)
                     return last if last > since else None
-            day -= timedelta(days=1)
         return None
 
     def _hours(self, day: date, zone: tzinfo, asked: Iterable[int]) -> Iterator[list[datetime]]:
@@ -125,6 +128,8 @@ def _parse_span(text: str) -> timedelta:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise BadSchedule(f"{text!r} is not a span of time such as 1h30m")
     seconds = sum(float(number) * UNITS_S[unit] for number, unit in parts)
+    if seconds > LONGEST_S:
+        raise BadSchedule(f"{text!r} is longer than {LONGEST_S} seconds")
     return timedelta(seconds=max(1, int(seconds)))
 
 
@@ -140,7 +145,7 @@ def _parse_field(text: str, low: int, high: int, names: Sequence[str] = ()) -> F
 
 def _parse_part(part: str, low: int, high: int, names: Sequence[str]) -> tuple[Iterable[int], bool]:
     span, slash, step_text = part.partition("/")
-    step = int(step_text) if step_text.isdecimal() else 0
+    step = int(step_text) if _NUMBER.fullmatch(step_text) else 0
     if slash and step < 1:
         raise BadSchedule(f"{part!r}: a step is a number from 1 on")
     if span in ("*", "?"):
@@ -156,6 +161,6 @@ def _parse_part(part: str, low: int, high: int, names: Sequence[str]) -> tuple[I
 def _parse_value(text: str, low: int, names: Sequence[str]) -> int:
     if text.lower() in names:
         return names.index(text.lower()) + low
-    if not text.isdecimal():
+    if not _NUMBER.fullmatch(text):
         raise BadSchedule(f"{text!r} is not a number")
     return int(text)

@@ -42,12 +42,14 @@ def plan_cron_job(seen: SeenCronJob, now: datetime) -> list[Intent]:
     except (ZoneInfoNotFoundError, ValueError):
         note = f"invalid timeZone: {spec.time_zone!r}"
         return [event(CRON_JOBS, cron.metadata, "UnknownTimeZone", note, warning=True), *intents]
-    intents += _plan_run(seen, schedule, zone, now)
     following = schedule.next_after(now, zone, _since(seen, now))
-    if following is not None:
-        # A moment late rather than early: a look before the time finds nothing to do.
-        intents.append(WakeAfter(seconds=max(0.0, (following - now).total_seconds()) + 0.1))
-    return intents
+    if following is None:
+        # A date that never comes, such as the thirtieth of February.
+        note = f"invalid schedule: {spec.schedule} : time difference between two schedules is less than 1 second"
+        return [event(CRON_JOBS, cron.metadata, "InvalidSchedule", note, warning=True), *intents]
+    # A moment late rather than early: a look before the time finds nothing to do.
+    wake = WakeAfter(seconds=max(0.0, (following - now).total_seconds()) + 0.1)
+    return [*intents, *_plan_run(seen, schedule, zone, now), wake]
 
 
 def _zone(name: str | None) -> tzinfo:
@@ -69,8 +71,16 @@ def _last_scheduled(seen: SeenCronJob) -> str | None:
         seen.cron.status.get("lastScheduleTime"),
         *(job.metadata.annotations.get(SCHEDULED_AT) for job in seen.jobs),
     ]
-    moments = [parse_moment(text) for text in told if text]
+    moments = [moment for text in told if text and (moment := _readable(text)) is not None]
     return written(max(moments)) if moments else None
+
+
+def _readable(text: str) -> datetime | None:
+    """Anybody may write a Job's annotations: what is no time says nothing."""
+    try:
+        return parse_moment(text)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _plan_run(seen: SeenCronJob, schedule: Schedule, zone: tzinfo, now: datetime) -> list[Intent]:

@@ -37,8 +37,9 @@ from fairlead.local.controllers.templates import fresh_name, pod_body
 from fairlead.model.intents import Create, Delete, Intent, WakeAfter
 from fairlead.model.meta import Noun
 from fairlead.model.pod import Affinity
-from fairlead.model.selectors import NodeSelectorTerm, Selector, SelectorError, equal_to, parse_requirement
+from fairlead.model.selectors import Selector
 from fairlead.model.taints import CORDON, NO_EXECUTE, NO_SCHEDULE, is_tolerated
+from fairlead.nodes.admission import matches_node
 
 Json = dict[str, Any]
 
@@ -155,7 +156,7 @@ def fits(placing: Placing, node: Node) -> tuple[bool, bool]:
     """Whether a daemon may come to the node, and whether one that is there may stay."""
     if placing.node_name and placing.node_name != node.metadata.name:
         return False, False
-    if not equal_to(placing.node_selector or {}).matches(node.metadata.labels) or not _likes(placing, node):
+    if not matches_node(placing.node_selector, placing.affinity, node.metadata):
         return False, False
     tolerations = [*(placing.tolerations or ()), *_borne(placing.host_network)]
     taints = [taint for taint in node.spec.taints or () if not is_tolerated(taint, tolerations)]
@@ -169,28 +170,6 @@ def fits(placing: Placing, node: Node) -> tuple[bool, bool]:
 def _borne(host_network: bool) -> list[Toleration]:
     every = (*BORNE, NETWORK) if host_network else BORNE
     return [Toleration(key=key, operator="Exists", effect=effect) for key, effect in every]
-
-
-def _likes(placing: Placing, node: Node) -> bool:
-    affinity = placing.affinity.node_affinity if placing.affinity else None
-    if affinity is None or affinity.required is None:
-        return True
-    return any(_matches(term, node) for term in affinity.required.node_selector_terms or ())
-
-
-def _matches(term: NodeSelectorTerm, node: Node) -> bool:
-    if term.is_empty:
-        return False
-    fields = {"metadata.name": node.metadata.name}
-    try:
-        asked = [
-            (parse_requirement(wanted.key, wanted.operator, wanted.values or ()), labels)
-            for wanted_of, labels in ((term.match_expressions, node.metadata.labels), (term.match_fields, fields))
-            for wanted in wanted_of or ()
-        ]
-    except SelectorError:
-        return False
-    return all(requirement.matches(labels) for requirement, labels in asked)
 
 
 class Daemons:

@@ -151,14 +151,19 @@ class Rollout:
         return size + max(0, min(room, self.replicas - size))
 
     def _shrink_old(self, new: ReplicaSet) -> None:
-        """Pods that do no good first; then as many good ones as the new ReplicaSet's good ones stand in for."""
+        """Remove unavailable pods first, then as many available ones as the new ReplicaSet covers.
+
+        A status older than the last change of size counts pods that are being deleted: wait for the next one.
+        """
+        if not all(is_observed(found) for found in self.all):
+            return
         least = self.replicas - self.unavailable
-        not_yet = self.sizes[new.metadata.name] - new.count("availableReplicas")
+        not_yet = self.sizes[new.metadata.name] - surely_available(new)
         budget = sum(self.sizes.values()) - least - not_yet
         for found in self.old:
             bad = self.sizes[found.metadata.name] - found.count("availableReplicas")
             budget -= self._shrink(found, min(budget, bad))
-        budget = sum(found.count("availableReplicas") for found in self.all) - least
+        budget = sum(surely_available(found) for found in self.all) - least
         for found in self.old:
             budget -= self._shrink(found, min(budget, self.sizes[found.metadata.name]))
 
@@ -177,7 +182,8 @@ class Rollout:
             not pod.is_finished and pod.metadata.controller and pod.metadata.controller.uid != new_uid
             for pod in self.seen.pods
         )
-        if is_running or any(found.count("replicas") for found in self.old):
+        # Pods of a size that its ReplicaSet has not read yet may be on their way.
+        if is_running or any(found.count("replicas") or not is_observed(found) for found in self.old):
             return
         if self.new is None:
             self._create_new(self.replicas)
@@ -210,8 +216,8 @@ class Rollout:
 
     def _is_saturated(self, new: ReplicaSet) -> bool:
         told = new.metadata.annotations.get(DESIRED, "")
-        full = {new.spec.replicas, new.count("availableReplicas"), self.replicas}
-        return told == str(self.replicas) and len(full) == 1
+        full = {new.spec.replicas, surely_available(new), self.replicas}
+        return told == str(self.replicas) and len(full) == 1 and is_observed(new)
 
     def _scale_by_share(self, active: list[ReplicaSet]) -> None:
         allowed = self.replicas + self.surge if self.replicas else 0
@@ -312,8 +318,7 @@ class Rollout:
             return
         living = sorted((found for found in self.old if not found.is_terminating), key=lambda found: found.revision)
         for found in living[: max(0, len(living) - limit)]:
-            is_read = found.count("observedGeneration") >= found.metadata.generation
-            if is_read and not found.spec.replicas and not found.count("replicas"):
+            if is_observed(found) and not found.spec.replicas and not found.count("replicas"):
                 self._deletes.append(found)
 
     # -- as intents -----------------------------------------------------------------------------------------
@@ -382,6 +387,17 @@ def _stamped(deployment: Deployment, rollout: Rollout, status: list[Intent]) -> 
             resource_version=metadata.resource_version,
         )
     ]
+
+
+def is_observed(found: ReplicaSet) -> bool:
+    """Whether its controller has read the size it is to have."""
+    return found.count("observedGeneration") >= found.metadata.generation
+
+
+def surely_available(found: ReplicaSet) -> int:
+    """Available pods that stay: those beyond the size are being deleted, whichever they are."""
+    surplus = max(0, found.count("replicas") - found.spec.replicas)
+    return max(0, found.count("availableReplicas") - surplus)
 
 
 def is_complete(deployment: Deployment, status: Json) -> bool:

@@ -9,7 +9,7 @@ def parse_moment(text: str) -> datetime:
 
 def written(moment: datetime) -> str:
     """To the second, as metav1.Time is."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
 def seconds_since(text: str | None, now: datetime) -> float:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
-from fairlead.local.controllers.moments import parse_moment
+from fairlead.local.controllers.moments import parse_moment, seconds_since
 from fairlead.local.controllers.owners import claim, is_controlled_by
 from fairlead.local.controllers.shell import BURST, Workshop, claimed_keys, event
 from fairlead.local.controllers.spec import (
@@ -31,6 +31,8 @@ from fairlead.model.selectors import Selector, equal_to
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 FAILURE: Final = "ReplicaFailure"
+PACE_S: Final = 10.0
+PACE_SPARE: Final = 10
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
@@ -49,13 +51,17 @@ def plan_replica_set(seen: SeenReplicaSet, now: datetime) -> list[Intent]:
     owner, spec = seen.owner, seen.owner.spec
     mine, intents = claim(seen.kind, owner.metadata, seen.selector, PODS, seen.pods)
     active = [pod for pod in mine if pod.is_active]
+    waits: list[float] = []
     if not owner.is_terminating:
         if len(active) < spec.replicas:
-            intents += _missing(seen, spec.replicas - len(active), now)
+            count = spec.replicas - len(active)
+            allowed, wait_s = _allowed(mine, spec.replicas, now)
+            intents += _missing(seen, min(count, allowed), now)
+            waits += [wait_s] if count > allowed else []
         elif len(active) > spec.replicas:
             intents += _surplus(seen, active, len(active) - spec.replicas, now)
     intents += _status(seen, mine, active, now)
-    waits = [available_in_s(pod, spec.min_ready_seconds, now) for pod in active if pod.is_ready]
+    waits += [available_in_s(pod, spec.min_ready_seconds, now) for pod in active if pod.is_ready]
     later = [wait for wait in waits if wait > 0]
     return [*intents, WakeAfter(seconds=min(later))] if later else intents
 
@@ -72,6 +78,20 @@ def is_available(pod: Pod, min_ready_s: int, now: datetime) -> bool:
 def ready_at(pod: Pod) -> datetime:
     ready = pod.condition("Ready")
     return parse_moment(ready.last_transition_time) if ready and ready.last_transition_time else _LONG_AGO
+
+
+def _allowed(mine: list[Pod], replicas: int, now: datetime) -> tuple[int, float]:
+    """How many pods may be made now, and in how many seconds more.
+
+    A node may reject every pod that we make, as fast as we make them: then they come no faster than the whole set and
+    a few more in each pace.
+    """
+    ages = sorted(
+        seconds_since(pod.metadata.creation_timestamp, now)
+        for pod in mine
+        if pod.status.phase == "Failed" and seconds_since(pod.metadata.creation_timestamp, now) < PACE_S
+    )
+    return max(0, replicas + PACE_SPARE - len(ages)), PACE_S - ages[-1] if ages else 0.0
 
 
 def _missing(seen: SeenReplicaSet, count: int, now: datetime) -> Iterable[Intent]:

@@ -27,8 +27,18 @@ class Revision:
 
 
 def revision_data(template: Json) -> Json:
-    """A patch that puts the template back, as kubectl applies it."""
-    return {"spec": {"template": {**template, "$patch": "replace"}}}
+    """A patch that puts the template back, as kubectl applies it.
+
+    Its fields are in order: kubectl tells by the bytes whether a revision is what is there already.
+    """
+    found: Json = _in_order({"spec": {"template": {**template, "$patch": "replace"}}})
+    return found
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _in_order(value[key]) for key in sorted(value)}
+    return [_in_order(each) for each in value] if isinstance(value, list) else value
 
 
 def template_of(revision: ControllerRevision) -> Json:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.local.providers.keeper import MARK
-from fairlead.nodes.env import expand
+from fairlead.local.providers.namespaces import Bind, is_within
+from fairlead.nodes.env import sub_path
 from fairlead.nodes.provider import Folder, ProviderError, Run, RunReport
 from fairlead.nodes.spec import Container, Pod
 
@@ -33,6 +34,24 @@ class Job:
     kill_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Private:
+    """What pods do not see of this machine; paths without links."""
+
+    hidden: Path
+    """With everything in it, but for what is made for the pod itself."""
+    claims: Path | None = None
+    """Where in it the volumes of claims are."""
+
+    def hides(self, path: str) -> bool:
+        return is_within(os.path.realpath(path), str(self.hidden))
+
+    def is_claim(self, volume: Folder) -> bool:
+        """A volume of ours, straight in its folder: further in, pods may have made links."""
+        real = Path(os.path.realpath(volume.host_path))
+        return volume.is_claim and self.claims is not None and real.parent == self.claims
+
+
 @dataclass(slots=True)
 class Box:
     """One pod here: its address, its folder, its runs."""
@@ -40,6 +59,7 @@ class Box:
     pod: Pod
     ip: str
     folder: Path
+    private: "Private"
     volumes: Mapping[str, Folder] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
 
@@ -69,10 +89,14 @@ class Box:
 
 def write_folders(box: Box) -> None:
     """Everything the pod finds on disk, but for its hosts file."""
+    box.folder.mkdir(parents=True, exist_ok=True)
+    box.folder.chmod(0o700)  # it may be there from before
     for part in ("volumes", "logs", "tmp", "root"):
-        (box.folder / part).mkdir(parents=True, exist_ok=True)
+        (box.folder / part).mkdir(exist_ok=True)
     for name, volume in box.volumes.items():
         if volume.host_path:
+            if box.private.hides(volume.host_path) and not box.private.is_claim(volume):
+                raise ProviderError(f'volume "{name}": {volume.host_path} lies in Fairlead\'s own folder: name another')
             make_host_path(name, Path(volume.host_path), volume.host_type)
             continue
         folder = box.folder / "volumes" / name
@@ -117,6 +141,9 @@ def write_hosts(box: Box, names: Mapping[str, tuple[str, ...]]) -> None:
         "::1 localhost",
         f"{box.ip} {box.hostname}",
     ]
+    if aliases := box.pod.spec.host_aliases:
+        lines += ["", "# Entries added by HostAliases."]
+        lines += ["\t".join((alias.ip, *(alias.hostnames or ()))) for alias in aliases]
     lines += [f"{address} {' '.join(sorted(found))}" for address, found in sorted(by_address.items())]
     text = ("\n".join(lines) + "\n").encode()
     # The same file all its life: the pod has it mounted, and another file under its name it would never see.
@@ -134,11 +161,15 @@ def _write_files(folder: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
     for path, (content, mode) in files.items():
         target = folder / path
         if target.is_file() and target.read_bytes() == content:
+            target.chmod(mode)
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(f".{target.name}.new")
-        fresh.write_bytes(content)
-        fresh.chmod(mode)
+        fresh.unlink(missing_ok=True)
+        handle = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with open(handle, "wb") as file:
+            file.write(content)
+            os.fchmod(handle, mode)
         fresh.replace(target)
     for target in sorted(folder.rglob("*"), reverse=True):
         name = target.relative_to(folder).as_posix()
@@ -152,23 +183,30 @@ def _write_files(folder: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
 # --- starting ---------------------------------------------------------------------------------------------
 
 
-def order_of(box: Box, run: Run, argv: list[str], mark: str, *, has_mounts: bool) -> dict[str, Any]:
-    """What the keeper needs to become this container."""
+def order_of(box: Box, run: Run, argv: list[str], mark: str, *, way: str) -> dict[str, Any]:
+    """What the keeper needs to become this container; `way` is how it is kept to its own view, if at all."""
     env = {**_env(box), **run.env}
     # Ours goes first, so that a program's own path does not cost it its address.
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SHIM), run.env.get("PYTHONPATH"))))
     cwd = run.container.working_dir or str(box.folder / "tmp")
     mounts = _mounts(box, run.container, run.env)
     order: dict[str, Any] = {"mounts": [], "root": ""}
-    if has_mounts:
-        order["mounts"] = sorted(mounts, key=lambda mount: mount[1].count("/"))
-        order["mounts"].append((str(box.hosts), "/etc/hosts", False))
+    if way:
+        order["mounts"] = [*_own(box), *sorted(mounts, key=lambda mount: mount.path.count("/"))]
+        if not any(mount.path == "/etc/hosts" for mount in mounts):
+            order["mounts"].append(Bind(str(box.hosts), "", "/etc/hosts", False, True))
         order["root"] = str(box.folder / "root")
+        order["way"] = way
+        order["hidden"] = [str(box.private.hidden)]
         order["hostname"] = "" if box.pod.spec.host_network else box.hostname
     else:
-        argv = [translated(word, mounts) for word in argv]
-        env = {name: translated(value, mounts) for name, value in env.items()}
-        cwd = translated(cwd, mounts)
+        plain = [(os.path.join(mount.source, mount.inside).rstrip("/"), mount.path, False) for mount in mounts]
+        for (folder, _, _), mount in zip(plain, mounts, strict=True):
+            if mount.inside:
+                os.makedirs(folder, exist_ok=True)
+        argv = [translated(word, plain) for word in argv]
+        env = {name: translated(value, plain) for name, value in env.items()}
+        cwd = translated(cwd, plain)
     is_free = not run.container.working_dir
     return {**order, "argv": argv, "env": {**env, MARK: mark}, "cwd": cwd, "any_cwd": is_free}
 
@@ -195,22 +233,36 @@ def _env(box: Box) -> dict[str, str]:
     return env
 
 
-def _mounts(box: Box, container: Container, env: Mapping[str, str]) -> list[tuple[str, str, bool]]:
+def _own(box: Box) -> list[Bind]:
+    """What of the hidden folder is the pod's own, at its place: the variables of every container tell of it."""
+    found = [Bind(str(box.folder / "tmp"), "", str(box.folder / "tmp"), False, True)]
+    for name, volume in box.volumes.items():
+        if not volume.host_path or box.private.is_claim(volume):
+            source = os.path.realpath(box.volume(name))
+            found.append(Bind(source, "", source, _is_read_only(volume), True))
+    return found
+
+
+def _is_read_only(volume: Folder) -> bool:
+    """What we write ourselves is never the pod's to write: it could lead us elsewhere."""
+    return volume.is_read_only or volume.files is not None
+
+
+def _mounts(box: Box, container: Container, env: Mapping[str, str]) -> list[Bind]:
     found = []
     for mount in container.volume_mounts or ():
-        if mount.name not in box.volumes:
+        volume = box.volumes.get(mount.name)
+        if volume is None:
             continue
-        source = box.volume(mount.name)
-        inside = mount.sub_path or expand(mount.sub_path_expr, env)
-        if inside and ".." not in inside.split("/"):
-            source = os.path.join(source, inside.lstrip("/"))
-            if not os.path.exists(source):
-                os.makedirs(source, exist_ok=True)
-        is_read_only = mount.read_only or box.volumes[mount.name].is_read_only
-        found.append((source, "/" + mount.mount_path.strip("/"), is_read_only))
+        is_own = not volume.host_path or box.private.is_claim(volume)
+        source = os.path.realpath(box.volume(mount.name)) if is_own else box.volume(mount.name)
+        is_read_only = mount.read_only or _is_read_only(volume)
+        path = "/" + mount.mount_path.strip("/")
+        found.append(Bind(source, sub_path(mount, env), path, is_read_only, is_own))
     words = box.last_words(container.name)
     if words.exists():
-        found.append((str(words), "/" + container.termination_message_path.strip("/"), False))
+        path = "/" + container.termination_message_path.strip("/")
+        found.append(Bind(str(words), "", path, False, True))
     return found
 
 

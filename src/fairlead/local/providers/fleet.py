@@ -20,6 +20,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
 from fairlead.local.providers.addresses import DEFAULT_RANGE as POD_RANGE
+from fairlead.local.providers.boxes import Private
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.local.providers.simulated import SimulatedProvider, Stages
 from fairlead.local.proxy.plan import Names
@@ -81,10 +82,16 @@ class Fleet:
         metrics: Metrics,
         access: Access | None = None,
         api: tuple[str, int] | None = None,
+        private: Private | None = None,
     ) -> None:
-        """`access` opens the kubelet's HTTP API; `api` is where pods reach the API server; `folder` is ours alone."""
+        """`access` opens the kubelet's HTTP API; `api` is where pods reach the API server; `folder` is ours alone.
+
+        `private` is what pods do not see, where that is more than the folder.
+        """
         self._plan = plan
-        self.processes = ProcessProvider(folder, clock=clock, pod_range=plan.pod_range, mounts=plan.mounts)
+        self.processes = ProcessProvider(
+            folder, clock=clock, pod_range=plan.pod_range, mounts=plan.mounts, private=private
+        )
         self.simulated = SimulatedProvider(clock=clock, rng=rng, stages=plan.stages)
         self.proxy = ServiceProxy.on(
             client,

@@ -5,15 +5,15 @@ thread, so a child may be prepared between fork and exec, and the kernel's paren
 not a thread of it. When the socket closes, for whatever reason (SIGKILL of Fairlead included), it kills every
 descendant and ends. Standard library only: it starts before anything is installed, in some ten milliseconds.
 
-    → {"op": "start", "id", "argv", "env", "cwd", "log", "mounts", "root", "hostname"}   ← {"event": "started", …}
-    → {"op": "signal", "id", "signal"}                                                   ← {"event": "exited", …}
-    → {"op": "exec", "id", "argv", "env", "cwd", "mounts", "root", "hostname"}           ← {"event": "output", …}
+    → {"op": "start", "id", "argv", "env", "cwd", "log", VIEW}   ← {"event": "started", …}
+    → {"op": "signal", "id", "signal"}                           ← {"event": "exited", …}
+    → {"op": "exec", "id", "argv", "env", "cwd", VIEW}           ← {"event": "output", …}
 
-What could not be started is answered with {"event": "failed", …}.
+VIEW is "root", "way", "hidden", "mounts" and "hostname", which `namespaces.py` makes a view of the machine of; or an
+empty "root". What could not be started is answered with {"event": "failed", …}.
 """
 
 import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -22,146 +22,56 @@ import signal
 import socket
 import sys
 import time
+from importlib import import_module
 from typing import Any, NoReturn
+
+if __package__:
+    from fairlead.local.providers import namespaces
+else:
+    # Run as a program that knows of nothing installed.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    namespaces = import_module("namespaces")
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-CLONE_NEWNS = 0x00020000
-CLONE_NEWUTS = 0x04000000
-CLONE_NEWUSER = 0x10000000
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 
 MARK = "FAIRLEAD_SANDBOX"
 LINE_BYTES = 16 << 10  # a longer line is cut into parts, as container runtimes do
 LOG_BYTES = 10 << 20  # a log is turned over at this size; one older part is kept
 OUTPUT_BYTES = 10 << 10  # of an exec probe
 
-try:
-    libc: Any = ctypes.CDLL(None, use_errno=True)
-    libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
-except (OSError, AttributeError):
-    libc = None
-
 
 # --- in the child, between fork and exec ------------------------------------------------------------------
 
 
-def checked(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
-def mount(source: str, target: str, kind: str = "", flags: int = 0) -> None:
-    said = f"mount {source} on {target}"
-    checked(libc.mount(source.encode(), target.encode(), kind.encode() or None, flags, None), said)
-
-
-def enter_namespaces() -> None:
-    """Mounts and a host name of our own; where we are not allowed that, inside a user namespace that maps us to us."""
-    uid, gid = os.getuid(), os.getgid()
-    if libc.unshare(CLONE_NEWNS | CLONE_NEWUTS) != 0:
-        checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWUTS), "unshare")
-        with contextlib.suppress(OSError), open("/proc/self/setgroups", "w") as file:
-            file.write("deny")
-        with open("/proc/self/uid_map", "w") as file:
-            file.write(f"{uid} {uid} 1")
-        with open("/proc/self/gid_map", "w") as file:
-            file.write(f"{gid} {gid} 1")
-    mount("none", "/", flags=MS_REC | MS_PRIVATE)
-
-
-class Root:
-    """The host's files with some paths of our own among them: a tmpfs into which everything else is bound.
-
-    A folder is taken apart (a tmpfs with each of its entries bound back) only where a path must be added to it.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        os.makedirs(folder, exist_ok=True)
-        self._apart: set[str] = set()
-        self._bound: list[str] = []
-        self._take_apart("/")
-
-    def bind(self, source: str, path: str, read_only: bool) -> None:
-        """Make `source` appear at `path`."""
-        path = self._real(path)
-        self._make_room(path, is_folder=os.path.isdir(source))
-        target = self.folder + path
-        mount(source, target, flags=MS_BIND | MS_REC)
-        self._bound.append(path)
-        if read_only:
-            with contextlib.suppress(OSError):
-                mount("none", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY)
-
-    def enter(self) -> None:
-        os.chroot(self.folder)
-        os.chdir("/")
-
-    def _real(self, path: str) -> str:
-        """Links on the way are followed on the host, whose files these are; what is missing stays as written."""
-        return os.path.realpath(os.path.normpath(path))
-
-    def _make_room(self, path: str, is_folder: bool) -> None:
-        target = self.folder + path
-        if os.path.isdir(target) if is_folder else os.path.isfile(target):
-            return
-        parent = os.path.dirname(path)
-        if not os.path.isdir(self.folder + parent):
-            self._make_room(parent, is_folder=True)
-        elif parent not in self._apart and not self._is_ours(parent):
-            self._take_apart(parent)
-        if is_folder:
-            os.mkdir(target)
-        else:
-            with open(target, "w"):
-                pass
-
-    def _is_ours(self, path: str) -> bool:
-        """Made by us inside a folder that was taken apart, or inside a volume: a folder can be made there."""
-        return not os.path.isdir(path) or any(path == at or path.startswith(at + "/") for at in self._bound)
-
-    def _take_apart(self, path: str) -> None:
-        target = self.folder + path
-        mount("tmpfs", target, "tmpfs")
-        self._apart.add(path)
-        with os.scandir(path) as entries:
-            for entry in entries:
-                new = os.path.join(target, entry.name)
-                if entry.is_symlink():
-                    os.symlink(os.readlink(entry.path), new)
-                    continue
-                # A file or a folder that we may not see is left out, as it would be of no use to the pod either.
-                with contextlib.suppress(OSError):
-                    if entry.is_dir():
-                        os.mkdir(new)
-                    else:
-                        with open(new, "w"):
-                            pass
-                    mount(entry.path, new, flags=MS_BIND | MS_REC)
+def move_inside(report: int) -> None:
+    """Go on as the first process of the new PID namespace, once its parent is gone and the keeper has it instead."""
+    is_gone, holds = os.pipe()
+    if inside := os.fork():
+        os.write(report, b"%d\n" % inside)
+        os._exit(0)
+    os.close(holds)
+    os.read(is_gone, 1)
+    os.close(is_gone)
 
 
 def become(order: dict[str, Any], output: int, failure: int) -> NoReturn:
     """Turn the forked child into the container's program; a failure is written to the pipe, with where it was."""
     stage = "start"
     try:
-        os.setsid()
         if order.get("root"):
             stage = "mount"
-            enter_namespaces()
-            if order.get("hostname"):
-                name = order["hostname"].encode()
-                checked(libc.sethostname(name, len(name)), "sethostname")
-            root = Root(order["root"])
-            for source, path, read_only in order["mounts"]:
-                root.bind(source, path, read_only)
-            root.enter()
+            namespaces.enter(order["way"])
+            if order["way"] == "pid":
+                move_inside(failure)
+        os.setsid()
+        if order.get("root"):
+            namespaces.live_in(order, order["way"])
         stage = "start"
-        if libc is not None and sys.platform == "linux":
+        if namespaces.libc is not None and sys.platform == "linux":
             # After the namespaces: a change of credentials clears it.
             keeper = order["keeper"]
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            namespaces.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != keeper and os.getppid() != 0:
                 os._exit(137)
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
@@ -204,6 +114,10 @@ def start(order: dict[str, Any]) -> tuple[int, int]:
     os.close(failed_write)
     with open(failed_read, "rb") as pipe:
         failure = pipe.read()  # ends at exec, which closes the other end
+    inside, newline, rest = failure.partition(b"\n")
+    if newline and inside.isdigit():
+        os.waitpid(pid, 0)
+        pid, failure = int(inside), rest
     if failure:
         os.waitpid(pid, 0)
         os.close(out_read)
@@ -217,29 +131,6 @@ class StartFailed(Exception):
     def __init__(self, stage: str, number: int, problem: str) -> None:
         super().__init__(problem)
         self.stage, self.errno, self.problem = stage, number, problem
-
-
-def may_mount(folder: str) -> str:
-    """Empty if pods can have mounts of their own here, else why not."""
-    if libc is None or sys.platform != "linux":
-        return "only Linux has mount namespaces"
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            enter_namespaces()
-            root = Root(folder)
-            root.bind(os.path.dirname(folder), "/fairlead-try/deep", False)
-            root.enter()
-            os.listdir("/fairlead-try/deep")
-        except BaseException as problem:
-            os.write(write, (str(problem) or repr(problem)).encode()[:1000])
-        os._exit(0)
-    os.close(write)
-    with open(read, "rb") as pipe:
-        said = pipe.read().decode("utf-8", "replace")
-    os.waitpid(pid, 0)
-    return said
 
 
 # --- logs -------------------------------------------------------------------------------------------------
@@ -327,8 +218,8 @@ class Keeper:
 
     def work(self) -> None:
         """Until the other end is gone."""
-        problem = may_mount(os.path.join(self._folder, "try"))
-        self._say({"event": "ready", "mounts": not problem, "why": problem})
+        ways, why = namespaces.ways(os.path.join(self._folder, "try"))
+        self._say({"event": "ready", "ways": ways, "why": why})
         while True:
             for number, _ in self._poll.poll(1000):
                 if number == self._channel.fileno():
@@ -486,8 +377,8 @@ def main(number: int, folder: str) -> None:
     channel = socket.socket(fileno=number)
     channel.setblocking(False)
     os.set_inheritable(number, False)
-    if libc is not None and sys.platform == "linux":
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if namespaces.libc is not None and sys.platform == "linux":
+        namespaces.libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)  # we end when the socket does, in whatever order signals arrive
     keeper = Keeper(channel, folder)

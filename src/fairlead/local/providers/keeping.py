@@ -32,7 +32,8 @@ class Keeper:
         self._is_closing = False
         self.pid = process.pid
         self.is_gone = False
-        self.has_mounts = False
+        self.ways: tuple[str, ...] = ()
+        """How containers can be kept to a view of their own, the better first."""
         self.why = ""
         self.heard = asyncio.Event()
         """Set whenever something ended, or the keeper did."""
@@ -51,7 +52,7 @@ class Keeper:
             process.wait()
             raise
         keeper = cls(process, reader, writer)
-        keeper.has_mounts, keeper.why = ready["mounts"], ready["why"]
+        keeper.ways, keeper.why = tuple(ready["ways"]), ready["why"]
         keeper._listening = asyncio.create_task(keeper._listen(heard, lost), name="keeper")
         return keeper
 

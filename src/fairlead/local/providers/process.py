@@ -26,6 +26,7 @@ from fairlead.local.providers.addresses import DEFAULT_RANGE, Addresses
 from fairlead.local.providers.boxes import (
     Box,
     Job,
+    Private,
     logged_attempt,
     make_log_room,
     order_of,
@@ -75,12 +76,15 @@ class ProcessProvider:
         pod_range: str = DEFAULT_RANGE,
         mounts: bool = True,
         low_ports: bool | None = None,
+        private: Private | None = None,
     ) -> None:
         """`folder` is the provider's own; with `mounts=False` pods get no mount namespaces even where allowed.
 
-        `low_ports` tells whether pods may listen below 1024; left out, this process's own right counts.
+        `low_ports` tells whether pods may listen below 1024; left out, this process's own right counts. `private` is
+        what pods do not see, where that is more than the provider's folder.
         """
-        self._folder = folder.absolute()
+        self._folder = folder.resolve()
+        self._private = private or Private(self._folder)
         self._clock = clock
         self._addresses = Addresses(pod_range)
         self._host_ports = HostPorts(clock)
@@ -119,12 +123,16 @@ class ProcessProvider:
     async def mode(self) -> str:
         """How pods see their volumes and names here, as a sentence for people."""
         keeper = await self._kept()
-        if keeper.has_mounts and self._wants_mounts:
-            return "pods see their volumes at their mount paths and resolve Service names (mount namespaces)"
+        if keeper.ways and self._wants_mounts:
+            return (
+                "pods see their volumes at their mount paths, resolve Service names and do not see "
+                f"{self._private.hidden} (mount namespaces)"
+            )
         why = keeper.why if self._wants_mounts else "switched off"
         return (
             f"no mount namespaces here ({why}): volumes are in FAIRLEAD_VOLUME_<NAME> and in translated paths, "
-            "Services in <NAME>_SERVICE_HOST and <NAME>_SERVICE_PORT"
+            "Services in <NAME>_SERVICE_HOST and <NAME>_SERVICE_PORT. WARNING: every pod can read "
+            f"{self._private.hidden}, with the administrator's token and all Secrets: run no pods that you do not trust"
         )
 
     async def _kept(self) -> Keeper:
@@ -133,12 +141,14 @@ class ProcessProvider:
             if self._keeper is None or self._keeper.is_gone:
                 await asyncio.to_thread(self._sweep)
                 self._keeper = await Keeper.started(self._folder, self._heard, self._lost)
-                log.info("keeper ready", pid=self._keeper.pid, mounts=self._keeper.has_mounts, why=self._keeper.why)
+                log.info("keeper ready", pid=self._keeper.pid, ways=self._keeper.ways, why=self._keeper.why)
             return self._keeper
 
     def _sweep(self) -> None:
         """End what an earlier keeper could not, because it was killed itself: known by the mark, never by a name."""
-        (self._folder / "pods").mkdir(parents=True, exist_ok=True)
+        for folder in (self._folder, self._folder / "pods"):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)  # it may be there from before
         for pid in marked(f"{self._folder}/"):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -175,7 +185,7 @@ class ProcessProvider:
             folder = self._folder / "pods" / pod.uid
             wish = pod.status.pod_ip
             ip = "127.0.0.1" if pod.spec.host_network else self._addresses.hold(pod.uid, wish)
-            box = self._boxes[pod.uid] = Box(pod, ip, folder)
+            box = self._boxes[pod.uid] = Box(pod, ip, folder, self._private)
         box.pod, box.volumes = pod, sandbox.volumes
         try:
             await asyncio.to_thread(self._write, box)
@@ -282,8 +292,16 @@ class ProcessProvider:
 
     def _order(self, box: Box, run: Run, keeper: Keeper, argv: list[str]) -> dict[str, Any]:
         """What the keeper needs to become this container."""
-        has_mounts = keeper.has_mounts and self._wants_mounts
-        return order_of(box, run, argv, self._mark(box, run), has_mounts=has_mounts)
+        return order_of(box, run, argv, self._mark(box, run), way=self._way(run, keeper))
+
+    def _way(self, run: Run, keeper: Keeper) -> str:
+        """How the container is kept to its own view; a user namespace would cost it its low port."""
+        if not self._wants_mounts or not keeper.ways:
+            return ""
+        return "pid" if low_port(run.container) is not None and "pid" in keeper.ways else keeper.ways[0]
+
+    def _may_listen_low(self, run: Run, keeper: Keeper) -> bool:
+        return self._low_ports and self._way(run, keeper) != "user"
 
     def _mark(self, box: Box, run: Run) -> str:
         """By which every process of the run is known, whoever its parent is."""
@@ -296,7 +314,7 @@ class ProcessProvider:
         keeper = await self._kept()
         job = Job(run, RunReport(run.attempt, RunPhase.WAITING), self._mark(box, run))
         box.jobs[name] = job
-        if not self._low_ports and (closed := low_port(run.container)) is not None:
+        if (closed := low_port(run.container)) is not None and not self._may_listen_low(run, keeper):
             job.report = replace(
                 job.report,
                 reason="PortNotPermitted",

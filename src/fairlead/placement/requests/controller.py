@@ -26,6 +26,7 @@ from fairlead.model.meta import Condition
 from fairlead.model.pod import Pod
 from fairlead.placement.desk import Desk
 from fairlead.placement.loop import DeskFull, NotLeading
+from fairlead.placement.promises import GivenUp
 from fairlead.placement.requests import acting, following, plan
 from fairlead.placement.requests.metrics import RequestMetrics
 from fairlead.placement.requests.plan import RoundOptions, Wanted
@@ -60,6 +61,11 @@ AGAIN_S = 5.0
 HEARING_S = 0.02
 # A workload that changes under our hands so often is left for the next look.
 MOST_CONFLICTS = 8
+
+
+# What breaks for all of them: the server, the lease, the table.
+OUTSIDE = (ClusterError, NotLeading, DeskFull)
+MOST_SHOWN = 200
 
 
 class OnTable(Protocol):
@@ -112,6 +118,11 @@ class Rounds:
         self._stuck_since_s: dict[str, float] = {}
         self._evicting: dict[str, asyncio.Task[None]] = {}
         self._tidied_at_s = 0.0
+        # What was said last about requests that cannot be dealt with.
+        self._told_broken: dict[str, str] = {}
+        self._untold: list[RecordEvent] = []
+        # Places of items under way that others got, as long as that is not written.
+        self._lost: dict[str, list[GivenUp]] = {}
 
     # -- life -------------------------------------------------------------------------------------------------
 
@@ -132,7 +143,11 @@ class Rounds:
             maker = f"{request.name}/{index}"
             if status.phase in UNDER_WAY and not item.is_removal and maker not in self._promising:
                 self._promising.add(maker)
-                plan.restore_promises(desk, maker, item, status, self._options.settle_s, self._clock.now())
+                try:
+                    plan.restore_promises(desk, maker, item, status, self._options.settle_s, self._clock.now())
+                except Exception as problem:
+                    # Its pods find their places as they come; the others' are held.
+                    self._broken(request, problem)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Hold rounds until told to stop. The mirror runs elsewhere."""
@@ -176,15 +191,45 @@ class Rounds:
 
     async def once(self) -> None:
         """One look at everything: what is under way goes on, then what waits is planned and begun."""
+        untold, self._untold = self._untold, []
+        for event in untold:
+            await self._writer.carry_out(event)
         await self._forget_deleted()
         await self._clear_doubts()
-        await at_once([partial(self._act, request) for request in self._unfinished()])
+        await at_once([partial(self._guarded, self._act, request) for request in self._unfinished()])
         await self._follow()
         await self._plan()
         await self._tidy()
         unfinished = Counter(request.status.phase for request in self._unfinished())
         for phase in ("Accepted", "Waiting", "Planned", "Scaled"):
             self._metrics.unfinished.labels(phase).set(unfinished[phase])
+
+    async def _guarded(self, work: Callable[[ScheduleRequest], Awaitable[None]], request: ScheduleRequest) -> None:
+        """A request that cannot be dealt with is looked at again next time; the others go on."""
+        try:
+            await work(request)
+        except OUTSIDE:
+            raise
+        except Exception as problem:
+            self._broken(request, problem)
+
+    def _broken(self, request: ScheduleRequest, problem: Exception) -> None:
+        self._metrics.broken.inc()
+        said = f"{type(problem).__name__}: {problem}"[:MOST_SHOWN]
+        if self._told_broken.get(request.name) != said:
+            self._told_broken[request.name] = said
+            log.error("request cannot be dealt with", request=request.name, problem=said, exc_info=problem)
+            about = Regarding(
+                kind=SCHEDULE_REQUESTS.kind,
+                api_version=SCHEDULE_REQUESTS.api_version,
+                name=request.name,
+                namespace=self._namespace,
+                uid=request.metadata.uid,
+            )
+            note = f"It cannot be dealt with as it is: {said}"
+            self._untold.append(
+                RecordEvent(regarding=about, reason="Unreadable", action="Reading", note=note, warning=True)
+            )
 
     def _unfinished(self) -> list[ScheduleRequest]:
         known = [self._as_written(request) for request in self._mirror]
@@ -228,9 +273,9 @@ class Rounds:
         first = {each.item.workload.uid: each.key for each in reversed(wanted) if each.item.workload.uid not in busy}
         again_at_s = self._clock.elapsed_s() + AGAIN_S
         self._again_at_s |= {key: again_at_s for key in first.values() if planned[key].phase == "Waiting"}
-        await at_once([partial(self._begin, request, planned) for request in requests])
+        await at_once([partial(self._guarded, partial(self._begin, planned), request) for request in requests])
 
-    async def _begin(self, request: ScheduleRequest, planned: dict[str, ItemStatus]) -> None:
+    async def _begin(self, planned: dict[str, ItemStatus], request: ScheduleRequest) -> None:
         items = [planned.get(f"{request.name}/{index}", status) for index, status in enumerate(request.item_statuses)]
         if items == list(request.item_statuses):
             return
@@ -413,6 +458,8 @@ class Rounds:
         def pods(desk: Desk) -> list[list[Pod]]:
             found: list[list[Pod]] = []
             for request, index in scaled:
+                if lost := desk.promises.take_given_up(f"{request.name}/{index}"):
+                    self._lost.setdefault(f"{request.name}/{index}", []).extend(lost)
                 item, status = request.spec.items[index], request.item_statuses[index]
                 if item.workload.kind == "Service":
                     named = (self._find_pod(f"{item.namespace}/{victim.pod}") for victim in status.victims)
@@ -424,9 +471,11 @@ class Rounds:
         seen = await self._on_table(pods)
         removed, without = self._removed(), await self._without_workload(scaled)
         changed: dict[str, dict[int, ItemStatus]] = {}
-        for (request, index), there in zip(scaled, seen, strict=True):
+
+        async def look(index: int, there: Sequence[Pod], request: ScheduleRequest) -> None:
             item, status = request.spec.items[index], request.item_statuses[index]
             now = self._clock.now()
+            status = following.given_up(status, self._lost.get(f"{request.name}/{index}", ()))
             status = following.follow(
                 item,
                 status,
@@ -444,12 +493,19 @@ class Rounds:
             else:
                 self._evict(f"{request.name}/{index}", acting.plan_evictions(item, status))
             changed.setdefault(request.name, {})[index] = status
+
+        for (request, index), there in zip(scaled, seen, strict=True):
+            await self._guarded(partial(look, index, there), request)
+
+        async def save(request: ScheduleRequest) -> None:
+            told = changed[request.name]
+            items = [told.get(index, old) for index, old in enumerate(request.item_statuses)]
+            if await self._save(request, items) is not None:
+                for index in told:
+                    self._lost.pop(f"{request.name}/{index}", None)
+
         by_name = {request.name: request for request, _ in scaled}
-        saving = [
-            partial(self._save, by_name[name], [told.get(i, old) for i, old in enumerate(by_name[name].item_statuses)])
-            for name, told in changed.items()
-        ]
-        await at_once(saving)
+        await at_once([partial(self._guarded, save, by_name[name]) for name in changed])
 
     async def _without_workload(self, scaled: Sequence[tuple[ScheduleRequest, int]]) -> set[str]:
         """Additions whose workload is gone: their pods never come, and the room held for them is others'."""
@@ -549,6 +605,10 @@ class Rounds:
         self._in_doubt &= known
         for key in [key for key in self._stuck_since_s if key.partition("/")[0] not in known]:
             del self._stuck_since_s[key]
+        for name in [name for name in self._told_broken if name not in known]:
+            del self._told_broken[name]
+        for key in [key for key in self._lost if key.partition("/")[0] not in known]:
+            del self._lost[key]
         gone = [maker for maker in self._promising if maker.partition("/")[0] not in known]
         await self._release(gone)
         self._uids = uids
@@ -608,6 +668,7 @@ async def at_once(work: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[
 
 def _release(desk: Desk, *makers: str) -> None:
     for maker in makers:
+        desk.promises.take_given_up(maker)
         for promise in desk.promises.made_by(maker):
             desk.promises.release(promise.key)
 

@@ -2,15 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
 from fairlead.model.pod import Pod
+from fairlead.placement.promises import GIVEN_UP, GivenUp
 from fairlead.placement.requests.spec import Item, ItemStatus, Place
 
 GONE_AGAIN: Final = "it came, and is gone again"
+LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def new_pods(status: ItemStatus, item: Item, pods: Sequence[Pod]) -> list[Pod]:
@@ -43,6 +45,16 @@ def match_places(places: Sequence[Place], new: Sequence[Pod]) -> list[Place]:
         else:
             matched.append(msgspec.structs.replace(place, pod="", bound_to="", note="" if place.node else place.note))
     return matched
+
+
+def given_up(status: ItemStatus, lost: Iterable[GivenUp]) -> ItemStatus:
+    """The status without the nodes whose places others got while nobody had come for them yet."""
+    places = list(status.places)
+    for each in lost:
+        at = next((at for at, place in enumerate(places) if place.node == each.node and not place.pod), None)
+        if at is not None:
+            places[at] = msgspec.structs.replace(places[at], node="", note=each.why)
+    return msgspec.structs.replace(status, places=tuple(places)) if tuple(places) != status.places else status
 
 
 def _kept(place: Place, pod: Pod) -> Place:
@@ -106,6 +118,8 @@ def _follow_addition(
     made = min(item.number, sum(1 for place in places if place.pod))
     said = f"{added} of {item.number} pods have a node" + (f": on {where}" if where else "")
     said += f"; {item.number - made} are not made yet" if made < item.number else ""
+    lost = [place.note for place in places if not place.node and not place.pod and GIVEN_UP in place.note]
+    said += f"; {lost[0]}" + (f", and {len(lost) - 1} more" if len(lost) > 1 else "") if lost else ""
     if not is_late:
         return msgspec.structs.replace(status, message=said)
     return msgspec.structs.replace(status, phase="Partial", message=f"{said}; no longer waited for")
@@ -174,11 +188,17 @@ def pods_of(count: int) -> str:
 
 
 def is_over(since: str, seconds: float, now: datetime) -> bool:
-    return not since or now >= moment(since) + timedelta(seconds=seconds)
+    return not since or now - moment(since) >= timedelta(seconds=seconds)
 
 
 def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+    """A time as it was written down; what is none was long ago, so that nobody waits for it."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return LONG_AGO
+    # Without a zone it is UTC, as all that we write is.
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def written(now: datetime) -> str:

@@ -11,6 +11,11 @@ class RequestMetrics:
             ["phase"],
             registry=registry,
         )
+        self.broken = Counter(
+            "fairlead_schedule_requests_broken_total",
+            "Times a request could not be dealt with; the others went on.",
+            registry=registry,
+        )
         self.reached = Counter(
             "fairlead_schedule_requests_total", "How often a request reached a phase.", ["phase"], registry=registry
         )

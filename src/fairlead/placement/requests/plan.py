@@ -17,6 +17,7 @@ from fairlead.engine.presort import Operation as Sign
 from fairlead.engine.removal import DELETION_COST, RemovalWeights, plan_removal, scale_down_order
 from fairlead.engine.statement import Statement
 from fairlead.model.meta import Condition
+from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.resources import CPU, MEMORY
@@ -330,6 +331,7 @@ def _plan_additions(
             found[key] = failed(wanted, why)
         else:
             there[key], models[key], placed[key] = pods, model_pod(wanted.made_by, pods), []
+    promises: list[Promise] = []
     try:
         for key in order:
             if key not in models or key in refused:
@@ -347,21 +349,25 @@ def _plan_additions(
         lacking = [numbered(models[key], key, len(placed[key])) for key in refused]
         helped = _helped_by_leaving(desk, lacking, leaving)
         soon = {key for key, is_helped in zip(refused, helped, strict=True) if is_helped}
+        for key, places in placed.items():
+            wanted = open_[key]
+            if key in soon and not is_over(wanted.accepted_at, options.settle_s, now):
+                for place in places:
+                    statement.remove(desk.table.occupants[place.pod])
+                now_have = f"{len(places)} of {wanted.item.number} pods have room now"
+                why = f"{now_have}; more will have when the pods that are on their way out are gone"
+                found[key] = waiting(wanted, why)
+            else:
+                promises += _promises(desk, wanted, models[key], places, options)
+                status = _added(desk, wanted, models[key], places, refused.get(key, ""), now)
+                found[key] = msgspec.structs.replace(status, seen=ends_of_names(there[key], wanted.item.workload.name))
     except BaseException:
         statement.rollback()
         raise
+    # Last: whatever breaks above leaves no planned pod behind.
     statement.commit()
-    for key, places in placed.items():
-        wanted = open_[key]
-        if key in soon and not is_over(wanted.accepted_at, options.settle_s, now):
-            for place in places:
-                desk.table.remove_pod(place.pod)
-            now_have = f"{len(places)} of {wanted.item.number} pods have room now"
-            why = f"{now_have}; more will have when the pods that are on their way out are gone"
-            found[key] = waiting(wanted, why)
-        else:
-            found[key] = _added(desk, wanted, models[key], places, refused.get(key, ""), now, options)
-            found[key] = msgspec.structs.replace(found[key], seen=ends_of_names(there[key], wanted.item.workload.name))
+    for promise in promises:
+        desk.promises.hold(promise)
     return found
 
 
@@ -383,20 +389,16 @@ def _helped_by_leaving(desk: Desk, lacking: Sequence[Pod], leaving: frozenset[st
     return helped
 
 
-def _added(
-    desk: Desk,
-    wanted: Wanted,
-    model: Pod,
-    placed: Sequence[Placed],
-    why_not: str,
-    now: datetime,
-    options: RoundOptions,
-) -> ItemStatus:
-    item, workload = wanted.item, wanted.made_by
+def _promises(desk: Desk, wanted: Wanted, model: Pod, placed: Sequence[Placed], options: RoundOptions) -> list[Promise]:
     until_s = desk.now_s + options.settle_s
-    for number, place in enumerate(placed):
-        pod = numbered(model, wanted.key, number)
-        desk.promises.hold(Promise(pod, place.node, item.workload.uid, wanted.key, until_s))
+    return [
+        Promise(numbered(model, wanted.key, number), place.node, wanted.item.workload.uid, wanted.key, until_s)
+        for number, place in enumerate(placed)
+    ]
+
+
+def _added(desk: Desk, wanted: Wanted, model: Pod, placed: Sequence[Placed], why_not: str, now: datetime) -> ItemStatus:
+    item, workload = wanted.item, wanted.made_by
     is_ours = desk.cycle(model.spec.scheduler_name) is not None
     places = [Place(node=place.node, score=place.score) for place in placed]
     if is_ours:
@@ -452,7 +454,8 @@ def restore_promises(desk: Desk, maker: str, item: Item, status: ItemStatus, set
 
 def _ordinal(name: str) -> int:
     _, _, end = name.rpartition("-")
-    return int(end) if end.isdigit() else -1
+    number = whole_number(end, 0, 2**31 - 1)
+    return -1 if number is None else number
 
 
 def _is_ready(pod: Pod) -> bool:

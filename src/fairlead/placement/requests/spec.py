@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import Condition, Noun, ObjectMeta, Thing
+from fairlead.model.numbers import Int32
 from fairlead.model.pod import Pod
 from fairlead.model.selectors import LabelSelector
 from fairlead.model.structural import structural_schema
@@ -192,7 +193,7 @@ class PodTemplate(Noun, frozen=True):
 
 
 class ScaledSpec(Noun, frozen=True):
-    replicas: int | None = None
+    replicas: Int32 | None = None
     selector: LabelSelector | None = None
     template: PodTemplate = PodTemplate()
 

@@ -1,0 +1,143 @@
+"""Custom kinds of several versions: objects are kept in one of them and told in the one that is asked for.
+
+What is read is first brought to what its own version says now (what it does not know goes, defaults are set), then
+to the version asked for, by changing its name or by the kind's own webhook. Conversions by a webhook are waited for
+ahead (`prepare`) and kept with the object, so that telling it never waits.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.apiserver.failures import Failure
+from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.schema.custom import CustomKind
+from fairlead.apiserver.storage.store import Entry
+
+Thing = dict[str, Any]
+Convert = Callable[[CustomKind, Sequence[Thing], str], Awaitable[list[Thing]]]
+"""Objects of a kind, brought to an API version by its webhook; a Failure where that cannot be had."""
+
+# In one call of a webhook: as many as a review holds with ease.
+MOST_AT_ONCE: Final = 100
+MOST_BYTES_AT_ONCE: Final = 1 << 20
+SPARE: Final = 1000
+
+
+class Versions:
+    def __init__(self) -> None:
+        self.convert: Convert | None = None
+        self._tried = 0  # what is not kept has a revision of its own, below all others
+        self._converted: dict[CustomKind, dict[tuple[int, str], bytes]] = {}
+
+    def is_as_kept(self, resource: Resource, entry: Entry) -> bool:
+        """Whether the bytes in the store are the answer."""
+        kind = resource.custom
+        return kind is None or (len(kind.versions) == 1 and entry.revision > kind.since)
+
+    def told(self, resource: Resource, entry: Entry) -> Thing:
+        """An object of a custom kind in the version the resource speaks; see `prepare`."""
+        kind = resource.custom
+        assert kind is not None
+        known = self._converted.get(kind, {}).get((entry.revision, resource.version))
+        if known is not None:
+            found: Thing = msgspec.json.decode(known)
+            return found
+        stored = _read(kind, entry)
+        assert kind.webhook is None or stored["apiVersion"] == resource.api_version, "prepare() comes first"
+        return kind.as_known(resource.version, {**stored, "apiVersion": resource.api_version})
+
+    async def prepare(self, resource: Resource, entries: Iterable[Entry]) -> None:
+        """Wait until these can be told."""
+        kind = resource.custom
+        if kind is None or kind.webhook is None:
+            return
+        known = self._converted.setdefault(kind, {})
+        missing: list[tuple[int, Thing]] = []
+        for entry in entries:
+            if (entry.revision, resource.version) not in known:
+                stored = _read(kind, entry)
+                if stored["apiVersion"] != resource.api_version:
+                    missing.append((entry.revision, stored))
+        for part in _parts(missing):
+            converted = await self._convert(kind, [stored for _, stored in part], resource.api_version)
+            for (revision, _), thing in zip(part, converted, strict=True):
+                made = kind.as_known(resource.version, thing)
+                known[revision, resource.version] = msgspec.json.encode(made)
+
+    def forget(self, kind: CustomKind, live: Iterable[int] = ()) -> None:
+        """Keep what was converted of a kind for objects that are still there."""
+        known = self._converted.get(kind)
+        if known is None:
+            return
+        revisions = set(live)
+        kept = {key: body for key, body in known.items() if key[0] in revisions}
+        if kept:
+            self._converted[kind] = kept
+        else:
+            del self._converted[kind]
+
+    @staticmethod
+    def can_be_owned(resource: Resource, owners: Iterable[Thing], *things: Thing | None) -> bool:
+        """Whether those who own fields in other versions still can: what has no place there has no owner anywhere."""
+        kind = resource.custom
+        assert kind is not None
+        others = {each["apiVersion"].rpartition("/")[2] for each in owners} & set(kind.versions) - {resource.version}
+        if kind.webhook is not None:
+            return True
+        return all(kind.as_known(other, thing) == thing for other in others for thing in things if thing is not None)
+
+    async def tried(self, resource: Resource, body: bytes) -> Thing:
+        """What would be told of an object if these bytes were kept."""
+        self._tried -= 1
+        entry = Entry(self._tried, "", body, {}, {})
+        await self.prepare(resource, [entry])
+        told = self.told(resource, entry)
+        assert resource.custom is not None
+        self._converted.get(resource.custom, {}).pop((entry.revision, resource.version), None)
+        return told
+
+    def is_crowded(self, kind: CustomKind, live: int) -> bool:
+        return len(self._converted.get(kind, ())) > live * len(kind.versions) + SPARE
+
+    async def kept(self, resource: Resource, thing: Thing) -> Thing:
+        """As an object of a custom kind is written down."""
+        kind = resource.custom
+        assert kind is not None
+        version = f"{kind.group}/{kind.storage_version}"
+        if resource.version == kind.storage_version:
+            return thing
+        if kind.webhook is not None:
+            (thing,) = await self._convert(kind, [thing], version)
+        return kind.as_known(kind.storage_version, {**thing, "apiVersion": version})
+
+    async def _convert(self, kind: CustomKind, things: Sequence[Thing], api_version: str) -> list[Thing]:
+        if self.convert is None:
+            raise Failure(
+                500, "", f"nobody is here who could call the conversion webhook of {kind.plural}.{kind.group}"
+            )
+        return await self.convert(kind, things, api_version)
+
+
+def _read(kind: CustomKind, entry: Entry) -> Thing:
+    stored: Thing = msgspec.json.decode(entry.body)
+    api_version = stored["apiVersion"]
+    version = api_version.rpartition("/")[2]
+    if version not in kind.versions:
+        raise Failure(500, "", f"request to convert CR from an invalid group/version: {api_version}")
+    return stored if len(kind.versions) == 1 and entry.revision > kind.since else kind.as_read(version, stored)
+
+
+def _parts(found: list[tuple[int, Thing]]) -> Iterable[list[tuple[int, Thing]]]:
+    part: list[tuple[int, Thing]] = []
+    size = 0
+    for each in found:
+        length = len(msgspec.json.encode(each[1]))
+        if part and (len(part) == MOST_AT_ONCE or size + length > MOST_BYTES_AT_ONCE):
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += length
+    if part:
+        yield part

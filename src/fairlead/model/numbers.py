@@ -1,0 +1,24 @@
+"""Whole numbers as objects hold them, bounded where they are read.
+
+Whoever may write an annotation, a label or a field may write any digits there: what comes from here fits into the
+arrays, and reading it takes no longer than reading the text.
+"""
+
+import re
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+# ASCII alone: Python also takes other scripts' digits, blanks and underscores for a number.
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
+
+
+def whole_number(text: str, least: int, most: int) -> int | None:
+    """The number the text spells; None where it spells none, or one out of bounds."""
+    if _WHOLE.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if least <= number <= most else None

@@ -1,0 +1,82 @@
+"""Objects that cannot be read: told of on the object, logged and counted, so that the others can go on.
+
+An object is told of once for each thing that is wrong with it; when it can be read again, or is gone, it is forgotten.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from fairlead.model.intents import RecordEvent, Regarding
+from fairlead.model.kinds import Kind
+
+log = structlog.get_logger("fairlead.placement")
+
+# More are counted, and not remembered one by one.
+MOST_KNOWN = 1000
+# At most one line in the log in so many seconds, with how many there were meanwhile.
+LOG_EVERY_S = 1.0
+MOST_SHOWN = 200
+
+
+class Unreadable:
+    def __init__(self, counter: Counter, *, now_s: Callable[[], float], tell: Callable[[RecordEvent], None]) -> None:
+        self._counter = counter
+        self._now_s = now_s
+        self._tell = tell
+        self._known: dict[tuple[str, str], RecordEvent] = {}
+        self._quiet_until_s = float("-inf")
+        self._unsaid = 0
+
+    @classmethod
+    def untold(cls) -> "Unreadable":
+        """For a state of nobody's: nothing is counted or told."""
+        counter = Counter("unreadable", "Nobody's.", ["kind"], registry=CollectorRegistry())
+        return cls(counter, now_s=lambda: 0.0, tell=lambda event: None)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def met(self, kind: Kind[Any], key: str, thing: Any, problem: BaseException) -> None:
+        self._counter.labels(kind.kind).inc()
+        said = f"{type(problem).__name__}: {problem}"
+        said = said if len(said) <= MOST_SHOWN else f"{said[:MOST_SHOWN]}..."
+        event = RecordEvent(
+            regarding=_about(kind, thing),
+            reason="Unreadable",
+            action="Reading",
+            note=f"{kind.kind} cannot be read as it is, and counts for what can be read of it: {said}",
+            warning=True,
+        )
+        if self._known.get((kind.kind, key)) == event:
+            return
+        if len(self._known) < MOST_KNOWN or (kind.kind, key) in self._known:
+            self._known[kind.kind, key] = event
+            self._tell(event)
+        self._log(kind, key, said, problem)
+
+    def forget(self, kind: Kind[Any], key: str) -> None:
+        """It can be read again, or is gone."""
+        self._known.pop((kind.kind, key), None)
+
+    def tell_all(self) -> None:
+        """A new leader tells of what it met as a standby."""
+        for event in self._known.values():
+            self._tell(event)
+
+    def _log(self, kind: Kind[Any], key: str, said: str, problem: BaseException) -> None:
+        now_s = self._now_s()
+        if now_s < self._quiet_until_s:
+            self._unsaid += 1
+            return
+        log.error("object cannot be read", kind=kind.name, key=key, problem=said, others=self._unsaid, exc_info=problem)
+        self._quiet_until_s, self._unsaid = now_s + LOG_EVERY_S, 0
+
+
+def _about(kind: Kind[Any], thing: Any) -> Regarding:
+    meta = thing.metadata
+    return Regarding(
+        kind=kind.kind, api_version=kind.api_version, name=meta.name, namespace=meta.namespace, uid=meta.uid
+    )
