@@ -5,6 +5,7 @@ cost grows with nodes and templates, hardly with members.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -18,8 +19,11 @@ from fairlead.engine.statement import Statement
 from fairlead.engine.unit import Member, NeverFits, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
+from fairlead.model.resources import CPU, MEMORY
 
 UNLIMITED = np.iinfo(np.int64).max
+# Cycles kept for policies of units; a label of a job's own makes one of its own.
+MOST_POLICIES: Final = 16
 
 
 class Gangs:
@@ -116,7 +120,7 @@ class Gangs:
         ids_N = column.ids_N[: table.size]
         room_N = self._room(unit)
         sized: list[tuple[int, str, Bools]] = []
-        for number, value in enumerate(column.values):
+        for value, number in column.numbers.items():
             within_N = ids_N == number
             room = int(np.minimum(room_N[within_N], len(unit.members)).sum())
             if room >= unit.needed:
@@ -144,6 +148,8 @@ class Gangs:
         cycle = self._policies.get(key)
         if cycle is None:
             profile = job_profile(policy, self._cycle.profile, job_label=unit.job_label, is_leader=member.essential)
+            if len(self._policies) >= MOST_POLICIES:
+                del self._policies[next(iter(self._policies))]
             cycle = self._policies[key] = Cycle(self._table, profile, self._cycle.pick)
         return cycle
 
@@ -154,7 +160,9 @@ def capacity(request: Request, free_RN: Ints, cycle: Cycle) -> Ints:
     room_N = np.maximum(free_RN[axes.PODS, : table.size], 0)
     for name, amount in request.needs.items():
         if amount > 0:
-            row = table.axis.row(name)
+            row = table.axis.known(name)
+            if row is None:
+                return np.zeros(table.size, dtype=np.int64)
             room_N = np.minimum(room_N, np.maximum(free_RN[row, : table.size], 0) // amount)
     if request.ports:
         # The second pod would want the first one's port.
@@ -167,8 +175,12 @@ def orders(unit: Unit, request_of: Callable[[Pod], Request]) -> list[tuple[Membe
     essential = tuple(member for member in unit.members if member.essential)
     others = tuple(member for member in unit.members if not member.essential)
 
+    # By names in a fixed order: rows of the table are numbered by its history, which must not decide anything.
+    scalars = sorted({name for member in others for name in request_of(member.pod).takes} - {CPU, MEMORY})
+
     def size(member: Member) -> tuple[int, ...]:
-        return tuple(-int(amount) for amount in request_of(member.pod).delta_R)
+        takes = request_of(member.pod).takes
+        return tuple(-takes.get(name, 0) for name in (CPU, MEMORY, *scalars))
 
     given = (*essential, *others)
     by_size = (*sorted(others, key=size), *essential)

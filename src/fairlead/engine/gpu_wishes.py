@@ -14,6 +14,10 @@ from fairlead.model.resources import amount, pod_requests
 
 GPU_NAMES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 
+# Devices of one node that are told apart. The table has a cell for each device of the largest node on every row; what
+# a node has beyond these is counted by its resource name alone, and never shared.
+MOST_DEVICES: Final = 256
+
 MILLI: Final = "fairlead.io/gpu-milli"
 MEMORY_MIB: Final = "fairlead.io/gpu-memory-mib"
 COUNT: Final = "fairlead.io/gpu-count"
@@ -71,7 +75,8 @@ def given_devices(pod: Pod) -> tuple[int, ...]:
 def gpus_of(node: Node) -> tuple[int, str, int]:
     """How many devices a node has, of which model, with how much memory each."""
     allocatable = node.allocatable
-    devices = sum(amount(name, nanos(allocatable[name])) for name in GPU_NAMES if name in allocatable)
+    counted = sum(amount(name, nanos(allocatable[name])) for name in GPU_NAMES if name in allocatable)
+    devices = min(max(counted, 0), MOST_DEVICES)
     labels = node.metadata.labels
     model = next((labels[key] for key in MODEL_LABELS if key in labels), "")
     memory = next((labels[key] for key in MEMORY_LABELS if labels.get(key, "").isdecimal()), "0")
