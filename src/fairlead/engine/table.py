@@ -15,7 +15,7 @@ from fairlead.engine.axes import Bools, Ids, Interned, Ints, LabelColumn, Resour
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.forecast import Rises
 from fairlead.engine.gpu_wishes import given_devices, gpus_of
-from fairlead.engine.gpus import NO_MODEL, GpuHold, GpuTable
+from fairlead.engine.gpus import NO_MODEL, GpuHold, GpuRequest, GpuTable
 from fairlead.engine.labels import NO_LABELS, Labels
 from fairlead.engine.request import Request, class_key
 from fairlead.engine.tallies import Picks, Tally
@@ -230,9 +230,11 @@ class NodeTable:
 
     def label(self, key: str) -> LabelColumn:
         """The column of a label key; of a key that no node has, one that is empty."""
-        column = self.labels.column(key)
-        if self.labels.dropped:
-            self._forget_dropped()
+        column = self.labels.columns.get(key)
+        if column is None:
+            column = self.labels.column(key)
+            if self.labels.dropped:
+                self._forget_dropped()
         return column
 
     def _forget_dropped(self) -> None:
@@ -672,15 +674,22 @@ class NodeTable:
     def _count_gpus(self, occupant: Occupant, row: int, sign: int) -> None:
         """Give the pod its devices or take them back. A pod placed by others where none are free holds none."""
         if sign > 0:
-            wanted, before = occupant.request.gpu, occupant.gpus
-            try:
-                occupant.gpus = self.gpus.allocate(row, wanted, before.devices if before else ())
-            except ValueError:
-                occupant.gpus = None
+            before = occupant.gpus
+            occupant.gpus = self._allocate(row, occupant.request.gpu, before.devices if before else ())
         elif occupant.gpus is not None:
             self.gpus.release(row, occupant.gpus)
         if occupant.gpus is not None and occupant.request.gpu_uncounted:
             self.gpu_shares += sign
+
+    def _allocate(self, row: int, wanted: GpuRequest, devices: tuple[int, ...]) -> GpuHold | None:
+        """On the given devices; on others where those are not to be had, as when somebody wrote them down by hand."""
+        try:
+            return self.gpus.allocate(row, wanted, devices)
+        except ValueError:
+            # A device below zero stands for none at all.
+            if not devices or min(devices) < 0:
+                return None
+        return self._allocate(row, wanted, ())
 
     def _promise(self, choice: VolumeChoice, node: str, sign: int) -> None:
         """Several pods may share a claim; the promise stands while any of them is placed."""
@@ -727,7 +736,8 @@ def occupant_of(pod: Pod, request: Request, node: str) -> Occupant:
     meta = pod.metadata
     key = meta.key
     occupant = Occupant(meta.uid or key, key, request, node, pod.status.start_time or "", False)
-    if request.gpu.count and (devices := given_devices(pod)):
+    # What a pod without a node says about devices was not said by who placed it.
+    if request.gpu.count and pod.spec.node_name and (devices := given_devices(pod)):
         occupant.gpus = GpuHold(devices)
     if meta.deletion_timestamp is not None:
         occupant.terminating = True
