@@ -154,8 +154,8 @@ def test_min_fragment_keeps_devices_whole_for_those_who_want_whole_ones() -> Non
         gpu.table.add_pod(a_pod(f"busy{i}", node="elsewhere", requests={"nvidia.com/gpu": "1"}))
     # Spreading would take the idle node; the share goes beside the other one instead.
     assert told(fragment.decide(share("second", 500))) == ("n0", (0,))
-    # And a pod without a GPU prefers a node it does not unbalance.
-    assert told(fragment.decide(a_pod("cpu")))[0] in ("n0", "n1", "plain")
+    # A pod without a GPU goes where it takes nothing from those who want one.
+    assert told(fragment.decide(a_pod("cpu", cpu="4", memory="1Gi")))[0] == "plain"
 
 
 def test_a_profile_without_scores_gives_shares_too() -> None:
