@@ -59,6 +59,18 @@ def manager_causes(manager: str) -> list[tuple[str, str, str]]:
     return causes
 
 
+def agent_prefix(agent: str) -> str:
+    """What a User-Agent gives as the name of a manager: the printable part before the slash, within the bound."""
+    name, size = "", 0
+    for character in agent.encode("utf-8", "surrogateescape").decode("utf-8", "replace").partition("/")[0]:
+        if character.isprintable():
+            size += len(character.encode())
+            if size > MAX_MANAGER_LENGTH:
+                break
+            name += character
+    return name
+
+
 def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:
     """From the body, or where there is none from the query."""
     if sent is not None and not isinstance(sent, dict):

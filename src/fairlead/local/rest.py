@@ -17,6 +17,7 @@ import msgspec
 
 from fairlead.cluster.clock import Clock, rfc3339
 from fairlead.local import applying, autoscalers
+from fairlead.local.asking import version_problem
 from fairlead.local.events import as_core, as_new
 from fairlead.local.failures import (
     Failure,
@@ -263,8 +264,8 @@ class Rest:
     @staticmethod
     def _check_version(resource: Resource, metadata: Thing, name: str, current: Entry) -> None:
         version = metadata.get("resourceVersion")
-        if version and not version.isdecimal():
-            raise Failure(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        if version and (problem := version_problem(version)):
+            raise Failure(500, "", f'strconv.ParseUint: parsing "{version}": {problem}')
         if version and version != "0" and version != str(current.revision):
             raise conflict(resource.group, resource.plural, name)
 

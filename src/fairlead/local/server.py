@@ -16,11 +16,12 @@ from urllib.parse import unquote
 import msgspec
 import structlog
 from aiohttp import web
+from aiohttp.web_protocol import RequestPayloadError
 
 from fairlead import __version__
 from fairlead.cluster.clock import rfc3339
 from fairlead.local import discovery, lists, protobuf, subresources
-from fairlead.local.asking import Asking, User, is_true, parse_path, whole_number
+from fairlead.local.asking import Asking, User, is_text, is_true, parse_path, version_problem, whole_number
 from fairlead.local.bodies import from_json, from_yaml
 from fairlead.local.failures import (
     Failure,
@@ -41,7 +42,14 @@ from fairlead.local.impersonation import Impersonation, Wanted, refusal
 from fairlead.local.objects import patches
 from fairlead.local.objects.facts import load
 from fairlead.local.objects.schema import ParseError, kind_label
-from fairlead.local.options import DeleteOptions, Options, dry_run_causes, manager_causes, parse_delete_options
+from fairlead.local.options import (
+    DeleteOptions,
+    Options,
+    agent_prefix,
+    dry_run_causes,
+    manager_causes,
+    parse_delete_options,
+)
 from fairlead.local.rbac import Action, Rbac
 from fairlead.local.reading import not_an_object, read_as, unrecognized
 from fairlead.local.resources import Resource
@@ -91,7 +99,10 @@ class Server:
         self._watches: set[asyncio.Task[Any]] = set()
 
     def application(self) -> web.Application:
-        application = web.Application(client_max_size=MAX_BODY_BYTES, handler_args={"max_field_size": 32768})
+        # As on a real server, a compressed body is not unpacked.
+        application = web.Application(
+            client_max_size=MAX_BODY_BYTES, handler_args={"max_field_size": 32768, "auto_decompress": False}
+        )
         application.router.add_route("*", "/{path:.*}", self.answer)
         return application
 
@@ -112,6 +123,9 @@ class Server:
             raise
         except (ConnectionError, TimeoutError):
             raise
+        except (RequestPayloadError, UnicodeEncodeError) as problem:
+            # Half a body, or half a character: whoever sent it must mend it.
+            response = self._failed(bad_request(f"the request cannot be read: {problem}"))
         except Unwritable as problem:
             log.error("not written", method=request.method, path=request.path, problem=str(problem))
             response = self._failed(internal(str(problem)))
@@ -138,6 +152,10 @@ class Server:
 
     def _acting(self, request: web.Request, user: User, action: Action) -> User:
         """Who is asking for this, once those who speak for others have been heard."""
+        if any(
+            name.lower().startswith("impersonate-") and not is_text(value) for name, value in request.headers.items()
+        ):
+            raise bad_request("the Impersonate- headers must be UTF-8")
         wanted = request.headers.get("Impersonate-User", "")
         groups = tuple(request.headers.getall("Impersonate-Group", ()))
         uid = request.headers.get("Impersonate-Uid", "")
@@ -252,7 +270,7 @@ class Server:
         match asking.verb:
             case "get":
                 version = request.query.get("resourceVersion", "")
-                if version and not version.isdecimal():
+                if version and version_problem(version):
                     raise Failure(500, "", lists.not_a_version(version))
                 entry = self.rest.entry(resource, asking.namespace, asking.name)
                 await self.rest.store.settled()
@@ -299,7 +317,7 @@ class Server:
                 causes.append(("FieldValueNotSupported", why, "fieldValidation"))
             if causes:
                 raise options_invalid(f"{asking.verb.title()}Options", causes)
-        agent = request.headers.get("User-Agent", "").partition("/")[0]
+        agent = agent_prefix(request.headers.get("User-Agent", ""))
         return Options(
             user,
             manager=manager or agent or "unknown",
