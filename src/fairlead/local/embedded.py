@@ -74,6 +74,7 @@ async def embedded(
         found = selectable(kind, thing)
         return found if definitions is None else found | definitions.selectable(kind, thing)
 
+    rest: Rest | None = None
     store = Store(folder, fields)
     try:
         resources = Resources()
@@ -131,6 +132,8 @@ async def embedded(
             await runner.cleanup()
     finally:
         store.close()
+        if rest is not None:
+            rest.heavy.close()
 
 
 def _learn_addresses(rest: Rest, resource: Resource, thing: Thing, exists: bool) -> None:

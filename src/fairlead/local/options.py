@@ -28,6 +28,8 @@ class Options:
     """Fields the body has more than once."""
     told: Thing = field(default_factory=dict)
     """What the query said of managers and validation, for webhooks to see."""
+    size: int = 0
+    """The bytes of the body, and of the object it changes: what the work on it grows with."""
     raw: bytes = b""
     """The body as it came, for a complaint that quotes it."""
     has_empty: bool = False

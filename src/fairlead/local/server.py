@@ -41,6 +41,7 @@ from fairlead.local.failures import (
 from fairlead.local.impersonation import Impersonation, Wanted, refusal
 from fairlead.local.objects import patches
 from fairlead.local.objects.facts import load
+from fairlead.local.objects.plain import copied
 from fairlead.local.objects.schema import ParseError, kind_label
 from fairlead.local.options import (
     DeleteOptions,
@@ -332,15 +333,21 @@ class Server:
         found = lists.page(self.rest, resource, namespace, request.query)
         await self.rest.store.settled()
         form = self._form(request, resource)
+        size = sum(len(entry.body) for entry in found.entries)
         if form is None:
-            return web.Response(body=lists.list_body(self.rest, resource, found), content_type="application/json")
-        things = [self.rest.thing(resource, entry) for entry in found.entries]
+            body = await self.rest.heavy.run(size, lists.list_body, self.rest, resource, found)
+            return web.Response(body=body, content_type="application/json")
         metadata: Thing = {"resourceVersion": str(found.revision)}
         if found.next_token:
             metadata["continue"] = found.next_token
             if found.remaining is not None:
                 metadata["remainingItemCount"] = found.remaining
-        return _json(form.many(things, metadata, request.query))
+
+        def render() -> bytes:
+            things = [self.rest.thing(resource, entry) for entry in found.entries]
+            return msgspec.json.encode(form.many(things, metadata, request.query))
+
+        return _bytes(await self.rest.heavy.run(size, render))
 
     async def _watch(self, request: web.Request, resource: Resource, asking: Asking) -> web.StreamResponse:
         query = dict(request.query)
@@ -523,7 +530,10 @@ class Server:
         elif request.content_type == "application/apply-patch+yaml":
             self._check_apply(request)
             applied = await self._sent_patch(request, options)
-            made = await subresources.apply_scale(rest, resource, namespace, name, applied, options)
+            made = await rest.until_written(
+                resource, namespace, name, options,
+                lambda: subresources.apply_scale(rest, resource, namespace, name, copied(applied), options),
+            )  # fmt: skip
             return self._scaled(request, resource, made)
         else:
             patch = _patcher(request.content_type, resource, await self._sent_patch(request, options))
@@ -628,21 +638,21 @@ class Server:
     async def _sent(self, request: web.Request, options: Options, kind: str) -> Any:
         """The body of a request as a value; `kind` is what it should be."""
         raw = await request.read()
-        options.raw = raw
-        content = request.content_type
+        options.raw, options.size = raw, len(raw)
+        content, run = request.content_type, self.rest.heavy.run
         if content == "application/json" or "Content-Type" not in request.headers:
             try:
-                return from_json(raw, options)
+                return await run(len(raw), from_json, raw, options)
             except ParseError as problem:
                 raise unrecognized(kind, f"couldn't get version/kind; json parse error: {problem}", raw) from None
         if content == "application/yaml":
             try:
-                return from_yaml(raw)
+                return await run(len(raw), from_yaml, raw)
             except ParseError as problem:
                 raise unrecognized(kind, str(problem), raw) from None
         if content == "application/vnd.kubernetes.protobuf":
             try:
-                return protobuf.decode(raw)
+                return await run(len(raw), protobuf.decode, raw)
             except protobuf.Unregistered as problem:
                 raise bad_request(f"{kind_label(problem.kind, problem.version, kind)}: {problem}") from None
             except protobuf.Malformed as problem:
@@ -668,12 +678,13 @@ class Server:
 
     async def _sent_patch(self, request: web.Request, options: Options) -> Any:
         raw = await request.read()
+        options.size, run = len(raw), self.rest.heavy.run
         try:
             match request.content_type:
                 case "application/apply-patch+yaml":
-                    return from_yaml(raw)
+                    return await run(len(raw), from_yaml, raw)
                 case _:
-                    return from_json(raw, options)
+                    return await run(len(raw), from_json, raw, options)
         except ParseError as problem:
             told = {
                 "application/apply-patch+yaml": f"error decoding YAML: error converting YAML to JSON: {problem}",
