@@ -15,7 +15,7 @@ T = TypeVar("T")
 # What is smaller is done at once: the way to a thread and back costs more than it.
 LIGHT_BYTES: Final = 16 << 10
 # Each takes a share of the interpreter from the loop, so there are few; more such requests wait for one another.
-WORKERS: Final = 2
+WORKERS: Final = 4
 
 
 class Heavy:

@@ -31,7 +31,8 @@ from fairlead.local.failures import (
 from fairlead.local.heavy import Heavy
 from fairlead.local.objects import defaults, gates, managed, validate, warnings
 from fairlead.local.objects.patches import spent_patch, strategic_problem
-from fairlead.local.objects.plain import copied, go_text
+from fairlead.local.objects.plain import copied, go_text, token
+from fairlead.local.objects.rules.errors import bounded
 from fairlead.local.objects.scanning import quoted
 from fairlead.local.objects.schema import (
     DecodeError,
@@ -742,7 +743,8 @@ class Rest:
     def _judge(
         self, resource: Resource, thing: Thing, old: Thing | None, options: Options, subresource: str = ""
     ) -> None:
-        self._check(resource, thing, old, subresource)
+        with bounded():
+            self._check(resource, thing, old, subresource)
         self._warn(resource, thing, old, options, subresource)
         if options.has_empty:
             forget_empty(resource.schema, thing)
@@ -872,15 +874,10 @@ def _drop_double_owners(metadata: Thing, options: Options, when: str = "") -> No
     owners = metadata.get("ownerReferences")
     if not isinstance(owners, list) or len(owners) < 2:
         return
-    kept: list[Thing] = []
-    double: list[str] = []
-    for owner in owners:
-        if owner in kept:
-            double.append(str(owner.get("uid", "")))
-        else:
-            kept.append(owner)
+    kept: dict[Any, Thing] = {}
+    double = [str(owner.get("uid", "")) for owner in owners if kept.setdefault(token(owner), owner) is not owner]
     if double:
-        metadata["ownerReferences"] = kept
+        metadata["ownerReferences"] = list(kept.values())
         options.warnings.append(
             f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, "
             "and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "

@@ -65,6 +65,7 @@ log = structlog.get_logger("fairlead.apiserver")
 
 MAX_BODY_BYTES = 3 << 20
 MOST_WARNINGS = 20
+YAML_WEIGHT = 16  # how much longer YAML takes to read than JSON of its size
 JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 # kubectl looks here, in protobuf, for kinds that /openapi/v3 does not have; an empty document says that there are none.
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -647,7 +648,7 @@ class Server:
                 raise unrecognized(kind, f"couldn't get version/kind; json parse error: {problem}", raw) from None
         if content == "application/yaml":
             try:
-                return await run(len(raw), from_yaml, raw)
+                return await run(len(raw) * YAML_WEIGHT, from_yaml, raw)
             except ParseError as problem:
                 raise unrecognized(kind, str(problem), raw) from None
         if content == "application/vnd.kubernetes.protobuf":
@@ -682,7 +683,7 @@ class Server:
         try:
             match request.content_type:
                 case "application/apply-patch+yaml":
-                    return await run(len(raw), from_yaml, raw)
+                    return await run(len(raw) * YAML_WEIGHT, from_yaml, raw)
                 case _:
                     return await run(len(raw), from_json, raw, options)
         except ParseError as problem:
