@@ -54,6 +54,8 @@ T = TypeVar("T")
 
 # For how long a write is tried again that others keep overtaking.
 TRIES_S = 30.0
+# How many of an object's mistakes are told: an answer must not be much larger than what was sent.
+MOST_CAUSES = 5000
 
 # Letters and digits that make no words, as Kubernetes draws its suffixes.
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -765,7 +767,7 @@ class Rest:
             # Events are of the core group inside, whichever way they came.
             group = "" if resource.stored_as == "events.k8s.io/events" else resource.group
             kind = thing["kind"] if resource.custom is not None else resource.kind
-            raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found])
+            raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found[:MOST_CAUSES]])
 
     @staticmethod
     def _warn(resource: Resource, thing: Thing, old: Thing | None, options: Options, subresource: str = "") -> None:
