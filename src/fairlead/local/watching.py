@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.local.asking import is_true
+from fairlead.local.asking import is_true, version_problem
 from fairlead.local.failures import Failure, gone, options_invalid
 from fairlead.local.lists import Matches, not_a_version, selected
 from fairlead.local.resources import Resource
@@ -51,7 +51,7 @@ class Watching:
         """Whether what exists now is told first, and the revision to go on from."""
         check_watch_options(query)
         version = query.get("resourceVersion", "")
-        if version and not version.isdecimal():
+        if version and version_problem(version):
             raise Failure(500, "", not_a_version(version))
         if query.get("sendInitialEvents"):
             if is_true(query, "sendInitialEvents"):

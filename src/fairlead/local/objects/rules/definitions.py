@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from fairlead.local.objects import expressions, openapi
+from fairlead.local.objects.patterns import BadPattern, compiled
 from fairlead.local.objects.rules import metadata, names, webhooks
 from fairlead.local.objects.rules import structural as shape
 from fairlead.local.objects.rules.errors import (
@@ -391,10 +392,11 @@ def _forms(schema: Json, path: str) -> Errors:
 
 def _regular_expression(pattern: str, path: str) -> Errors:
     try:
-        re.compile(pattern.replace(r"\z", r"\Z"))
-    except re.error as problem:
-        text = f"missing closing ]: `{pattern}`" if "unterminated character set" in str(problem) else str(problem)
-        return [invalid(path, pattern, f"must be a valid regular expression, but isn't: error parsing regexp: {text}")]
+        compiled(pattern)
+    except BadPattern as problem:
+        return [
+            invalid(path, pattern, f"must be a valid regular expression, but isn't: error parsing regexp: {problem}")
+        ]
     return []
 
 
