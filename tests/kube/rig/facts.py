@@ -1,4 +1,4 @@
-"""Takes the facts about Kubernetes' kinds from the real server and writes them into src/fairlead/apiserver/schema/facts.json.
+"""Takes the facts about Kubernetes' kinds from the real server and writes them into apiserver/schema/facts.json.
 
 Two sources: the running kube-apiserver (`/openapi/v3`, aggregated discovery) and the Go types it was built from
 (facts.go), which alone know pointers, omitempty, named types and protobuf numbers. No descriptions are kept.
