@@ -2,6 +2,9 @@
 
 Run by `scripts/bench openb --data DIR`, where DIR holds `openb_node_list_gpu_node.csv`, pod lists and, if at hand, the
 published figures. One decision at a time, nothing is ever moved or retried; only the order of arrival is by chance.
+Ours is decided by the engine under a profile of `schedulerConfig`: MinFragment is told the list's shapes as an
+argument, as the published FGD is; MinFragmentLearned knows only what it has placed. The published ones are played after
+their artifact.
 """
 
 import argparse
@@ -18,8 +21,10 @@ from typing import Final
 
 import numpy as np
 
-from bench.openb_policies import POLICIES, TIGHTEST, Cluster, Policy, asked_milli
+from bench import openb_engine
+from bench.openb_policies import POLICIES, TIGHTEST, Cluster, Node, Outcome, Policy, asked_milli
 from fairlead.engine.axes import Bools, Floats, Ints
+from fairlead.engine.cycle import Cycle
 from fairlead.engine.fragmentation import Shape
 from fairlead.engine.gpus import NO_GPU, GpuRequest, GpuTable, fits_devices
 
@@ -27,17 +32,9 @@ LOAD: Final = 1.3  # of the cluster's GPUs
 FIRST_SEED: Final = 42  # as published
 NODES: Final = "openb_node_list_gpu_node.csv"
 PUBLISHED: Final = "published_baselines.csv"
+ALL: Final = (*POLICIES, *openb_engine.TOLD)
 
 # --- the trace --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    name: str
-    cpu_milli: int
-    memory_mib: int
-    devices: int
-    model: str
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -117,13 +114,6 @@ class ShapeScores:
     seen: int  # entries of the log of placements that it knows of
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    allocated_milli: int
-    placed: int
-    refused: int
-
-
 def run(cluster: Cluster, policy: Policy, pods: Iterable[Shape]) -> Outcome:
     """Place the pods one after the other where the policy wants them; a pod that fits nowhere is gone."""
     known: dict[Shape, ShapeScores] = {}
@@ -195,13 +185,26 @@ class Result:
 def work(job: Job) -> Result:
     rng = np.random.default_rng(job.seed)
     pods = read_pods(job.data / f"openb_pod_list_{job.pod_list}.csv")
-    cluster = empty_cluster(named_anew(read_nodes(job.data / NODES), rng))
+    nodes = named_anew(read_nodes(job.data / NODES), rng)
+    cluster = empty_cluster(nodes)
     coming = arrivals(pods, cluster.gpu_milli, rng)
-    policy = POLICIES[job.policy](cluster, pods, rng)
     start = time.perf_counter()
-    outcome = run(cluster, policy, coming)
+    outcome = play(job.policy, nodes, cluster, pods, coming, rng)
     took_s = time.perf_counter() - start
     return Result(job, 100 * outcome.allocated_milli / cluster.gpu_milli, len(coming) / took_s)
+
+
+def play(
+    policy: str,
+    nodes: Sequence[Node],
+    cluster: Cluster,
+    pods: Sequence[Shape],
+    coming: Sequence[Shape],
+    rng: np.random.Generator,
+) -> Outcome:
+    if policy in POLICIES:
+        return run(cluster, POLICIES[policy](cluster, pods, rng), coming)
+    return openb_engine.run(Cycle(openb_engine.a_table(nodes), openb_engine.profile_for(policy, pods)), coming)
 
 
 def published_in(folder: Path) -> dict[tuple[str, str], float]:
@@ -251,7 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of the trace's CSV files")
     parser.add_argument("--lists", type=names, help="pod lists, comma separated (all in the folder)")
     parser.add_argument("--seeds", type=int, default=10, help=f"how many, from {FIRST_SEED} on")
-    parser.add_argument("--policies", type=names, default=list(POLICIES), help=f"of {', '.join(POLICIES)}")
+    parser.add_argument("--policies", type=names, default=list(ALL), help=f"of {', '.join(ALL)}")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     args = parser.parse_args(argv)
     lists = args.lists or lists_in(args.data)
@@ -259,8 +262,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"no openb_pod_list_*.csv in {args.data}")
     if unknown := [name for name in lists if name not in lists_in(args.data)]:
         parser.error(f"no list {unknown[0]!r} in {args.data}; there are: {', '.join(lists_in(args.data))}")
-    if unknown := [name for name in args.policies if name not in POLICIES]:
-        parser.error(f"no policy {unknown[0]!r}; there are: {', '.join(POLICIES)}")
+    if unknown := [name for name in args.policies if name not in ALL]:
+        parser.error(f"no policy {unknown[0]!r}; there are: {', '.join(ALL)}")
 
     seeds = range(FIRST_SEED, FIRST_SEED + args.seeds)
     jobs = [Job(args.data, pod_list, policy, seed) for pod_list in lists for policy in args.policies for seed in seeds]

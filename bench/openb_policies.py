@@ -1,4 +1,4 @@
-"""The policies that `scripts/bench openb` compares: the six that were published, and ours.
+"""The published policies that `scripts/bench openb` compares ours with, and what a run of any of them is about.
 
 Each scores feasible nodes (higher is better) and may name a device for a share. The published ones follow the formulas
 and the integer arithmetic of their artifact, because ties, and so the node's name, decide much of what they do.
@@ -23,11 +23,27 @@ from fairlead.engine.fragmentation import (
     typical_shapes,
 )
 from fairlead.engine.gpus import WHOLE_MILLI, GpuTable
-from fairlead.engine.priorities.min_fragment import MinFragment, choose_row
+from fairlead.engine.priorities.min_fragment import choose_row
 
 LARGEST_CPU_MILLI: Final = 128_000  # by these the published policies scale nodes and pods
 LARGEST_GPU_MILLI: Final = 8_000
 TIGHTEST: Final = -1  # as a device: leave the choice to the table
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    devices: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    allocated_milli: int
+    placed: int
+    refused: int
 
 
 @dataclass(slots=True)
@@ -180,19 +196,6 @@ class FgdPacked(Fgd):
         return choose_packed(cluster, score_N)
 
 
-class OurMinFragment(SmallestName):
-    """The engine's own, as it is."""
-
-    def __init__(self, shapes: Shapes) -> None:
-        self._priority = MinFragment(shapes)
-
-    def score(self, cluster: Cluster, row_C: Ints, shape: Shape) -> tuple[Floats, Ints]:
-        return self._priority.score(cluster.states(row_C), shape)
-
-    def choose(self, cluster: Cluster, score_N: Floats) -> int:
-        return choose_packed(cluster, score_N)
-
-
 def choose_packed(cluster: Cluster, score_N: Floats) -> int:
     return choose_row(score_N, cluster.gpus.free_milli_NG, cluster.cpu_milli_N)
 
@@ -232,5 +235,4 @@ POLICIES: Final[dict[str, Maker]] = {
     "BestFit": lambda cluster, pods, rng: BestFit(),
     "FGD": lambda cluster, pods, rng: Fgd(shapes_without_memory(cluster, pods)),
     "FGDPacked": lambda cluster, pods, rng: FgdPacked(shapes_without_memory(cluster, pods)),
-    "MinFragment": lambda cluster, pods, rng: OurMinFragment(shapes_seen(cluster, pods)),
 }

@@ -20,7 +20,7 @@ def start_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if as_text:
-        processors.append(structlog.dev.ConsoleRenderer(colors=stream.isatty()))
+        processors.append(_console(stream.isatty()))
     else:
         processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
     structlog.configure(
@@ -31,6 +31,11 @@ def start_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
     )
     # What libraries say goes the same way, from warnings on.
     logging.basicConfig(stream=stream, level=max(level, logging.WARNING), format="%(levelname)s %(name)s %(message)s")
+
+
+def _console(colors: bool) -> structlog.dev.ConsoleRenderer:
+    """Text for people. Tracebacks are plain: those with the values of variables would show tokens."""
+    return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
 
 
 def _json(event: dict[str, Any], **_: Any) -> str:

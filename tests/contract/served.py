@@ -84,6 +84,7 @@ async def main(folder: Path, port: int, parent: int) -> None:
 
 def run(arguments: Sequence[str]) -> None:
     structlog.configure(
+        processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # nobody reads our output after the first line
     )

@@ -10,7 +10,7 @@ from bench.store import memory_mb
 from tests.contract.served import served
 from tests.contract.servers import Contestant
 from tests.contract.stories import run, told
-from tests.soak.bad_input import KNOWN_500_TEXTS, MEMORY_MB, fuzz
+from tests.soak.bad_input import KNOWN_500_TEXTS, LONGEST_WAIT_S, MEMORY_MB, fuzz, weigh
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -19,6 +19,12 @@ def test_bad_input_is_the_clients_mistake_and_never_ours(tmp_path: Path, seed: i
         judge = fuzz(server, 1100, seed)
         assert judge.problems == []
         assert memory_mb(server.process.pid) < MEMORY_MB
+
+
+def test_nobody_waits_long_for_the_requests_of_others(tmp_path: Path) -> None:
+    # On a machine that has other things to do, too; what is out of proportion takes minutes.
+    with served(tmp_path) as server:
+        assert weigh(server, 30_000, 10 * LONGEST_WAIT_S) == []
 
 
 def test_what_may_be_answered_with_a_500_the_real_server_answers_so(the_real: Contestant, hook: dict[str, str]) -> None:

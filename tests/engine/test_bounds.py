@@ -1,188 +1,314 @@
-"""Numbers as anybody may write them into an object: each is bounded where it is read, and costs no time."""
-
-from datetime import UTC, datetime
-from time import process_time
-from typing import Any
+"""What tenants and nodes write does not pile up: columns only for what nodes offer, and nothing outlives its users."""
 
 import msgspec
-import numpy as np
-import pytest
 
-from fairlead.engine.cycle import Cycle
-from fairlead.engine.gpu_wishes import COUNT, DEVICES, MEMORY_LABELS, MEMORY_MIB, MILLI, MOST_DEVICES, given_devices
+from fairlead.engine import table as tables
+from fairlead.engine.axes import FEW, FIRST_SCALAR, LabelColumn
+from fairlead.engine.catalog import Catalog
+from fairlead.engine.cycle import LEAST_REMEMBERED, Cycle
+from fairlead.engine.gang import MOST_POLICIES, Gangs
+from fairlead.engine.gpu_wishes import MOST_DEVICES
+from fairlead.engine.gpus import FEW_MODELS
+from fairlead.engine.labels import FEW_NODES, MOST_ASKED
 from fairlead.engine.profile import kube_profile
-from fairlead.engine.removal import DELETION_COST, scale_down_order
-from fairlead.engine.table import allocatable
-from fairlead.model import resources
+from fairlead.engine.statement import Statement
+from fairlead.engine.table import MOST_SCALARS, NodeTable
+from fairlead.engine.unit import Member, Unit
 from fairlead.model.node import Node
-from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
-from fairlead.model.quantity import MOST, QuantityError, nanos
-from fairlead.model.selectors import SelectorError, parse_requirement
-from fairlead.model.volumes import CsiNode
-from fairlead.placement.requests.following import is_over
+from fairlead.model.workloads import Service
 from fairlead.testing.builders import a_node, a_pod, a_table
 
-HOSTILE = (
-    "99999999999999999999",
-    "9" * 5000,
-    "-1",
-    "0",
-    str(10**30),
-    "NaN",
-    "inf",
-    "1e9",
-    "1_000",
-    " 7 ",
-    "\u0661\u0662",
-    "\u00b2",
-    "0x10",
-    "",
-)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("key", [MILLI, MEMORY_MIB, COUNT, DEVICES])
-def test_a_hostile_annotation_is_its_own_pods_trouble(key: str, text: str) -> None:
-    annotations = {MILLI: "500", key: text} if key != MEMORY_MIB else {key: text}
-    hostile = a_pod("hostile", cpu="1", node="n1", annotations=annotations, requests={"nvidia.com/gpu": "1"})
-    table = a_table([a_node("n1", cpu="4", nvidia__com_gpu=2), a_node("n2", cpu="4", nvidia__com_gpu=2)], [hostile])
-    row = table.row_of["n1"]
-    assert table.used_RN[0, row] == 1000
+def many_names(count: int) -> dict[str, str]:
+    return {f"example.com/r{i}": "1" for i in range(count)}
+
+
+def scalars(table: NodeTable) -> int:
+    assert len(table.alloc_RN) == len(table.used_RN) == table.axis.size
+    return table.axis.size - FIRST_SCALAR
+
+
+# -- resources ------------------------------------------------------------------------------------------------
+
+
+def test_a_resource_that_nobody_offers_is_refused_without_a_column() -> None:
+    table = a_table([a_node("a"), a_node("b")])
     cycle = Cycle(table, kube_profile())
-    assert isinstance(cycle.decide(a_pod("other", cpu="2", annotations={MILLI: "100"})), Placed)
-    table.remove_pod(hostile.uid)
-    assert table.used_RN[0, row] in (0, 2000)
+    refused = cycle.decide(a_pod(requests=many_names(20_000)))
+    assert isinstance(refused, Refused)
+    assert len(refused.diagnosis.refusals) == 20_000
+    assert {each.reason for each in refused.diagnosis.refusals} == {
+        f"Insufficient {name}" for name in many_names(20_000)
+    }
+    assert {(each.nodes, each.unresolvable) for each in refused.diagnosis.refusals} == {(2, 2)}
+    assert scalars(table) == 0
+    # Nor does one that a pod holds which somebody else has placed.
+    table.add_pod(a_pod("placed", node="a", requests=many_names(20_000)))
+    assert scalars(table) == 0
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("label", MEMORY_LABELS)
-def test_a_hostile_label_of_a_node_is_as_none(label: str, text: str) -> None:
-    table = a_table([a_node("n1", labels={label: text}, nvidia__com_gpu=2)])
-    assert table.gpus.memory_mib_N[0] in (0, whole_number(text, 0, 2**30) or 0)
+def test_what_placed_pods_take_counts_from_the_moment_that_a_node_offers_it() -> None:
+    placed = [a_pod(f"p{i}", node="a", requests={"example.com/r": "2"}) for i in range(3)]
+    table = a_table([a_node("a")], placed)
+    cycle = Cycle(table, kube_profile())
+    wants = a_pod("wants", requests={"example.com/r": "2"})
+    assert isinstance(cycle.decide(wants), Refused)
+    table.update_node(a_node("a", example__com_r=7))
+    row = table.axis.known("example.com/r")
+    assert row is not None
+    assert int(table.used_RN[row, table.row_of["a"]]) == 6
+    assert isinstance(cycle.decide(wants), Refused)
+    table.remove_pod("uid-default-p0")
+    assert isinstance(cycle.decide(wants), Placed)
 
 
-@pytest.mark.parametrize("text", ["1e3000000", "1e999999999", "9" * 5000, "1e" + "9" * 5000, 10**400, 1e300])
-def test_a_quantity_beyond_all_bounds_is_read_at_once_and_counts_as_very_large(text: Any) -> None:
-    started = process_time()
-    assert nanos(text) == MOST
-    assert nanos(f"-{text}" if isinstance(text, str) else -text) == -MOST
-    assert process_time() - started < 0.1
+def test_a_column_goes_with_the_last_node_that_offers_it() -> None:
+    table = a_table([a_node("a", example__com_x=1, example__com_y=5), a_node("b", example__com_y=2)])
+    cycle = Cycle(table, kube_profile())
+    assert scalars(table) == 2
+    y = a_pod("y", requests={"example.com/y": "2"})
+    assert isinstance(cycle.decide(y), Placed)
+    table.update_node(a_node("a", example__com_y=5))
+    assert scalars(table) == 1
+    # The rows were numbered anew; what was remembered by row is not.
+    assert [cycle.decide(a_pod(f"y{i}", requests={"example.com/y": "2"})).__class__ for i in range(3)] == [
+        Placed,
+        Placed,
+        Refused,
+    ]
+    table.remove_node("a")
+    table.remove_node("b")
+    assert scalars(table) == 0
+    table.add_node(a_node("b", example__com_y=2))
+    table.add_node(a_node("a", example__com_y=5))
+    assert sum(table.used_RN[FIRST_SCALAR].tolist()) == 6
 
 
-@pytest.mark.parametrize("text", ["1e-999999999", "0." + "0" * 5000 + "1", "1e-" + "9" * 5000])
-def test_a_quantity_finer_than_a_billionth_is_one(text: str) -> None:
-    started = process_time()
-    assert nanos(text) == 1
-    assert process_time() - started < 0.1
+def test_a_resource_of_which_a_node_has_none_is_not_offered() -> None:
+    table = a_table([a_node("a", example__com_x=0)])
+    assert scalars(table) == 0
 
 
-@pytest.mark.parametrize(
-    "text", ["nan", "inf", "\u0661\u0662", "1_0", "\u00b2", float("nan"), float("inf"), "x" * 9000]
-)
-def test_what_looks_like_a_number_to_python_alone_is_none(text: Any) -> None:
-    with pytest.raises(QuantityError) as told:
-        nanos(text)
-    assert len(str(told.value)) < 200
+def test_a_node_with_thousands_of_resources_takes_no_more_than_its_share() -> None:
+    table = a_table([a_node("a")], [a_pod("early", node="b", requests={"z.example.com/late": "1"})])
+    document = msgspec.to_builtins(a_node("h"))
+    document["status"]["allocatable"] |= many_names(10_000)
+    table.add_node(msgspec.convert(document, Node))
+    assert scalars(table) == MOST_SCALARS
+    table.add_node(a_node("b", z__example__com_late=2))
+    cycle = Cycle(table, kube_profile())
+    late = a_pod("late", requests={"z.example.com/late": "1"})
+    # There is no column left for it: nothing is given of what is not counted.
+    assert isinstance(cycle.decide(late), Refused)
+    table.remove_node("h")
+    assert scalars(table) == 1
+    assert isinstance(cycle.decide(late), Placed)
+    assert isinstance(cycle.decide(a_pod("later", requests={"z.example.com/late": "1"})), Refused)
 
 
-@pytest.mark.parametrize("name", ["cpu", "memory", "ephemeral-storage", "example.com/thing", "nvidia.com/gpu"])
-@pytest.mark.parametrize("amount", ["9E", "1e30", "1e3000000", "9" * 5000])
-def test_a_pod_that_asks_for_more_than_there_can_be_fits_nowhere(name: str, amount: str) -> None:
-    offered: dict[str, Any] = {name.replace(".", "__").replace("/", "_"): amount}
-    table = a_table([a_node("n1", **offered)])
-    assert isinstance(Cycle(table, kube_profile()).decide(a_pod("p", requests={name: amount})), Refused)
+def test_devices_told_apart_have_a_limit() -> None:
+    table = a_table([a_node("a", nvidia__com_gpu=10**9), a_node("b", nvidia__com_gpu=2)])
+    assert table.gpus.free_milli_NG.shape[1] == MOST_DEVICES
+    outcome = Cycle(table, kube_profile()).decide(a_pod("p", requests={"nvidia.com/gpu": "1000"}))
+    assert isinstance(outcome, Placed)
 
 
-def test_pods_that_ask_for_more_than_there_can_be_leave_no_room_behind_them() -> None:
-    """Their sum must not wrap around and look like room."""
-    huge = [a_pod(f"huge{i}", cpu="9E", memory="9E", node="n1") for i in range(50)]
-    table = a_table([a_node("n1")], huge)
-    assert isinstance(Cycle(table, kube_profile()).decide(a_pod("p")), Refused)
-    for pod in huge:
-        table.remove_pod(pod.uid)
-    assert not table.used_RN.any()
-    assert isinstance(Cycle(table, kube_profile()).decide(a_pod("p")), Placed)
+# -- labels ---------------------------------------------------------------------------------------------------
 
 
-def test_asking_for_less_than_nothing_gives_no_room() -> None:
-    pod = msgspec.convert(
-        {
-            "metadata": {"name": "p"},
-            "spec": {
-                "containers": [
-                    {"name": "a", "resources": {"requests": {"cpu": "2", "memory": "-1Gi"}}},
-                    {"name": "b", "resources": {"requests": {"cpu": "-2"}}},
-                ],
-                "overhead": {"cpu": "-5"},
-            },
-        },
-        Pod,
+def selecting(*keys: str, name: str = "p") -> Pod:
+    return a_pod(name, nodeSelector=dict.fromkeys(keys, "1"))
+
+
+def test_a_label_that_no_node_has_makes_no_column() -> None:
+    table = a_table([a_node("a", labels={"zone": "1"})])
+    cycle = Cycle(table, kube_profile())
+    before = len(table.labels.columns)
+    keys = [f"key-{i}" for i in range(20_000)]
+    refused = cycle.decide(selecting(*keys))
+    assert isinstance(refused, Refused)
+    assert (
+        refused.diagnosis.message() == "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
     )
-    assert dict(resources.counted(resources.pod_requests(pod))) == {"cpu": 2000, "memory": 0}
+    terms = [{"matchExpressions": [{"key": key, "operator": "DoesNotExist"}]} for key in keys]
+    assert isinstance(
+        cycle.decide(a_pod("q", affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}})), Placed
+    )
+    anti = [{"topologyKey": key, "labelSelector": {"matchLabels": {"a": "b"}}} for key in keys[:2000]]
+    assert isinstance(cycle.decide(a_pod("r", affinity={"podAntiAffinity": {REQUIRED: anti}})), Placed)
+    spread = [{"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway"} for key in keys[:2000]]
+    assert isinstance(cycle.decide(a_pod("s", topologySpreadConstraints=spread)), Placed)
+    assert len(table.labels.columns) == before
 
 
-@pytest.mark.parametrize("amount", ["-5", "9E", "1e999999999"])
-def test_what_a_node_offers_is_bounded(amount: str) -> None:
-    node = a_node(cpu=amount, memory=amount, pods=amount, nvidia__com_gpu=amount)
-    assert all(0 <= each < resources.MOST_AMOUNT for each in allocatable(node).values())
-    table = a_table([node])
-    assert table.gpus.free_milli_NG.shape[1] <= MOST_DEVICES
+def test_a_node_with_thousands_of_labels_costs_few_columns() -> None:
+    keys = [f"key-{i}" for i in range(10_000)]
+    table = a_table([a_node("a"), a_node("b", labels=dict.fromkeys(keys, "1"))])
+    cycle = Cycle(table, kube_profile())
+    assert len(table.labels) == 10_001
+    assert isinstance(placed := cycle.decide(selecting(*keys)), Placed)
+    assert placed.node == "b"
+    assert len(table.labels.columns) <= MOST_ASKED
+    assert isinstance(cycle.decide(selecting(*keys, "another")), Refused)
+    table.update_node(a_node("b"))
+    assert (len(table.labels), len(table.labels.columns)) == (1, len(table.labels.columns))
+    assert set(table.labels.columns) <= {"kubernetes.io/hostname"}
+    assert isinstance(cycle.decide(selecting("key-5", name="late")), Refused)
 
 
-def test_an_image_of_any_size_spoils_no_score() -> None:
-    images = {f"app:{i}": size for i, size in enumerate((2**63 - 1, -(2**63), 2**62))}
-    pod = a_pod("p", image="app:0", initContainers=[{"name": f"i{n}", "image": f"app:{n}"} for n in range(3)])
-    with np.errstate(over="raise"):
-        assert isinstance(Cycle(a_table([a_node(images=images)]), kube_profile()).decide(pod), Placed)
+def test_values_are_forgotten_with_their_last_node() -> None:
+    table = a_table([a_node("stays", labels={"build": "0"})])
+    column = table.label("build")
+    for i in range(1, 1000):
+        table.add_node(a_node("comes", labels={"build": str(i)}))
+        table.remove_node("comes")
+        table.update_node(a_node("stays", labels={"build": f"v{i}"}))
+    assert column is table.label("build")
+    assert (column.numbers, column.size <= 2) == ({"v999": column.ids_N[table.row_of["stays"]]}, True)
+    table.remove_node("stays")
+    assert len(table.labels) == 0
+    assert table.labels.columns == {}
 
 
-@pytest.mark.parametrize("operator", ["Gt", "Lt"])
-@pytest.mark.parametrize("text", ["9" * 5000, "\u0661", "1_0", " 1", "1e3", str(2**63)])
-def test_a_bound_that_is_no_number_of_64_bits_is_refused_by_name(operator: str, text: str) -> None:
-    with pytest.raises(SelectorError):
-        parse_requirement("key", operator, (text,))
+def test_a_column_of_many_nodes_goes_with_the_last_of_them() -> None:
+    count = FEW_NODES + 5
+    table = a_table([a_node(f"n{i}", labels={"zone": str(i % 3)}) for i in range(count)])
+    assert set(table.labels.columns) == {"zone", "kubernetes.io/hostname"}
+    zone = table.label("zone")
+    assert [int((zone.ids_N == number).sum()) for number in zone.numbers.values()] == [23, 23, 23]
+    for i in range(count):
+        table.update_node(a_node(f"n{i}"))
+    assert set(table.labels.columns) == {"kubernetes.io/hostname"}
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_deletion_cost_is_a_number_of_32_bits_or_none(text: str) -> None:
-    order = scale_down_order(a_pod(annotations={DELETION_COST: text}), 0, 0.0)
-    assert order[3] == (whole_number(text, -(2**31), 2**31 - 1) or 0)
+def test_counts_by_a_column_that_was_dropped_are_right_when_it_returns() -> None:
+    anti = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "a"}}}]}}
+
+    def alone(name: str) -> Pod:
+        return a_pod(name, labels={"app": "a"}, affinity=anti)
+
+    table = a_table([a_node("n1", labels={"rack": "1"}), a_node("n2", labels={"rack": "2"})])
+    cycle = Cycle(table, kube_profile())
+    assert [getattr(cycle.decide(alone(f"p{i}")), "node", "") for i in range(3)] == ["n1", "n2", ""]
+    # So many other keys are asked for meanwhile that this one's column goes, and the table outgrows its rows.
+    others = {f"key-{i}": "1" for i in range(2 * MOST_ASKED)}
+    table.add_node(a_node("n3", labels={"rack": "3", **others}))
+    for key in others:
+        table.label(key)
+    for i in range(200):
+        table.add_node(a_node(f"n3-{i}", labels={"rack": "3"}))
+    assert [getattr(cycle.decide(alone(f"q{i}")), "node", "") for i in range(2)] == ["n3", ""]
+    table.remove_pod("uid-default-p0")
+    assert [getattr(cycle.decide(alone(f"r{i}")), "node", "") for i in range(2)] == ["n1", ""]
 
 
-@pytest.mark.parametrize("moment", ["", "yesterday", "9" * 5000, "2026-01-02", "\u0662026-01-02T03:04:05Z", "--T::"])
-def test_a_moment_that_is_none_is_no_age(moment: str) -> None:
-    ready = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": moment}]}
-    pods = [a_pod("p", created_at=moment, status=ready), a_pod("q", created_at="2026-01-02T03:04:05Z", status=ready)]
-    assert len(sorted(pods, key=lambda pod: scale_down_order(pod, 0, 1e9))) == 2
+def test_numbers_of_values_are_given_again() -> None:
+    column = LabelColumn("key", 8)
+    for row, value in enumerate(("a", "b", "c")):
+        column.set(row, value)
+    column.set(1, None)
+    column.set(4, "d")
+    assert (column.numbers, column.ids_N.tolist()) == ({"a": 0, "c": 2, "d": 1}, [0, -1, 2, -1, 1, -1, -1, -1])
 
 
-@pytest.mark.parametrize("since", ["", "yesterday", "9" * 5000, "0001-01-01T00:00:00+14:00", "2026-01-02T03:04:05"])
-def test_what_began_at_no_moment_is_over(since: str) -> None:
-    assert is_over(since, 300.0, datetime(2026, 3, 1, tzinfo=UTC))
+# -- what nodes share -----------------------------------------------------------------------------------------
 
 
-def test_devices_given_are_numbers_of_devices() -> None:
-    def given(text: str) -> tuple[int, ...]:
-        return given_devices(a_pod(annotations={DEVICES: text}))
+def test_taints_conditions_features_and_models_are_forgotten_with_their_nodes() -> None:
+    table = a_table([a_node("a", taints=[{"key": "stays", "effect": "NoSchedule"}])])
+    cycle = Cycle(table, kube_profile())
+    tolerant = a_pod("p", tolerations=[{"key": "stays", "operator": "Exists"}])
+    assert isinstance(cycle.decide(tolerant), Placed)
+    for i in range(1000):
+        node = a_node(
+            "b",
+            taints=[{"key": f"key-{i}", "effect": "NoSchedule"}],
+            conditions={f"Condition{i}": "True"},
+            labels={"nvidia.com/gpu.product": f"model-{i}"},
+            nvidia__com_gpu=1,
+        )
+        table.add_node(node)
+        if i % 100 == 0:
+            assert isinstance(
+                cycle.decide(a_pod(f"q{i}", tolerations=[{"key": "stays", "operator": "Exists"}])), Placed
+            )
+            assert isinstance(
+                cycle.decide(a_pod(f"r{i}", tolerations=[{"key": "none", "operator": "Exists"}])), Refused
+            )
+    assert len(table.taint_sets) <= FEW + 1
+    assert len(table.condition_sets) <= FEW + 1
+    assert len(table.gpus.model_ids) <= 2 * FEW_MODELS
+    assert table.taint_sets[table.taint_set_N[table.row_of["a"]]][0].key == "stays"
+    wants = a_pod(
+        "m",
+        requests={"nvidia.com/gpu": "1"},
+        annotations={"fairlead.io/gpu-models": "model-999"},
+        tolerations=[{"operator": "Exists"}],
+    )
+    assert isinstance(cycle.decide(wants), Placed)
 
-    assert given("0, 3") == (0, 3)
-    for text in ("", "0,", "-1", "512", "9" * 5000, "\u0661", ",".join(map(str, range(1000))), "0,x"):
-        assert given(text) == ()
+
+# -- classes of pods ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("struct", "document"),
-    [
-        (Pod, {"spec": {"priority": 10**30}}),
-        (Pod, {"spec": {"containers": [{"ports": [{"hostPort": 2**31}]}]}}),
-        (Pod, {"spec": {"topologySpreadConstraints": [{"maxSkew": 10**30}]}}),
-        (Pod, {"metadata": {"generation": 10**30}}),
-        (Node, {"status": {"images": [{"sizeBytes": 10**30}]}}),
-        (CsiNode, {"spec": {"drivers": [{"allocatable": {"count": 10**30}}]}}),
-    ],
-)
-def test_a_whole_number_that_no_api_server_serves_does_not_decode(struct: type, document: dict[str, Any]) -> None:
-    with pytest.raises(msgspec.ValidationError, match="Expected `int`"):
-        msgspec.json.decode(msgspec.json.encode(document), type=struct)
+def test_a_standby_forgets_classes_that_have_no_pods() -> None:
+    table = a_table([a_node("a", pods=10**6)])
+    for i in range(3 * tables.FIRST_SWEEP):
+        pod = a_pod("p", node="a", labels={"build": str(i)})
+        table.add_pod(pod)
+        table.remove_pod(pod.uid)
+    assert len(table.requests) <= tables.FIRST_SWEEP + 1
+
+
+def test_large_classes_are_forgotten_sooner() -> None:
+    table = a_table([a_node("a")])
+    cycle = Cycle(table, kube_profile())
+    for i in range(200):
+        cycle.decide(a_pod("p", cpu="100", labels={"text": "x" * 300_000, "build": str(i)}))
+    assert len(table.requests) < 150
+    assert len(table.requests) >= LEAST_REMEMBERED
+
+
+def test_terms_are_forgotten_with_the_pods_that_carry_them() -> None:
+    table = a_table([a_node("a", pods=10**6)])
+    cycle = Cycle(table, kube_profile())
+    for i in range(3):
+        terms = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": f"{i}-{j}"}}} for j in range(300)]
+        pod = a_pod(f"p{i}", affinity={"podAntiAffinity": {REQUIRED: terms}})
+        assert isinstance(cycle.decide(pod), Placed)
+        table.remove_pod(pod.uid)
+    table.sweep(())
+    assert (table.carried, table.tallies) == ([], {})
+    for i in range(20):
+        terms = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"b": f"{i}-{j}"}}} for j in range(500)]
+        pod = a_pod(f"q{i}", node="a", affinity={"podAntiAffinity": {REQUIRED: terms}})
+        table.add_pod(pod)
+        table.remove_pod(pod.uid)
+    assert len(table.carried) < 2 * tables.FIRST_SWEEP
+
+
+def test_ports_and_services_leave_nothing_behind() -> None:
+    table = a_table([a_node("a")])
+    for i in range(1, 100):
+        pod = a_pod("p", node="a", ports=[{"hostPort": i, "containerPort": 1}])
+        table.add_pod(pod)
+        table.remove_pod(pod.uid)
+    assert table.ports == {}
+    catalog = Catalog()
+    service = Service(metadata=a_pod(namespace="tenant").metadata)
+    catalog.set_selecting(service)
+    catalog.drop_selecting(service)
+    assert catalog._services == {}
+
+
+def test_policies_of_units_have_a_limit() -> None:
+    table = a_table([a_node("a", pods=10**6)])
+    gangs = Gangs(Cycle(table, kube_profile()))
+    for i in range(3 * MOST_POLICIES):
+        unit = Unit(f"u{i}", (Member(a_pod(f"p{i}")),), policies={"": "BinPack"}, job_label=f"example.com/job-{i}")
+        gangs.decide(unit, Statement(table))
+    assert len(gangs._policies) == MOST_POLICIES

@@ -1,11 +1,17 @@
 """Gangs: together or not at all."""
 
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.gang import Gangs
 from fairlead.engine.profile import kube_profile
+from fairlead.engine.proof import never_fits
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Domains, Member, NeverFits, Unit, UnitOutcome, UnitPlaced, UnitRefused
+from fairlead.model.node import Node
 from fairlead.model.pod import Pod
 from fairlead.testing.builders import a_node, a_pod, a_table
 
@@ -65,6 +71,146 @@ def test_what_can_never_fit_is_proved_in_the_first_cycle() -> None:
     assert isinstance(outcome, UnitRefused)
     assert outcome.never is not None
     assert outcome.never.sentence() == "6 pods like default/w0 are needed, but the cluster, empty, has room for 5"
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param([], id="no nodes, no proof"),
+        pytest.param([a_node("a", cpu=8, unschedulable=True)], id="cordoned"),
+        pytest.param(
+            [a_node("a", cpu=8, taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}])],
+            id="not ready",
+        ),
+    ],
+)
+def test_what_may_change_while_waiting_proves_nothing(nodes: list[Node]) -> None:
+    outcome, _ = decide(a_table(nodes), Unit("job", workers(6)))
+    assert isinstance(outcome, UnitRefused)
+    assert outcome.never is None
+
+
+def test_nodes_that_are_cordoned_count_with_what_they_have() -> None:
+    nodes = [a_node("a", cpu=3, unschedulable=True), a_node("b", cpu=2)]
+    outcome, _ = decide(a_table(nodes), Unit("job", workers(6)))
+    assert isinstance(outcome, UnitRefused)
+    assert outcome.never == NeverFits("default/w0", 6, 5)
+
+
+def test_nodes_that_the_members_do_not_select_are_no_room() -> None:
+    nodes = [a_node("a", cpu=8), a_node("b", cpu=2, labels={"disk": "fast"})]
+    members = tuple(Member(worker(f"w{i}", nodeSelector={"disk": "fast"})) for i in range(3))
+    outcome, _ = decide(a_table(nodes), Unit("job", members))
+    assert isinstance(outcome, UnitRefused)
+    assert outcome.never == NeverFits("default/w0", 3, 2)
+
+
+def a_pair(one: str, of_one: int, other: str, of_other: int) -> tuple[Member, ...]:
+    ones = [Member(worker(f"a{i}", one)) for i in range(of_one)]
+    return (*ones, *(Member(worker(f"b{i}", other)) for i in range(of_other)))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "members", "minimum", "room"),
+    [
+        pytest.param([4], a_pair("3", 1, "2", 1), None, 1, id="one node that has room for either"),
+        pytest.param([4, 1, 1, 1], a_pair("3", 1, "2", 1), None, 1, id="and others that have room for neither"),
+        pytest.param([4, 4], a_pair("3", 2, "2", 1), None, 2, id="enough in sum, but cut to the wrong size"),
+        pytest.param([4, 4], a_pair("3", 1, "2", 2), None, None, id="which fit side by side"),
+        pytest.param([4, 4], a_pair("3", 2, "2", 1), 2, None, id="or when one may stay out"),
+        pytest.param([7] * 40, a_pair("3", 50, "2", 61), None, 110, id="on many nodes, one too many"),
+        pytest.param([7] * 40, a_pair("3", 50, "2", 60), None, None, id="on many nodes, just enough"),
+    ],
+)
+def test_two_shapes_that_never_fit_together(
+    cpus: list[int], members: tuple[Member, ...], minimum: int | None, room: int | None
+) -> None:
+    table = a_table([a_node(f"n{i}", cpu=cpu) for i, cpu in enumerate(cpus)])
+    never = never_fits(Cycle(table, kube_profile()), Unit("job", members, minimum=minimum))
+    assert never == (None if room is None else NeverFits("default/a0", len(members), room, beside="default/b0"))
+    if never is not None:
+        assert never.sentence() == (
+            f"{len(members)} pods like default/a0 and default/b0 are needed together, "
+            f"but the cluster, empty, has room for {room}"
+        )
+
+
+def most_together(cpus: list[int], one: int, of_one: int, other: int, of_other: int) -> int:
+    """By trying every way to share the ones out."""
+    best = 0
+
+    def go(left: list[int], ones: int, others: int) -> None:
+        nonlocal best
+        if not left:
+            best = max(best, ones + others)
+            return
+        for count in range(min(of_one - ones, left[0] // one) + 1):
+            beside = min(of_other - others, (left[0] - count * one) // other)
+            go(left[1:], ones + count, others + beside)
+
+    go(cpus, 0, 0)
+    return best
+
+
+@given(
+    cpus=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+    one=st.integers(1, 4),
+    other=st.integers(1, 4),
+    of_one=st.integers(1, 5),
+    of_other=st.integers(1, 5),
+)
+def test_the_count_of_two_shapes_is_exact(cpus: list[int], one: int, other: int, of_one: int, of_other: int) -> None:
+    assume(one != other)
+    table = a_table([a_node(f"n{i}", cpu=cpu) for i, cpu in enumerate(cpus)])
+    members = a_pair(str(one), of_one, str(other), of_other)
+    most = most_together(cpus, one, of_one, other, of_other)
+    never = never_fits(Cycle(table, kube_profile()), Unit("job", members))
+    assert (never is None) == (most == len(members))
+    if never is not None and never.beside:
+        assert never.room == most
+
+
+def test_three_shapes_are_short_of_a_resource() -> None:
+    table = a_table([a_node(f"n{i}", cpu=5) for i in range(2)])
+    members = tuple(Member(worker(f"w{i}", cpu)) for i, cpu in enumerate(("3", "4", "5")))
+    never = never_fits(Cycle(table, kube_profile()), Unit("job", members))
+    assert never == NeverFits("default/w0", 12_000, 10_000, resource="cpu")
+    assert never.sentence() == "the pods needed ask for 12000 of cpu, but the cluster, empty, has 10000"
+    assert never_fits(Cycle(table, kube_profile()), Unit("job", members, minimum=2)) is None
+
+
+def test_nobody_placed_is_no_placement() -> None:
+    outcome, _ = decide(a_table([a_node("a", cpu=1)]), Unit("job", workers(2, "2"), minimum=0))
+    assert isinstance(outcome, UnitRefused)
+    outcome, _ = decide(a_table([a_node("a", cpu=2)]), Unit("job", workers(2, "2"), minimum=0))
+    assert nodes_of(outcome) == ["a"]
+    with pytest.raises(ValueError, match="unit 'job': want at least one member"):
+        Unit("job", ())
+
+
+def test_more_than_there_are_can_never_be_placed() -> None:
+    outcome, statement = decide(a_table([a_node("a")]), Unit("job", workers(2), minimum=3))
+    assert isinstance(outcome, UnitRefused)
+    assert outcome.never is not None
+    assert outcome.diagnosis.message() == outcome.never.sentence() == "3 pods are needed, but the unit has 2"
+    assert not statement.placed
+
+
+def test_room_cleared_for_another_is_not_given_to_a_gang() -> None:
+    table = a_table([a_node("a", cpu=4), a_node("b", cpu=2)])
+    urgent = a_pod("urgent", cpu="3", priority=10, status={"nominatedNodeName": "a"})
+    gangs = Gangs(Cycle(table, kube_profile()))
+    refused = gangs.decide(Unit("job", workers(4)), Statement(table), [urgent])
+    assert isinstance(refused, UnitRefused)
+    assert nodes_of(gangs.decide(Unit("job", workers(3)), Statement(table), [urgent])) == ["a", "b", "b"]
+
+
+def test_shapes_that_use_different_things_share_a_domain() -> None:
+    table = a_table([a_node("r1", cpu="4200m", memory="4200Mi", labels={"rack": "1"})])
+    by_cpu = tuple(Member(a_pod(f"c{i}", cpu="2", memory="100Mi")) for i in range(2))
+    by_memory = (Member(a_pod("m", cpu="100m", memory="2000Mi")),)
+    outcome, _ = decide(table, Unit("job", (*by_cpu, *by_memory), domains=Domains("rack")))
+    assert nodes_of(outcome) == ["r1", "r1", "r1"]
 
 
 def test_a_second_order_is_tried_before_giving_up() -> None:

@@ -105,6 +105,23 @@ def test_devices_written_down_are_believed() -> None:
     assert free(gpu.table) == [1000, 500]
 
 
+def test_devices_that_nobody_could_have_given_are_not_believed() -> None:
+    gpu = cycle()
+    for i, lie in enumerate(("7", "0,0", "0,1")):
+        gpu.table.add_pod(a_pod(f"lies{i}", node="n0", annotations={MILLI: "600", "fairlead.io/gpu-devices": lie}))
+    # Two have a device to themselves all the same; for the third none is left.
+    assert free(gpu.table) == [400, 400]
+    assert told(gpu.decide(share("fits", 400))) == ("n0", (0,))
+
+
+def test_a_pod_does_not_choose_its_devices() -> None:
+    gpu = cycle()
+    assert told(gpu.decide(share("a", 400, **{"fairlead.io/gpu-devices": "1"}))) == ("n0", (0,))
+    two = {"fairlead.io/gpu-count": "2", "fairlead.io/gpu-devices": "8,9"}
+    assert told(gpu.decide(share("b", 400, **two))) == ("n0", (0, 1))
+    assert free(gpu.table) == [200, 600]
+
+
 def test_a_node_that_changes_keeps_its_holders() -> None:
     gpu = cycle()
     gpu.decide(share("a", 300))
@@ -137,8 +154,8 @@ def test_min_fragment_keeps_devices_whole_for_those_who_want_whole_ones() -> Non
         gpu.table.add_pod(a_pod(f"busy{i}", node="elsewhere", requests={"nvidia.com/gpu": "1"}))
     # Spreading would take the idle node; the share goes beside the other one instead.
     assert told(fragment.decide(share("second", 500))) == ("n0", (0,))
-    # And a pod without a GPU prefers a node it does not unbalance.
-    assert told(fragment.decide(a_pod("cpu")))[0] in ("n0", "n1", "plain")
+    # A pod without a GPU goes where it takes nothing from those who want one.
+    assert told(fragment.decide(a_pod("cpu", cpu="4", memory="1Gi")))[0] == "plain"
 
 
 def test_a_profile_without_scores_gives_shares_too() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.engine.args import PluginArgs
 from fairlead.engine.dialect import parse_configuration, parse_profile
+from fairlead.engine.priorities.jobs.fragment import ExpectedPods
 from fairlead.engine.priorities.node_resources_fit import MOST_ALLOCATED
 from fairlead.engine.profile import (
     Conditions,
@@ -160,6 +161,30 @@ def test_what_is_wrong_is_told_by_its_key(document: dict[str, Any], said: str) -
     with pytest.raises(ProfileError) as error:
         parse_configuration(document)
     assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        ([{"pods": 0}], "[0].pods: want 1 to 1000000, not 0"),
+        ([{}, {"gpus": -1}], "[1].gpus: want 0 to 256, not -1"),
+        ([{"gpus": 1, "gpuMilli": 1001}], "[0].gpuMilli: want 1 to 1000, not 1001"),
+        ([{"cpu": "many"}], "[0].cpu: want a quantity, not 'many'"),
+        ([{"memory": "-1Gi"}], "[0].memory: want an amount that a node could have, not '-1Gi'"),
+        ([{"memory": "1e18"}], "[0].memory: want an amount that a node could have, not '1e18'"),
+        ([{"gpu": 1}], "[0]: Object contains unknown field `gpu`"),
+    ],
+)
+def test_what_is_wrong_with_expected_pods_is_told(expected: list[dict[str, Any]], said: str) -> None:
+    with pytest.raises(ProfileError) as error:
+        parse_profile({"pluginConfig": [{"name": "MinFragment", "args": {"expected": expected}}]})
+    assert str(error.value) == f"profile.pluginConfig[0].args.expected{said}"
+
+
+def test_expected_pods_are_read_in_the_units_of_the_engine() -> None:
+    expected = [{"pods": 3, "cpu": "1500m", "memory": "1G", "gpus": 1, "gpuMilli": 250, "gpuModels": ["T4"]}, {}]
+    profile = parse_profile({"pluginConfig": [{"name": "MinFragment", "args": {"expected": expected}}]})
+    assert profile.args.expected == (ExpectedPods(3, 1500, 954, 1, 250, ("T4",)), ExpectedPods())
 
 
 def test_where_health_is_read_from() -> None:

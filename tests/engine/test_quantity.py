@@ -1,11 +1,13 @@
 """Quantities and what a pod asks for, by hand."""
 
+import time
+
 import msgspec
 import pytest
 
 from fairlead.model import resources
 from fairlead.model.pod import Pod
-from fairlead.model.quantity import QuantityError, milli, nanos, whole
+from fairlead.model.quantity import MOST, NANO, QuantityError, milli, nanos, whole
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,25 @@ from fairlead.model.quantity import QuantityError, milli, nanos, whole
 )
 def test_quantities_are_exact(text: str, billionths: int) -> None:
     assert nanos(text) == billionths
+
+
+@pytest.mark.parametrize(
+    ("text", "billionths"),
+    [
+        pytest.param("1e3000000", MOST, id="a large exponent"),
+        pytest.param("-1e999999999", -MOST, id="a huge one, negative"),
+        pytest.param("1e" + "9" * 5000, MOST, id="a long one"),
+        pytest.param("1e-" + "9" * 5000, 1, id="a long one, negative"),
+        pytest.param("9" * 5000, MOST, id="many digits"),
+        pytest.param("0." + "9" * 5000, 10**9, id="many digits behind the point"),
+        pytest.param("1e" + "0" * 5000 + "3", 10**12, id="zeros before the exponent"),
+    ],
+)
+def test_what_is_beyond_all_measure_costs_no_more_than_reading_it(text: str, billionths: int) -> None:
+    began = time.process_time()
+    assert nanos(text) == billionths
+    assert time.process_time() - began < 0.1
+    assert nanos(text) / NANO < float("inf")
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1Kb", "1 Gi", "--1", "."])

@@ -106,8 +106,10 @@ async def test_a_pod_is_bound_once_and_only_under_its_own_uid(rig: Rig, namespac
         uid = (await api.create(PODS, pod("p"), namespace))["metadata"]["uid"]
         with pytest.raises(Conflict):
             await api.bind(namespace, "p", "00000000-0000-0000-0000-000000000000", f"node-{namespace}")
-        await api.bind(namespace, "p", uid, f"node-{namespace}")
-        assert (await api.get(PODS, "p", namespace))["spec"]["nodeName"] == f"node-{namespace}"
+        await api.bind(namespace, "p", uid, f"node-{namespace}", {"example.com/device": "1"})
+        bound = await api.get(PODS, "p", namespace)
+        assert bound["spec"]["nodeName"] == f"node-{namespace}"
+        assert bound["metadata"]["annotations"] == {"example.com/device": "1"}
         with pytest.raises(Conflict):
             await api.bind(namespace, "p", uid, "another")
         await api.delete(NODES, f"node-{namespace}")

@@ -15,6 +15,7 @@ from fairlead.engine.dialect import parse_profile
 from fairlead.engine.forecast import Forecast
 from fairlead.engine.gang import Gangs
 from fairlead.engine.preemption import Preemption
+from fairlead.engine.priorities.jobs.fragment import ExpectedPods
 from fairlead.engine.profile import Profile, build, kube_profile, seed_profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import Occupant, occupant_of
@@ -37,8 +38,10 @@ from tests.properties.volume_twin import a_storage, mount
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONTROLLERS = {"ReplicaSet": ReplicaSet, "StatefulSet": StatefulSet, "ReplicationController": ReplicationController}
-# MinFragment is not here: it forms its notion of usual pods now and then, which a world does not hold.
-PRIORITIES = ("MostRequested", "ImageLocality", "NodeLoadForecast", "InterPodAffinity", "PodTopologySpread", "BinPack")
+PRIORITIES = (
+    *("MostRequested", "ImageLocality", "NodeLoadForecast", "InterPodAffinity", "PodTopologySpread", "BinPack"),
+    "MinFragment",
+)
 seeds = st.integers(min_value=0, max_value=2**32)
 
 
@@ -333,6 +336,32 @@ def test_a_unit_is_decided_again_the_same() -> None:
     found = history.find("default/u4-0")
     assert found is not None
     assert found.number == 1
+
+
+@pytest.mark.parametrize("expected", [(), (ExpectedPods(3, 1000, 128, 1), ExpectedPods(1, 100, 128, 2))])
+def test_min_fragment_decides_again_the_same_whatever_came_before(expected: tuple[ExpectedPods, ...]) -> None:
+    table = a_table([a_node(f"n{i}", cpu="64", nvidia__com_gpu=4) for i in range(4)])
+    kube = kube_profile()
+    names = [rule.name for rule in kube.predicates]
+    args = msgspec.structs.replace(kube.args, expected=expected)
+    history, cycle = History(table), Cycle(table, build("packed", names, {"MinFragment": 1}, args))
+    rng = Random(5)
+    gangs = Gangs(cycle)
+    for number in range(60):
+        milli = rng.choice((200, 300, 500, 700))
+        pod = a_pod(f"p{number}", cpu=rng.choice(("100m", "1", "3")), annotations={"fairlead.io/gpu-milli": str(milli)})
+        position = history.mark()
+        if number % 10 == 9:
+            unit = Unit(f"u{number}", (Member(pod),), policies={"": "MinFragment"})
+            statement = Statement(table)
+            outcome = gangs.decide(unit, statement)
+            statement.commit()
+            history.decided_unit(position, NOW, cycle.profile, unit, outcome)
+        else:
+            history.decided(position, NOW, cycle.profile, pod, cycle.decide(pod))
+        if rng.random() < 0.3:
+            table.remove_pod(rng.choice(sorted(table.occupants)))
+    assert {difference for number in range(1, 61) for difference in replay(written(history, number))} == set()
 
 
 def a_decision() -> DecisionDocument:

@@ -549,6 +549,63 @@ async def test_a_gang_is_placed_together_or_not_at_all() -> None:
         assert sorted(server.writes.bindings.values()) == ["n1", "n2", "n3"]
 
 
+async def test_a_member_whose_binding_fails_is_tried_again_by_itself() -> None:
+    source = Source()
+    async with looping(source) as (server, clock):
+        pods = [wanting(f"g{number}", cpu="3", labels={"gang": "g"}) for number in range(2)]
+        server.put(*pods)
+        server.writes.answers.extend([Outcome.DONE, Outcome.REFUSED])
+        source.offers.append(gang("g", *pods))
+        server.loop.wake()
+        await settle()
+        assert [each.name for each in server.writes.sent if isinstance(each, Bind)] == ["g0", "g1"]
+        # The server shows the first one bound, and the condition that the other was given.
+        server.bound(pods[0], server.writes.bindings["g0"])
+        server.put(wanting("g1", cpu="3", labels={"gang": "g"}, annotations={"touched": "1"}))
+        await clock.advance(2.0)
+        assert [each.name for each in server.writes.sent if isinstance(each, Bind)] == ["g0", "g1", "g1"]
+        server.bound(pods[1], server.writes.bindings["g1"])
+        await clock.advance(2.0)
+        assert server.loop.counts() == {"active": 0, "backoff": 0, "unschedulable": 0}
+        assert len(server.loop._state.table.occupants) == 2
+        assert server.loop._alone == set()
+
+
+async def test_a_gang_leaves_alone_what_was_cleared_for_another() -> None:
+    source = Source()
+    async with looping(source, nodes=1) as (server, clock):
+        victim = wanting("victim", cpu="4", priority=0)
+        server.put(victim)
+        await settle()
+        server.bound(victim, "n1")
+        await settle()
+        server.put(wanting("urgent", cpu="4", priority=10))
+        await settle()
+        assert [each.name for each in server.writes.sent if isinstance(each, Delete)] == ["victim"]
+        pod = wanting("g0", cpu="3", labels={"gang": "g"}, priority=5)
+        server.put(pod)
+        server.delete(victim)
+        source.offers.append(gang("g", pod))
+        server.loop.wake()
+        await clock.advance(3.0)
+        assert server.writes.bindings == {"victim": "n1", "urgent": "n1"}
+        assert isinstance(source.outcomes[0], UnitRefused)
+
+
+async def test_devices_are_written_down_with_the_binding() -> None:
+    async with looping(nodes=0) as (server, _):
+        server.put(a_node("gpu", nvidia__com_gpu=2))
+        server.put(wanting("plain"), wanting("share", annotations={"fairlead.io/gpu-milli": "600"}))
+        server.put(wanting("whole", requests={"nvidia.com/gpu": "1"}))
+        await settle()
+        given = {each.name: each.annotations for each in server.writes.sent if isinstance(each, Bind)}
+        assert given == {
+            "plain": {},
+            "share": {"fairlead.io/gpu-devices": "0"},
+            "whole": {"fairlead.io/gpu-devices": "1"},
+        }
+
+
 async def test_places_are_held_for_members_that_do_not_exist_yet() -> None:
     source = Source()
     async with looping(source) as (server, clock):

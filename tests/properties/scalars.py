@@ -196,11 +196,12 @@ def devices(case: Case, node: Doc) -> tuple[list[int], bool]:
     for pod in case.on(node):
         wish = Wish(pod)
         wanted = wish.on(node)
-        taken = wish.given or tightest(free, wanted, wish.count)
-        if wish.count and len(set(taken)) == wish.count and all(d < len(free) and free[d] >= wanted for d in taken):
-            shared = shared or wish.by_annotation
-            for device in taken:
-                free[device] -= wanted
+        for taken in (wish.given, tightest(free, wanted, wish.count)):
+            if wish.count and len(set(taken)) == wish.count and all(d < len(free) and free[d] >= wanted for d in taken):
+                shared = shared or wish.by_annotation
+                for device in taken:
+                    free[device] -= wanted
+                break
     return free, shared
 
 
@@ -501,7 +502,7 @@ def lost(free: list[int], cpu: int, memory: int, model: str, to: dict[Shape, int
 
 def min_fragment(case: Case, node: Doc) -> int:
     to = expected(case)
-    if Wish(case.pod).count and any(shape[2] for shape in to):
+    if any(shape[2] for shape in to) and any(devices(case, other)[0] for other in case.nodes):
         free, model = devices(case, node)[0], model_of(node)
         cpu = case.has(node, "cpu") - case.twin.used(node, "cpu")
         memory = (case.has(node, "memory") - case.twin.used(node, "memory")) // MIB

@@ -2,6 +2,7 @@
 
 The short form is tests/contract/test_bad_input.py. An answer must be one that Kubernetes gives: never a 500 of our
 own making, never a dead connection, a Status where there is an object to speak of; and memory stays where it was.
+Nobody waits long for somebody else's request, however much work it asks for.
 """
 
 import base64
@@ -13,6 +14,7 @@ import re
 import ssl
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -26,8 +28,11 @@ import click
 from bench.store import memory_mb
 from fairlead.apiserver.schema.facts import load
 from tests.contract.served import Served, served
+from tests.soak import heavy
 
 MEMORY_MB = 500.0
+# How long one request may make others wait.
+LONGEST_WAIT_S = 0.5
 # What the real server answers with a 500 as well: each is met by a story of the contract, but for the last, for which a
 # range must be used up (232 Services on a real server with a /24).
 KNOWN_500_TEXTS = (
@@ -366,15 +371,69 @@ def fuzz(server: Served, count: int, seed: int) -> Judge:
     return judge
 
 
+class Bystander:
+    """A client with a small wish, again and again; the longest it had to wait is what others did to it."""
+
+    def __init__(self, server: Served) -> None:
+        self._server = server
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._ask, name="bystander")
+        self.longest_s = 0.0
+
+    def __enter__(self) -> "Bystander":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        place, tls = urlsplit(self._server.url), ssl.create_default_context(cafile=str(self._server.authority))
+        connection = http.client.HTTPSConnection(place.hostname or "", place.port, context=tls, timeout=120)
+        while not self._over.is_set():
+            begun = time.monotonic()
+            connection.request("GET", f"{heavy.MAPS}/c", headers={"Authorization": f"Bearer {self._server.token}"})
+            connection.getresponse().read()
+            self.longest_s = max(self.longest_s, time.monotonic() - begun)
+            self._over.wait(0.005)
+        connection.close()
+
+
+def weigh(server: Served, size: int, longest_s: float) -> list[str]:
+    """Heavy requests one by one, while a bystander asks for something small; whoever made it wait too long."""
+    place, tls = urlsplit(server.url), ssl.create_default_context(cafile=str(server.authority))
+    furnish(place.hostname or "", place.port or 0, tls, server.token)
+    problems = []
+    connection = http.client.HTTPSConnection(place.hostname or "", place.port, context=tls, timeout=120)
+    headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    connection.request("POST", path, json.dumps(heavy.definition()), headers)
+    assert connection.getresponse().read()
+    for asked in heavy.requests(size):
+        with Bystander(server) as bystander:
+            connection.request(asked.method, asked.path, asked.body, {**headers, "Content-Type": asked.content})
+            answer = connection.getresponse()
+            said = answer.read()
+        if answer.status >= 500 and not KNOWN_500.search(said[:300].decode(errors="replace")):
+            problems.append(f"{answer.status} {asked.name}: {said[:300]!r}")
+        if bystander.longest_s > longest_s:
+            problems.append(f"{asked.name}: {len(asked.body)} bytes made others wait {bystander.longest_s:.2f} s")
+    connection.close()
+    return problems
+
+
 @click.command()
+@click.option("--heavy-bytes", default=1_000_000, help="size of the requests that ask for much work")
 @click.option("--requests", default=10_000)
 @click.option("--seed", default=1)
-def main(requests: int, seed: int) -> None:
+def main(requests: int, seed: int, heavy_bytes: int) -> None:
     with tempfile.TemporaryDirectory(prefix="fairlead-fuzz-") as folder, served(Path(folder)) as server:
         begun = time.monotonic()
         judge = fuzz(server, requests, seed)
         memory = memory_mb(server.process.pid)
         click.echo(f"{requests} requests in {time.monotonic() - begun:.0f} s; {memory} MB; {dict(judge.statuses)}")
+        judge.problems += weigh(server, heavy_bytes, LONGEST_WAIT_S)
     if memory > MEMORY_MB:
         judge.problems.append(f"the server holds {memory} MB, more than {MEMORY_MB}")
     for problem in judge.problems[:50]:

@@ -74,6 +74,46 @@ async def test_a_guesser_of_tokens_is_slowed_down_and_known_callers_are_not(api:
     assert (await api.ask("GET", "/hello")).status == 200
 
 
+async def raw(api: Api, path: bytes, *lines: bytes) -> int:
+    """The status of a request whose bytes no client would send."""
+    host, port = api.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"\r\n".join((b"GET " + path + b" HTTP/1.1", b"Host: here", b"Connection: close", *lines, b"", b"")))
+    status = (await reader.readline()).split()[1]
+    writer.close()
+    await writer.wait_closed()
+    return int(status)
+
+
+@pytest.mark.parametrize("token", [b"\xff", b"\xff.\xfe.\xfd", "é".encode(), b"\xed\xa0\x80"])
+async def test_a_token_that_does_not_decode_is_nobodys_and_counts_as_a_guess(api: Api, token: bytes) -> None:
+    api.table.add(get_hello())
+    seen = [await raw(api, b"/hello", b"Authorization: Bearer " + token + b"%d" % number) for number in range(40)]
+    assert seen[:10] == [401] * 10
+    assert seen[-1] == 429
+    assert set(seen) == {401, 429}
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        pytest.param(b"/hello", b"Idempotency-Key: \xff", id="a header"),
+        pytest.param(b"/hello", b"Cookie: \xff=\xff", id="a cookie"),
+        pytest.param(b"/hello/%ff", b"X: y", id="the path"),
+        pytest.param(b"/hello?a=%ff&%ff=b", b"X: y", id="the query"),
+        pytest.param(b"/hello\xff", b"X: y", id="the path in the raw"),
+        pytest.param(b"/hello", b"Content-Length: -1", id="a length"),
+        pytest.param(b"/hello", b"Transfer-Encoding: nonsense", id="an encoding"),
+    ],
+)
+async def test_bytes_that_are_no_text_are_the_callers_mistake(api: Api, path: bytes, line: bytes) -> None:
+    async def echo(call: Call) -> Answer:
+        return Answer({"headers": dict(call.headers), "query": dict(call.query), "path": call.parameters})
+
+    api.table.add(Route("GET", "/hello", echo, ""), Route("GET", "/hello/{name}", echo, ""))
+    assert await raw(api, path, b"Authorization: Bearer token-of-ann", line) in (200, 400)
+
+
 async def test_what_the_roles_do_not_allow_is_refused(api: Api, cluster: Embedded, client: Client) -> None:
     async def handle(call: Call) -> Answer:
         assert call.guard is not None

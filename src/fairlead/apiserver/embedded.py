@@ -16,8 +16,10 @@ from aiohttp import web
 from fairlead.apiserver.admission.builtin import BuiltIn
 from fairlead.apiserver.admission.webhooks import Webhooks
 from fairlead.apiserver.auth.certificates import FRONT_PROXY, Certificates
+from fairlead.apiserver.auth.default_roles import AUTOUPDATE, DEFAULTS
 from fairlead.apiserver.auth.escalation import NoEscalation
-from fairlead.apiserver.auth.rbac import DEFAULTS, Rbac
+from fairlead.apiserver.auth.rbac import Rbac
+from fairlead.apiserver.auth.role_aggregation import Aggregation
 from fairlead.apiserver.auth.tokens import Tokens, write_secret
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.registry.api_services import ApiServices
@@ -68,6 +70,7 @@ async def embedded(
     folder: Path, clock: Clock, *, host: str = "127.0.0.1", port: int = 0, logs: Logs | None = None
 ) -> AsyncIterator[Embedded]:
     """An API server on a data folder, for as long as the block runs."""
+    rest: Rest | None = None
     store = Store(folder, selectable)
     try:
         resources = Resources()
@@ -76,7 +79,7 @@ async def embedded(
         definitions = Definitions(rest)
         definitions.load()
         with usable(folder):
-            tokens = Tokens(folder, lambda namespace, name: _uid(rest, f"{namespace}/{name}"))
+            tokens = Tokens(folder, rest.find)
             certificates = Certificates(folder / "pki", clock.now())
         rbac = Rbac(store)
         webhooks = Webhooks(rest)
@@ -86,6 +89,7 @@ async def embedded(
         rest.validating += [built_in.check, NoEscalation(rbac).admit, webhooks.validate, definitions.empty]
         rest.after_write += [
             definitions.learn,
+            Aggregation(rest, rbac, OURSELVES).learn,
             lambda resource, thing, exists: _learn_addresses(rest, resource, thing, exists),
         ]
         for key, entry in store.items("/services"):
@@ -128,11 +132,8 @@ async def embedded(
             await runner.cleanup()
     finally:
         store.close()
-
-
-def _uid(rest: Rest, key: str) -> str | None:
-    found = rest.find("/serviceaccounts", key)
-    return None if found is None else str(found["metadata"]["uid"])
+        if rest is not None:
+            rest.heavy.close()
 
 
 def _learn_addresses(rest: Rest, resource: Resource, thing: Thing, exists: bool) -> None:
@@ -152,9 +153,7 @@ async def furnish(rest: Rest, host: str, port: int, certificates: Certificates) 
     for name in NAMESPACES:
         await _ensure(rest, namespaces, "", {"metadata": {"name": name}}, options)
     for thing in DEFAULTS:
-        found = rest.resources.by_api_version(thing["apiVersion"], thing["kind"])
-        assert found is not None
-        await _ensure(rest, found, "", thing, options)
+        await _reconcile(rest, thing, Options(OURSELVES, manager="kube-apiserver"))
     # Since when tokens kept in Secrets are watched for use; the controller that cleans them up asks for it.
     tracking = {
         "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking"},
@@ -186,6 +185,33 @@ def _front_proxy_facts(certificates: Certificates) -> Thing:
             "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
         },
     }
+
+
+async def _reconcile(rest: Rest, wanted: Thing, options: Options) -> None:
+    """A default role or binding as this version has it; what users added to it stays."""
+    resource = rest.resources.by_api_version(wanted["apiVersion"], wanted["kind"])
+    assert resource is not None
+    name = wanted["metadata"]["name"]
+    found = rest.find(resource.stored_as, name)
+    if found is None:
+        await _ensure(rest, resource, "", wanted, options)
+    elif (found["metadata"].get("annotations") or {}).get(AUTOUPDATE) != "false":
+        await rest.change(resource, "", name, partial(_renewed, wanted), options)
+
+
+def _renewed(wanted: Thing, found: Thing) -> Thing:
+    metadata = {**found["metadata"]}
+    for what in ("labels", "annotations"):
+        metadata[what] = {**(metadata.get(what) or {}), **wanted["metadata"][what]}
+    renewed = {**found, "metadata": metadata}
+    for what in ("rules", "subjects"):
+        if what in wanted and "aggregationRule" not in wanted:
+            there = found.get(what) or []
+            renewed[what] = [*there, *(each for each in wanted[what] if each not in there)]
+    if "aggregationRule" in wanted and not found.get("aggregationRule"):
+        # From before it gathered: what it held then is not what it may hold now.
+        renewed |= {"aggregationRule": wanted["aggregationRule"], "rules": []}
+    return renewed
 
 
 async def _lead_here(rest: Rest, host: str, port: int, options: Options) -> None:

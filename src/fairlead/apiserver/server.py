@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import msgspec
 import structlog
 from aiohttp import web
+from aiohttp.web_protocol import RequestPayloadError
 
 from fairlead import __version__
 from fairlead.apiserver.auth.impersonation import Impersonation, Wanted, refusal
@@ -41,6 +42,7 @@ from fairlead.apiserver.handlers import discovery, lists, subresources
 from fairlead.apiserver.handlers.aggregation import pass_on
 from fairlead.apiserver.handlers.openapi import Schemas
 from fairlead.apiserver.handlers.watch import Watching
+from fairlead.apiserver.json_values import copied
 from fairlead.apiserver.printers.tables import TableForm
 from fairlead.apiserver.registry.api_services import ApiServices, Backend
 from fairlead.apiserver.registry.resources import Resource
@@ -48,10 +50,11 @@ from fairlead.apiserver.registry.rest import Rest, Thing
 from fairlead.apiserver.request import protobuf
 from fairlead.apiserver.request.bodies import from_json, from_yaml
 from fairlead.apiserver.request.decoding import not_an_object, read_as, unrecognized
-from fairlead.apiserver.request.info import Asking, User, is_true, parse_path, whole_number
+from fairlead.apiserver.request.info import Asking, User, is_text, is_true, parse_path, version_problem, whole_number
 from fairlead.apiserver.request.options import (
     DeleteOptions,
     Options,
+    agent_prefix,
     dry_run_causes,
     manager_causes,
     parse_delete_options,
@@ -65,6 +68,7 @@ log = structlog.get_logger("fairlead.apiserver")
 
 MAX_BODY_BYTES = 3 << 20
 MOST_WARNINGS = 20
+YAML_WEIGHT = 16  # how much longer YAML takes to read than JSON of its size
 JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 # kubectl looks here, in protobuf, for kinds that /openapi/v3 does not have; an empty document says that there are none.
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -103,7 +107,10 @@ class Server:
         self._watches: set[asyncio.Task[Any]] = set()
 
     def application(self) -> web.Application:
-        application = web.Application(client_max_size=MAX_BODY_BYTES, handler_args={"max_field_size": 32768})
+        # As on a real server, a compressed body is not unpacked.
+        application = web.Application(
+            client_max_size=MAX_BODY_BYTES, handler_args={"max_field_size": 32768, "auto_decompress": False}
+        )
         application.router.add_route("*", "/{path:.*}", self.answer)
         return application
 
@@ -124,6 +131,9 @@ class Server:
             raise
         except (ConnectionError, TimeoutError):
             raise
+        except (RequestPayloadError, UnicodeEncodeError) as problem:
+            # Half a body, or half a character: whoever sent it must mend it.
+            response = self._failed(bad_request(f"the request cannot be read: {problem}"))
         except Unwritable as problem:
             log.error("not written", method=request.method, path=request.path, problem=str(problem))
             response = self._failed(internal(str(problem)))
@@ -149,6 +159,10 @@ class Server:
 
     def _acting(self, request: web.Request, user: User, action: Action) -> User:
         """Who is asking for this, once those who speak for others have been heard."""
+        if any(
+            name.lower().startswith("impersonate-") and not is_text(value) for name, value in request.headers.items()
+        ):
+            raise bad_request("the Impersonate- headers must be UTF-8")
         wanted = request.headers.get("Impersonate-User", "")
         groups = tuple(request.headers.getall("Impersonate-Group", ()))
         uid = request.headers.get("Impersonate-Uid", "")
@@ -280,7 +294,7 @@ class Server:
         match asking.verb:
             case "get":
                 version = request.query.get("resourceVersion", "")
-                if version and not version.isdecimal():
+                if version and version_problem(version):
                     raise Failure(500, "", lists.not_a_version(version))
                 entry = self.rest.entry(resource, asking.namespace, asking.name)
                 await self.rest.store.settled()
@@ -328,7 +342,7 @@ class Server:
                 causes.append(("FieldValueNotSupported", why, "fieldValidation"))
             if causes:
                 raise options_invalid(f"{asking.verb.title()}Options", causes)
-        agent = request.headers.get("User-Agent", "").partition("/")[0]
+        agent = agent_prefix(request.headers.get("User-Agent", ""))
         return Options(
             user,
             manager=manager or agent or "unknown",
@@ -345,15 +359,21 @@ class Server:
         await self.rest.store.settled()
         await self.rest.ready(resource, *found.entries)
         form = self._form(request, resource)
+        size = sum(len(entry.body) for entry in found.entries)
         if form is None:
-            return web.Response(body=lists.list_body(self.rest, resource, found), content_type="application/json")
-        things = [self.rest.thing(resource, entry) for entry in found.entries]
+            body = await self.rest.heavy.run(size, lists.list_body, self.rest, resource, found)
+            return web.Response(body=body, content_type="application/json")
         metadata: Thing = {"resourceVersion": str(found.revision)}
         if found.next_token:
             metadata["continue"] = found.next_token
             if found.remaining is not None:
                 metadata["remainingItemCount"] = found.remaining
-        return _json(form.many(things, metadata, request.query))
+
+        def render() -> bytes:
+            things = [self.rest.thing(resource, entry) for entry in found.entries]
+            return msgspec.json.encode(form.many(things, metadata, request.query))
+
+        return _bytes(await self.rest.heavy.run(size, render))
 
     async def _watch(
         self, request: web.Request, resource: Resource, asking: Asking, warnings: list[str]
@@ -545,7 +565,10 @@ class Server:
         elif request.content_type == "application/apply-patch+yaml":
             self._check_apply(request)
             applied = await self._sent_patch(request, options)
-            made = await subresources.apply_scale(rest, resource, namespace, name, applied, options)
+            made = await rest.until_written(
+                resource, namespace, name, options,
+                lambda: subresources.apply_scale(rest, resource, namespace, name, copied(applied), options),
+            )  # fmt: skip
             return self._scaled(request, resource, made)
         else:
             patch = _patcher(request.content_type, resource, await self._sent_patch(request, options))
@@ -650,21 +673,21 @@ class Server:
     async def _sent(self, request: web.Request, options: Options, kind: str) -> Any:
         """The body of a request as a value; `kind` is what it should be."""
         raw = await request.read()
-        options.raw = raw
-        content = request.content_type
+        options.raw, options.size = raw, len(raw)
+        content, run = request.content_type, self.rest.heavy.run
         if content == "application/json" or "Content-Type" not in request.headers:
             try:
-                return from_json(raw, options)
+                return await run(len(raw), from_json, raw, options)
             except ParseError as problem:
                 raise unrecognized(kind, f"couldn't get version/kind; json parse error: {problem}", raw) from None
         if content == "application/yaml":
             try:
-                return from_yaml(raw)
+                return await run(len(raw) * YAML_WEIGHT, from_yaml, raw)
             except ParseError as problem:
                 raise unrecognized(kind, str(problem), raw) from None
         if content == "application/vnd.kubernetes.protobuf":
             try:
-                return protobuf.decode(raw)
+                return await run(len(raw), protobuf.decode, raw)
             except protobuf.Unregistered as problem:
                 raise bad_request(f"{kind_label(problem.kind, problem.version, kind)}: {problem}") from None
             except protobuf.Malformed as problem:
@@ -690,12 +713,13 @@ class Server:
 
     async def _sent_patch(self, request: web.Request, options: Options) -> Any:
         raw = await request.read()
+        options.size, run = len(raw), self.rest.heavy.run
         try:
             match request.content_type:
                 case "application/apply-patch+yaml":
-                    return from_yaml(raw)
+                    return await run(len(raw) * YAML_WEIGHT, from_yaml, raw)
                 case _:
-                    return from_json(raw, options)
+                    return await run(len(raw), from_json, raw, options)
         except ParseError as problem:
             told = {
                 "application/apply-patch+yaml": f"error decoding YAML: error converting YAML to JSON: {problem}",

@@ -374,11 +374,17 @@ class Client:
             options["gracePeriodSeconds"] = grace_s
         await self.request("DELETE", kind.path(namespace, name), body=options)
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+    async def bind(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """Bind the pod to the node; the server copies the annotations to the pod."""
+        metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": uid}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "metadata": metadata,
             "target": {"kind": "Node", "name": node},
         }
         await self.request("POST", POD_THINGS.path(namespace, name, "binding"), body=body)

@@ -188,7 +188,7 @@ class Writer:
         client = self._client
         match intent:
             case Bind():
-                return await client.bind(intent.namespace, intent.name, intent.uid, intent.node)
+                return await client.bind(intent.namespace, intent.name, intent.uid, intent.node, intent.annotations)
             case Create():
                 return await client.create(intent.kind, intent.body, intent.namespace)
             case Apply():

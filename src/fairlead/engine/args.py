@@ -4,6 +4,7 @@ import msgspec
 
 from fairlead.engine.node_terms import NodeTerm
 from fairlead.engine.priorities.inter_pod_affinity import AffinityArgs
+from fairlead.engine.priorities.jobs.fragment import ExpectedPods
 from fairlead.engine.priorities.node_affinity import WeightedNodeTerm
 from fairlead.engine.priorities.node_resources_fit import CPU_AND_MEMORY, Strategy, Weights
 from fairlead.engine.quirks import NONE, Quirks
@@ -29,6 +30,8 @@ class PluginArgs(msgspec.Struct, frozen=True):
     affinity: AffinityArgs = AffinityArgs()
     spread: SpreadArgs = SpreadArgs()
     preemption: PreemptionArgs = PreemptionArgs()
+    # Of MinFragment: the pods to come. None given: those that are placed.
+    expected: tuple[ExpectedPods, ...] = ()
     # How long volumes of a decided pod may take.
     bind_timeout_s: float = 600.0
     # Of job-level rules: the label that pods of one job share, and whether a leader is being placed.

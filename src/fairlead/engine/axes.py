@@ -4,8 +4,8 @@ N nodes (rows of the table), R resources, D topology domains, V the rows of a vi
 its array types and column numbers from here; nothing here knows pods.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Container, Iterable, Sequence
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,10 @@ ASSUMED_MEMORY: Final = 5
 FIRST_SCALAR: Final = 6
 
 ABSENT: Final = -1
+# So many values without a node may stay, beside as many as have one.
+FEW: Final = 64
+
+_Value = TypeVar("_Value")
 
 
 def together(rows: Sequence[int]) -> "slice | npt.NDArray[np.intp]":
@@ -39,7 +43,10 @@ def together(rows: Sequence[int]) -> "slice | npt.NDArray[np.intp]":
 
 
 class ResourceAxis:
-    """Resource names and their rows in the table; scalars are given one as they are first heard of."""
+    """Resource names and their rows in the table: the four that every node has, and the scalars that some node offers.
+
+    Rows are numbered anew when one is dropped; `version` tells those who remember rows.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = {
@@ -49,42 +56,106 @@ class ResourceAxis:
             resources.PODS: PODS,
         }
         self.size = FIRST_SCALAR
-
-    def row(self, name: str) -> int:
-        row = self.rows.get(name)
-        if row is None:
-            row = self.rows[name] = self.size
-            self.size += 1
-        return row
+        self.version = 0
 
     def known(self, name: str) -> int | None:
         return self.rows.get(name)
 
+    def add(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.rows[name] = self.size
+            self.size += 1
+        self.version += 1
+
+    def drop(self, names: Container[str]) -> list[int]:
+        """Drop these scalars; the rows that remain, in their new order."""
+        kept = sorted((row, name) for name, row in self.rows.items() if row >= FIRST_SCALAR and name not in names)
+        self.rows = {name: row for name, row in self.rows.items() if row < FIRST_SCALAR}
+        self.size = FIRST_SCALAR
+        self.add(name for _, name in kept)
+        return [*range(FIRST_SCALAR), *(row for row, _ in kept)]
+
+
+class Interned(Generic[_Value]):
+    """Values that nodes share, each a small number; number 0 is given. Those no row has are forgotten in time.
+
+    Numbers change when that happens; `version` tells those who remember answers by number.
+    """
+
+    def __init__(self, first: _Value) -> None:
+        self.values: list[_Value] = [first]
+        self.version = 0
+        self._numbers: dict[_Value, int] = {first: 0}
+        self._look_at = FEW
+
+    def set(self, ids_N: Ids, row: int, value: _Value) -> None:
+        """Write the number of a value into a row of the column that holds them."""
+        number = self._numbers.get(value)
+        if number is None:
+            number = self._numbers[value] = len(self.values)
+            self.values.append(value)
+        ids_N[row] = number
+        if len(self.values) > self._look_at:
+            self._compact(ids_N)
+
+    def _compact(self, ids_N: Ids) -> None:
+        used, new_N = np.unique(np.append(ids_N, 0), return_inverse=True)
+        ids_N[:] = new_N[:-1]
+        self.values = [self.values[number] for number in used.tolist()]
+        self._numbers = {value: number for number, value in enumerate(self.values)}
+        self._look_at = max(FEW, 2 * len(self.values))
+        self.version += 1
+
 
 class LabelColumn:
-    """One label key over all nodes: each value a small number, ABSENT where a node lacks the key."""
+    """One label key over all nodes: each value a small number, ABSENT where a node lacks the key.
 
-    __slots__ = ("ids_N", "key", "numbers", "values")
+    A value that no node has any more is forgotten, and its number given to another.
+    """
+
+    __slots__ = ("_free", "_nodes", "ids_N", "key", "numbers", "values")
 
     def __init__(self, key: str, capacity: int) -> None:
         self.key = key
+        # By number; where a number is free, what it last stood for is taken away.
         self.values: list[str] = []
         self.numbers: dict[str, int] = {}
+        self._nodes: list[int] = []
+        self._free: list[int] = []
         self.ids_N: Ids = np.full(capacity, ABSENT, dtype=np.int32)
 
     @property
     def size(self) -> int:
         return len(self.values)
 
-    def number(self, value: str) -> int:
+    def set(self, row: int, value: str | None) -> None:
+        before = int(self.ids_N[row])
+        if before != ABSENT:
+            if self.values[before] == value:
+                return
+            self._release(before)
+        self.ids_N[row] = ABSENT if value is None else self._take(value)
+
+    def _take(self, value: str) -> int:
         number = self.numbers.get(value)
         if number is None:
-            number = self.numbers[value] = len(self.values)
-            self.values.append(value)
+            if self._free:
+                number = self._free.pop()
+                self.values[number] = value
+            else:
+                number = len(self.values)
+                self.values.append(value)
+                self._nodes.append(0)
+            self.numbers[value] = number
+        self._nodes[number] += 1
         return number
 
-    def set(self, row: int, value: str | None) -> None:
-        self.ids_N[row] = ABSENT if value is None else self.number(value)
+    def _release(self, number: int) -> None:
+        self._nodes[number] -= 1
+        if not self._nodes[number]:
+            del self.numbers[self.values[number]]
+            self.values[number] = ""
+            self._free.append(number)
 
     def grow(self, capacity: int) -> None:
         grown = np.full(capacity, ABSENT, dtype=np.int32)

@@ -75,11 +75,11 @@ class Catalog:
     def set_selecting(self, thing: Selecting) -> None:
         namespace, name = thing.metadata.namespace, thing.metadata.name
         if isinstance(thing, Service):
-            services = self._services.setdefault(namespace, {})
             selector = thing.spec.selector
             if selector is None:
-                changed = services.pop(name, None) is not None
+                changed = self._drop_service(namespace, name)
             else:
+                services = self._services.setdefault(namespace, {})
                 changed = services.get(name) != selector
                 services[name] = selector
         else:
@@ -93,11 +93,18 @@ class Catalog:
     def drop_selecting(self, thing: Selecting) -> None:
         namespace, name = thing.metadata.namespace, thing.metadata.name
         if isinstance(thing, Service):
-            gone: object = self._services.get(namespace, {}).pop(name, None)
+            gone = self._drop_service(namespace, name)
         else:
-            gone = self._controllers.pop((type(thing).__name__, namespace, name), None)
-        if gone is not None:
+            gone = self._controllers.pop((type(thing).__name__, namespace, name), None) is not None
+        if gone:
             self._workloads_changed()
+
+    def _drop_service(self, namespace: str, name: str) -> bool:
+        services = self._services.get(namespace, {})
+        known = services.pop(name, None) is not None
+        if known and not services:
+            del self._services[namespace]
+        return known
 
     def services_selecting(self, namespace: str, labels: Mapping[str, str]) -> list[dict[str, str]]:
         return [

@@ -25,11 +25,12 @@ from fairlead.model.outcome import Diagnosis, Outcome, Placed, Refused
 from fairlead.model.pod import Pod
 
 LOWEST: Final = np.iinfo(np.int64).min
-# How many classes stay worked out: as many as fit into so much memory, but some in any case.
+# How many classes stay worked out: as many as fit into so much memory, but some in any case. A class weighs by the
+# rows of the table and by what its pods say about themselves, compiled.
 REMEMBERED_BYTES: Final = 64 * 2**20
 BYTES_PER_ROW: Final = 64
+BYTES_PER_KEY_BYTE: Final = 8
 LEAST_REMEMBERED: Final = 32
-FIRST_SWEEP: Final = 4096
 
 
 class Cycle:
@@ -38,7 +39,7 @@ class Cycle:
         self.profile = profile
         self.pick = pick or FirstByName()
         self._evaluations: dict[int, Evaluation] = {}
-        self._sweep_at = FIRST_SWEEP
+        self._key_bytes = 0
 
     def decide(
         self,
@@ -128,6 +129,7 @@ class Cycle:
         if evaluation is None:
             self._make_room()
             evaluation = Evaluation(self.table, self.profile, request)
+            self._key_bytes += len(request.key)
         # Last in order is latest in use.
         evaluations[request.number] = evaluation
         evaluation.refresh()
@@ -135,10 +137,11 @@ class Cycle:
 
     def _make_room(self) -> None:
         """Forget the classes that were not asked for the longest, and the table's traces of them."""
-        limit = max(LEAST_REMEMBERED, REMEMBERED_BYTES // (BYTES_PER_ROW * (self.table.size + 1)))
-        while len(self._evaluations) >= limit:
-            number = next(iter(self._evaluations))
-            self._evaluations.pop(number).close()
-        if len(self.table.requests) > self._sweep_at:
-            self.table.sweep(self._evaluations.keys())
-            self._sweep_at = max(FIRST_SWEEP, 2 * len(self.table.requests))
+        row_bytes = BYTES_PER_ROW * (self.table.size + 1)
+        while len(self._evaluations) >= LEAST_REMEMBERED and (
+            len(self._evaluations) * row_bytes + self._key_bytes * BYTES_PER_KEY_BYTE > REMEMBERED_BYTES - row_bytes
+        ):
+            oldest = self._evaluations.pop(next(iter(self._evaluations)))
+            self._key_bytes -= len(oldest.request.key)
+            oldest.close()
+        self.table.make_room(self._evaluations.keys())

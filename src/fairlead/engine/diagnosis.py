@@ -4,6 +4,7 @@ Made only when somebody asks or a unit is refused; a decision that succeeds neve
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -16,6 +17,9 @@ from fairlead.engine.rule import Failed
 from fairlead.engine.view import View
 from fairlead.model.deltas import Delta
 from fairlead.model.outcome import Code, Diagnosis, NearestMiss, Refusal
+
+# So many near misses are told.
+MOST_MISSES: Final = 64
 
 
 class NodeScore(msgspec.Struct, frozen=True):
@@ -59,14 +63,18 @@ def diagnose(evaluation: Evaluation, held: Sequence[Held] = ()) -> Diagnosis:
         if not rule.applies(table, request):
             continue
         refused_N = np.zeros(view.size, dtype=np.bool_)
+        last: Failed | None = None
+        count = unresolvable = 0
         for failed in rule.refusals(view, request):
-            rows_N = failed.rows & open_N
-            count = int(rows_N.sum())
+            # One reason after another may refuse the very same rows, as thousands of resources that nobody offers do.
+            if last is None or failed.rows is not last.rows or failed.unresolvable is not last.unresolvable:
+                rows_N = failed.rows & open_N
+                count, unresolvable = int(rows_N.sum()), int((rows_N & failed.unresolvable).sum())
+                refused_N |= failed.rows
+            last = failed
             if count:
-                unresolvable = int((rows_N & failed.unresolvable).sum())
                 refusals.append(Refusal(rule.name, failed.reason, count, unresolvable))
                 cures_found |= rule.cures
-            refused_N |= failed.rows
         open_N &= ~refused_N
     return Diagnosis(
         nodes=nodes,
@@ -122,9 +130,12 @@ def combine(failures: Sequence[Failed], size: int) -> tuple[Bools, Bools]:
     """Rows refused for any reason, and those refused for good by at least one."""
     refused_V = np.zeros(size, dtype=np.bool_)
     unresolvable_V = np.zeros(size, dtype=np.bool_)
+    last: Failed | None = None
     for failed in failures:
-        refused_V |= failed.rows
-        unresolvable_V |= failed.rows & failed.unresolvable
+        if last is None or failed.rows is not last.rows or failed.unresolvable is not last.unresolvable:
+            refused_V |= failed.rows
+            unresolvable_V |= failed.rows & failed.unresolvable
+        last = failed
     return refused_V, unresolvable_V
 
 
@@ -140,6 +151,8 @@ def nearest_misses(evaluation: Evaluation, view: View) -> tuple[NearestMiss, ...
         if not (free_V[candidates_N] >= wanted).any():
             row = _first_best(free_V, candidates_N, table.rank)
             misses.append(NearestMiss(name, table.name(row), wanted, int(free_V[row])))
+            if len(misses) >= MOST_MISSES:
+                break
     return tuple(misses)
 
 

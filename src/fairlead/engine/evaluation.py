@@ -29,6 +29,9 @@ from fairlead.engine.view import View
 from fairlead.model.outcome import Rejection
 
 LOW: Final = (1 << ROW_SHIFT) - 1
+# Up to so many different scores each has its rows marked; so many scalings of them are kept.
+FEW_VALUES: Final = 32
+FEW_SCALINGS: Final = 8
 
 
 class Varying:
@@ -38,10 +41,14 @@ class Varying:
         self.priority = priority
         self.weight = weight
         self.raw_N = raw_N
-        # Raw scores take few values, so the largest is found by asking for each whether any such row is feasible.
-        self._where = [(int(value), raw_N == value) for value in np.unique(raw_N)[::-1] if value > 0]
+        # Mostly there are few different scores: the largest is found by asking for each whether such a row is feasible.
+        values = np.unique(raw_N)[::-1].tolist()
+        self._is_simple = len(values) <= FEW_VALUES
+        self._where = [(value, raw_N == value) for value in values if value > 0] if self._is_simple else []
 
     def largest(self, feasible_N: Bools) -> int:
+        if not self._is_simple:
+            return int(self.raw_N.max(initial=0, where=feasible_N))
         return next((value for value, rows_N in self._where if (rows_N & feasible_N).any()), 0)
 
 
@@ -215,6 +222,8 @@ class Evaluation:
             for varying in self._varying:
                 normal_N = varying.priority.normalise(varying.raw_N, feasible_N, view, self.request)
                 known_N += varying.weight * normal_N
+            if len(self._scaled_by) >= FEW_SCALINGS:
+                self._scaled_by.clear()
             self._scaled_by[largest] = known_N
         return known_N
 

@@ -5,21 +5,24 @@ cost grows with nodes and templates, hardly with members.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
 
-from fairlead.engine import axes
 from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.profile import job_profile
+from fairlead.engine.proof import capacity, never_fits
 from fairlead.engine.request import Request
 from fairlead.engine.statement import Statement
 from fairlead.engine.unit import Member, NeverFits, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
+from fairlead.model.resources import CPU, MEMORY
 
-UNLIMITED = np.iinfo(np.int64).max
+# Cycles kept for policies of units; a label of a job's own makes one of its own.
+MOST_POLICIES: Final = 16
 
 
 class Gangs:
@@ -30,50 +33,36 @@ class Gangs:
         self._table = cycle.table
         self._policies: dict[tuple[str, str, bool], Cycle] = {}
 
-    def decide(self, unit: Unit, statement: Statement) -> UnitOutcome:
-        """Place the unit in the statement, at least its minimum; else leave the statement as it was and say why."""
-        never = self.never_fits(unit)
+    def decide(self, unit: Unit, statement: Statement, nominated: Sequence[Pod] = ()) -> UnitOutcome:
+        """Place the unit in the statement, at least its minimum; else leave the statement as it was and say why.
+
+        `nominated` are pods that nodes were cleared for and that are not on them yet: their room is not given away.
+        """
+        never = never_fits(self._cycle, unit)
         if never is not None:
-            return self._refuse(unit, statement, never)
+            return self._refuse(unit, statement, never, nominated)
         for within_N, domain in self._domains(unit):
             for members in orders(unit, self._table.request):
-                placed = self._try(unit, members, statement, within_N)
+                placed = self._try(unit, members, statement, within_N, nominated)
                 if placed is not None:
                     keys = {outcome.pod for outcome in placed}
                     waiting = tuple(member.pod.key for member in unit.members if member.pod.key not in keys)
                     return UnitPlaced(unit.key, tuple(placed), waiting, domain)
-        return self._refuse(unit, statement, None)
-
-    def never_fits(self, unit: Unit) -> NeverFits | None:
-        """A count that no waiting changes: needed pods of one request against room for them on empty nodes."""
-        table = self._table
-        surplus = len(unit.members) - unit.needed
-        wanted: dict[int, list[Member]] = {}
-        for member in unit.members:
-            wanted.setdefault(table.request(member.pod).number, []).append(member)
-        for members in wanted.values():
-            # Of the members, `surplus` may stay out, and those may all be of this kind.
-            needed = max(len(members) - surplus, sum(member.essential for member in members))
-            room = self._room_when_empty(members[0])
-            if room < needed:
-                return NeverFits(members[0].pod.key, needed, room)
-        return None
-
-    def _room_when_empty(self, member: Member) -> int:
-        evaluation = self._cycle.evaluation(member.pod)
-        if evaluation.rejection is not None:
-            # Waiting may well help: a claim can appear, a class can be made.
-            return UNLIMITED
-        return int(capacity(evaluation.request, self._table.alloc_RN, self._cycle)[evaluation.static_N].sum())
+        return self._refuse(unit, statement, None, nominated)
 
     def _try(
-        self, unit: Unit, members: Sequence[Member], statement: Statement, within_N: Bools | None
+        self,
+        unit: Unit,
+        members: Sequence[Member],
+        statement: Statement,
+        within_N: Bools | None,
+        nominated: Sequence[Pod],
     ) -> list[Placed] | None:
         start = statement.checkpoint()
         placed: list[Placed] = []
         missing = 0
         for member in members:
-            outcome = self._cycle_for(unit, member).decide(member.pod, statement, within_N)
+            outcome = self._cycle_for(unit, member).decide(member.pod, statement, within_N, nominated)
             if isinstance(outcome, Placed):
                 placed.append(outcome)
                 continue
@@ -83,13 +72,15 @@ class Gangs:
                 return None
         return placed
 
-    def _refuse(self, unit: Unit, statement: Statement, never: NeverFits | None) -> UnitRefused:
+    def _refuse(
+        self, unit: Unit, statement: Statement, never: NeverFits | None, nominated: Sequence[Pod]
+    ) -> UnitRefused:
         """Place what fits once more, to tell who failed first and why; then leave no trace."""
         start = statement.checkpoint()
         fitting = 0
         failed: Refused | None = None
         for member in unit.members:
-            outcome = self._cycle_for(unit, member).decide(member.pod, statement)
+            outcome = self._cycle_for(unit, member).decide(member.pod, statement, nominated=nominated)
             if isinstance(outcome, Refused):
                 failed = failed or outcome
                 if never is None or never.pod == member.pod.key:
@@ -99,11 +90,14 @@ class Gangs:
                 fitting += 1
         statement.rollback(start)
         if failed is None:
-            # Everything fits somewhere, but not within one domain.
-            key = unit.domains.key if unit.domains else ""
             first = unit.members[0].pod
             diagnosis = self._cycle.diagnose(first)
-            note = f"no single domain of {key} has room for {unit.needed} of {len(unit.members)} pods"
+            if never is not None:
+                note = never.sentence()
+            else:
+                # Everything fits somewhere, but not within one domain.
+                key = unit.domains.key if unit.domains else ""
+                note = f"no single domain of {key} has room for {unit.needed} of {len(unit.members)} pods"
             return UnitRefused(unit.key, first.key, msgspec.structs.replace(diagnosis, note=note), fitting, never)
         return UnitRefused(unit.key, failed.pod, failed.diagnosis, fitting, never)
 
@@ -116,7 +110,7 @@ class Gangs:
         ids_N = column.ids_N[: table.size]
         room_N = self._room(unit)
         sized: list[tuple[int, str, Bools]] = []
-        for number, value in enumerate(column.values):
+        for value, number in column.numbers.items():
             within_N = ids_N == number
             room = int(np.minimum(room_N[within_N], len(unit.members)).sum())
             if room >= unit.needed:
@@ -129,11 +123,15 @@ class Gangs:
         """An upper bound per row of how many members it could take now, whichever they are."""
         table = self._table
         most_N = np.zeros(table.size, dtype=np.int64)
-        for request in {table.request(member.pod).number: member for member in unit.members}.values():
-            evaluation = self._cycle.evaluation(request.pod)
-            free_RN = table.alloc_RN - table.used_RN
-            room_N = np.where(evaluation.static_N, capacity(evaluation.request, free_RN, self._cycle), 0)
-            most_N = np.maximum(most_N, room_N)
+        free_RN = table.alloc_RN - table.used_RN
+        alike: dict[int, list[Pod]] = {}
+        for member in unit.members:
+            alike.setdefault(table.request(member.pod).number, []).append(member.pod)
+        for pods in alike.values():
+            evaluation = self._cycle.evaluation(pods[0])
+            room_N = np.minimum(capacity(evaluation.request, free_RN, self._cycle), len(pods))
+            # Shapes that use different things fit beside each other: only the sum is never too little.
+            most_N += np.where(evaluation.static_N, room_N, 0)
         return most_N
 
     def _cycle_for(self, unit: Unit, member: Member) -> Cycle:
@@ -144,22 +142,10 @@ class Gangs:
         cycle = self._policies.get(key)
         if cycle is None:
             profile = job_profile(policy, self._cycle.profile, job_label=unit.job_label, is_leader=member.essential)
+            if len(self._policies) >= MOST_POLICIES:
+                del self._policies[next(iter(self._policies))]
             cycle = self._policies[key] = Cycle(self._table, profile, self._cycle.pick)
         return cycle
-
-
-def capacity(request: Request, free_RN: Ints, cycle: Cycle) -> Ints:
-    """How many pods of a request each row's free amounts hold, ports and everything else aside."""
-    table = cycle.table
-    room_N = np.maximum(free_RN[axes.PODS, : table.size], 0)
-    for name, amount in request.needs.items():
-        if amount > 0:
-            row = table.axis.row(name)
-            room_N = np.minimum(room_N, np.maximum(free_RN[row, : table.size], 0) // amount)
-    if request.ports:
-        # The second pod would want the first one's port.
-        room_N = np.minimum(room_N, 1)
-    return room_N
 
 
 def orders(unit: Unit, request_of: Callable[[Pod], Request]) -> list[tuple[Member, ...]]:
@@ -167,8 +153,12 @@ def orders(unit: Unit, request_of: Callable[[Pod], Request]) -> list[tuple[Membe
     essential = tuple(member for member in unit.members if member.essential)
     others = tuple(member for member in unit.members if not member.essential)
 
+    # By names in a fixed order: rows of the table are numbered by its history, which must not decide anything.
+    scalars = sorted({name for member in others for name in request_of(member.pod).takes} - {CPU, MEMORY})
+
     def size(member: Member) -> tuple[int, ...]:
-        return tuple(-int(amount) for amount in request_of(member.pod).delta_R)
+        takes = request_of(member.pod).takes
+        return tuple(-takes.get(name, 0) for name in (CPU, MEMORY, *scalars))
 
     given = (*essential, *others)
     by_size = (*sorted(others, key=size), *essential)

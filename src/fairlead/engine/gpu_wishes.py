@@ -15,6 +15,10 @@ from fairlead.model.resources import pod_requests, room
 
 GPU_NAMES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 
+# Devices of one node that are told apart. The table has a cell for each device of the largest node on every row; what
+# a node has beyond these is counted by its resource name alone, and never shared.
+MOST_DEVICES: Final = 256
+
 MILLI: Final = "fairlead.io/gpu-milli"
 MEMORY_MIB: Final = "fairlead.io/gpu-memory-mib"
 COUNT: Final = "fairlead.io/gpu-count"
@@ -26,8 +30,7 @@ ANNOTATIONS: Final = (MILLI, MEMORY_MIB, COUNT, MODELS)
 MODEL_LABELS: Final = ("fairlead.io/gpu-model", "nvidia.com/gpu.product")
 MEMORY_LABELS: Final = ("fairlead.io/gpu-memory-mib", "nvidia.com/gpu.memory")
 
-# Devices of one node, shares by time counted as devices; and memory of one. More is a slip, or worse.
-MOST_DEVICES: Final = 512
+# Memory of one device. More is a slip, or worse.
 MOST_MEMORY_MIB: Final = 2**30
 _UNBOUNDED: Final = 10**40
 

@@ -14,6 +14,8 @@ from fairlead.engine.axes import Bools, Ints
 
 WHOLE_MILLI: Final = 1000
 ANY_MODEL: Final[frozenset[str]] = frozenset()
+# Models without a node that stay known, beside as many as were in use.
+FEW_MODELS: Final = 64
 NO_MODEL: Final = -1  # the node names no model: it serves only requests that do not ask for one
 REFUSED_MILLI: Final = WHOLE_MILLI + 1  # more than any device has, so that the ordinary comparison refuses
 
@@ -82,6 +84,8 @@ class GpuTable:
     model_N: Ints
     memory_mib_N: Ints  # of one device; 0 when the node does not tell
     model_ids: dict[str, int] = field(default_factory=dict)
+    models_version: int = 0
+    _models_kept: int = 0
 
     @classmethod
     def empty(cls, rows: int = 0, devices: int = 8) -> "GpuTable":
@@ -116,7 +120,21 @@ class GpuTable:
         self.set_node(row, devices=0)
 
     def model_id(self, model: str) -> int:
-        return self.model_ids.setdefault(model, len(self.model_ids))
+        number = self.model_ids.get(model)
+        if number is None:
+            if len(self.model_ids) > 2 * self._models_kept + FEW_MODELS:
+                self._forget_models()
+            number = self.model_ids[model] = len(self.model_ids)
+        return number
+
+    def _forget_models(self) -> None:
+        """Number anew the models that nodes still have; `models_version` tells those who remember numbers."""
+        used, new_N = np.unique(np.append(self.model_N, NO_MODEL), return_inverse=True)
+        names = {number: model for model, number in self.model_ids.items()}
+        self.model_N = new_N[:-1] + NO_MODEL
+        self.model_ids = {names[number]: place for place, number in enumerate(used[1:].tolist())}
+        self._models_kept = len(self.model_ids)
+        self.models_version += 1
 
     def milli_of(self, request: GpuRequest) -> Ints:
         """What the request costs on each node's devices: a share by memory is rounded up, never down."""

@@ -105,6 +105,10 @@ def wished_mask(view: View, request: Request) -> Bools:
 def requirements_mask(view: View, requirements: Iterable[Requirement]) -> Bools:
     passed_V = np.ones(view.size, dtype=np.bool_)
     for requirement in requirements:
+        if requirement.key not in view.table.labels:
+            if requirement.admits(None):
+                continue
+            return np.zeros(view.size, dtype=np.bool_)
         column, ids_V = view.label(requirement.key)
         passed_V &= column.admitted(requirement)[ids_V]
     return passed_V
@@ -141,10 +145,13 @@ def labels_mask(view: View, labels: Mapping[str, str]) -> Bools:
 
 def tolerated_mask(view: View, request: Request) -> Bools:
     """Nodes without a taint that keeps the pod away."""
-    taint_sets = view.table.taint_sets
-    known: list[bool] = request.memo.setdefault(tolerated_mask, [])
+    table = view.table
+    remembered = request.memo.get(tolerated_mask)
+    if remembered is None or remembered[0] != table.taint_sets_version:
+        remembered = request.memo[tolerated_mask] = (table.taint_sets_version, [])
+    known: list[bool] = remembered[1]
     known.extend(
         all(is_tolerated(taint, request.tolerations) for taint in taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE))
-        for taints in taint_sets[len(known) :]
+        for taints in table.taint_sets[len(known) :]
     )
-    return np.array(known, dtype=np.bool_)[view.take(view.table.taint_set_N)]
+    return np.array(known, dtype=np.bool_)[view.take(table.taint_set_N)]

@@ -10,8 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.engine.args import PluginArgs
+from fairlead.engine.gpu_wishes import MOST_DEVICES
+from fairlead.engine.gpus import WHOLE_MILLI
 from fairlead.engine.node_terms import parse_term, parse_terms
 from fairlead.engine.priorities.inter_pod_affinity import AffinityArgs
+from fairlead.engine.priorities.jobs.fragment import MIB, ExpectedPods
 from fairlead.engine.priorities.node_affinity import WeightedNodeTerm, parse_preferred
 from fairlead.engine.priorities.node_resources_fit import (
     CPU_AND_MEMORY,
@@ -26,9 +29,16 @@ from fairlead.engine.quirks import NONE, Quirks
 from fairlead.engine.spread import HARD, SOFT, SYSTEM_DEFAULTS, SpreadArgs
 from fairlead.model.meta import Noun
 from fairlead.model.pod import NodeAffinity, TopologySpreadConstraint
+from fairlead.model.quantity import Quantity, nanos
+from fairlead.model.resources import CPU, MEMORY, amount
 from fairlead.model.selectors import SelectorError
 
 RESOURCE_NAME: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+# Pods to be expected of one shape, and of cpu or memory by one of them: as much as is reckoned with exactly.
+MOST_EXPECTED: Final = 10**6
+MOST_AMOUNT: Final = 10**15
 
 
 class Strict(Noun, forbid_unknown_fields=True):
@@ -99,6 +109,19 @@ class _DynamicResourcesArgs(_Args):
     binding_timeout: str = ""
 
 
+class _ExpectedPods(Strict):
+    pods: int = 1
+    cpu: Quantity = 0
+    memory: Quantity = 0
+    gpus: int = 0
+    gpu_milli: int = WHOLE_MILLI
+    gpu_models: tuple[str, ...] = ()
+
+
+class _MinFragmentArgs(_Args):
+    expected: tuple[_ExpectedPods, ...] | None = None
+
+
 class PluginConfig(Strict):
     name: str = ""
     args: dict[str, Any] | None = None
@@ -131,6 +154,8 @@ def parse_args(
                 args = _preemption(args, convert(given, _PreemptionArgs, here), here)
             case "VolumeBinding":
                 args = _volume_binding(args, convert(given, _VolumeBindingArgs, here), here)
+            case "MinFragment":
+                args = _min_fragment(args, convert(given, _MinFragmentArgs, here), here)
             case "DynamicResources":
                 convert(given, _DynamicResourcesArgs, here)
             case name:
@@ -274,6 +299,30 @@ def _volume_binding(args: PluginArgs, given: _VolumeBindingArgs, at: str) -> Plu
         raise ProfileError(f"{at}.shape: leave it out; scores by storage capacity are off, as in Kubernetes")
     # Zero means what is usual, as in Kubernetes.
     return msgspec.structs.replace(args, bind_timeout_s=given.bind_timeout_seconds or args.bind_timeout_s)
+
+
+def _min_fragment(args: PluginArgs, given: _MinFragmentArgs, at: str) -> PluginArgs:
+    expected: list[ExpectedPods] = []
+    for i, pods in enumerate(given.expected or ()):
+        where = f"{at}.expected[{i}]"
+        for name, value, least, most in (
+            ("pods", pods.pods, 1, MOST_EXPECTED),
+            ("gpus", pods.gpus, 0, MOST_DEVICES),
+            ("gpuMilli", pods.gpu_milli, 1, WHOLE_MILLI),
+        ):
+            if not least <= value <= most:
+                raise ProfileError(f"{where}.{name}: want {least} to {most}, not {value}")
+        amounts = []
+        for name, quantity in ((CPU, pods.cpu), (MEMORY, pods.memory)):
+            try:
+                amounts.append(amount(name, nanos(quantity)))
+            except ValueError:
+                raise ProfileError(f"{where}.{name}: want a quantity, not {quantity!r}") from None
+            if not 0 <= amounts[-1] < MOST_AMOUNT:
+                raise ProfileError(f"{where}.{name}: want an amount that a node could have, not {quantity!r}")
+        mib = -(-amounts[1] // MIB)
+        expected.append(ExpectedPods(pods.pods, amounts[0], mib, pods.gpus, pods.gpu_milli, pods.gpu_models))
+    return msgspec.structs.replace(args, expected=tuple(expected))
 
 
 def convert(document: Any, part: type[Any], at: str) -> Any:

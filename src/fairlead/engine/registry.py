@@ -148,7 +148,7 @@ PRIORITIES: Final[dict[str, Callable[[PluginArgs], Priority]]] = {
     # Job-level.
     "BinPack": lambda args: BinPack(),
     "LeaderFirst": lambda args: LeaderFirst(leader=args.is_leader),
-    "MinFragment": lambda args: MinFragmentPolicy(),
+    "MinFragment": lambda args: MinFragmentPolicy(args.expected),
     "JobAffinity": lambda args: JobAffinity(args.job_label),
     "JobAntiAffinity": lambda args: JobAntiAffinity(args.job_label),
 }

@@ -96,7 +96,10 @@ def _resize(pod: Pod) -> object:
 
 class Request:
     __slots__ = (
+        "_assumed_cpu",
+        "_assumed_memory",
         "assumed",
+        "axis_version",
         "carried",
         "claims_for_pod",
         "containers",
@@ -121,6 +124,7 @@ class Request:
         "ports",
         "priority",
         "rows",
+        "takes",
         "tallies",
         "terminating_rows",
         "terms",
@@ -168,16 +172,11 @@ class Request:
         # What it needs to be let in, by name; what it is taken to use when scored; what it takes from a node.
         self.needs = dict(resources.counted(resources.pod_requests(pod)))
         self.assumed = dict(resources.counted(resources.scoring_requests(pod, pod_level=True)))
-        placed = dict(resources.counted(resources.pod_requests(pod, placed=True)))
+        self.takes = dict(resources.counted(resources.pod_requests(pod, placed=True)))
         placed_assumed = resources.scoring_requests(pod, pod_level=True, placed=True)
-        delta = {axis.row(name): value for name, value in placed.items()}
-        delta[axes.PODS] = 1
-        delta[axes.ASSUMED_CPU] = resources.amount(resources.CPU, placed_assumed.get(resources.CPU, 0))
-        delta[axes.ASSUMED_MEMORY] = resources.amount(resources.MEMORY, placed_assumed.get(resources.MEMORY, 0))
-        for name in self.needs:
-            axis.row(name)
-        self.delta_R: Ints = np.zeros(axis.size, dtype=np.int64)
-        self.delta_R[list(delta)] = list(delta.values())
+        self._assumed_cpu = resources.amount(resources.CPU, placed_assumed.get(resources.CPU, 0))
+        self._assumed_memory = resources.amount(resources.MEMORY, placed_assumed.get(resources.MEMORY, 0))
+        self.fit(axis)
 
         # Only amounts, no ports or volumes: one more of it changes a node in one way only.
         self.is_plain = not self.ports and not self.volumes
@@ -194,11 +193,15 @@ class Request:
         # Keys of the tallies that rules asked for on behalf of this class.
         self.uses: set[object] = set()
 
-    def grow(self, size: int) -> None:
-        if len(self.delta_R) < size:
-            grown = np.zeros(size, dtype=np.int64)
-            grown[: len(self.delta_R)] = self.delta_R
-            self.delta_R = grown
+    def fit(self, axis: ResourceAxis) -> None:
+        """Number what it takes by the axis as it is now; what nobody offers has no row and is not counted."""
+        self.delta_R: Ints = np.zeros(axis.size, dtype=np.int64)
+        for name in axis.rows.keys() & self.takes.keys():
+            self.delta_R[axis.rows[name]] = self.takes[name]
+        self.delta_R[axes.PODS] = 1
+        self.delta_R[axes.ASSUMED_CPU] = self._assumed_cpu
+        self.delta_R[axes.ASSUMED_MEMORY] = self._assumed_memory
+        self.axis_version = axis.version
 
     def __repr__(self) -> str:
         return f"Request({self.pod.key}, {self.needs})"

@@ -4,17 +4,19 @@ The placement loop owns it and drains the cluster's changes into it; rules read 
 are the only writers of pod state and undo each other exactly; nothing here decides anything.
 """
 
-from collections.abc import Container, Iterable
-from typing import Final, TypeVar
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Mapping
+from typing import Final
 
 import numpy as np
 
 from fairlead.engine import axes
-from fairlead.engine.axes import Bools, Ids, Ints, LabelColumn, ResourceAxis, RowColumn
+from fairlead.engine.axes import Bools, Ids, Interned, Ints, LabelColumn, ResourceAxis, RowColumn
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.forecast import Rises
 from fairlead.engine.gpu_wishes import given_devices, gpus_of
-from fairlead.engine.gpus import NO_MODEL, GpuHold, GpuTable
+from fairlead.engine.gpus import NO_MODEL, GpuHold, GpuRequest, GpuTable
+from fairlead.engine.labels import NO_LABELS, Labels
 from fairlead.engine.request import Request, class_key
 from fairlead.engine.tallies import Picks, Tally
 from fairlead.engine.terms import Term
@@ -26,14 +28,21 @@ from fairlead.model.pod import Pod
 from fairlead.model.quantity import nanos
 from fairlead.model.taints import Taint
 
-_Value = TypeVar("_Value")
-
 # A journal entry is a row and the number of the request that was placed there, packed into one int so that the
 # collector need not look at it; zero stands for anything else that changed the row.
 ROW_SHIFT: Final = 32
 OTHERWISE: Final = 0
 # A journal longer than this is cut; whoever has read less than what remains starts afresh.
 JOURNAL_LIMIT: Final = 1 << 16
+# So many scalar resources at most have a column. A node that offers yet others offers nothing of them.
+MOST_SCALARS: Final = 512
+# Classes without pods are swept when there are so many, a large one counting for several, or more than twice what the
+# last sweep left.
+FIRST_SWEEP: Final = 4096
+KEY_BYTES: Final = 8192
+
+# Resources with a row of their own whoever offers them.
+_GIVEN: Final = frozenset({resources.CPU, resources.MEMORY, resources.EPHEMERAL_STORAGE, resources.PODS})
 
 CARRIED_ANTI: Final = 0
 CARRIED_AFFINITY: Final = 1
@@ -109,13 +118,13 @@ class NodeTable:
         self.alloc_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
         self.used_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
 
-        self.taint_sets: list[tuple[Taint, ...]] = [()]
-        self.feature_sets: list[frozenset[str]] = [frozenset()]
-        self.condition_sets: list[tuple[tuple[str, str], ...]] = [()]
-        self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
-        self._feature_set_ids: dict[frozenset[str], int] = {frozenset(): 0}
-        self._condition_set_ids: dict[tuple[tuple[str, str], ...], int] = {(): 0}
-        self.labels: dict[str, LabelColumn] = {}
+        # Scalars by the number of nodes that offer any, whether they have a column or came when there were too many.
+        self.offered: Counter[str] = Counter()
+
+        self._taint_sets: Interned[tuple[Taint, ...]] = Interned(())
+        self._feature_sets: Interned[frozenset[str]] = Interned(frozenset())
+        self._condition_sets: Interned[tuple[tuple[str, str], ...]] = Interned(())
+        self.labels = Labels(capacity)
         self.each_row = RowColumn(capacity)
         self.images: dict[str, Image] = {}
         self._order: Ints | None = None
@@ -125,6 +134,8 @@ class NodeTable:
 
         self.requests: dict[bytes, Request] = {}
         self._numbered = 0
+        self._key_bytes = 0
+        self._sweep_at = FIRST_SWEEP
         self.occupants: dict[str, Occupant] = {}
         self.on_row: list[dict[str, Occupant]] = []
         self.waiting: dict[str, dict[str, Occupant]] = {}
@@ -200,16 +211,41 @@ class NodeTable:
             self._everywhere[rows] = known
         return known[1]
 
+    @property
+    def taint_sets(self) -> list[tuple[Taint, ...]]:
+        return self._taint_sets.values
+
+    @property
+    def taint_sets_version(self) -> int:
+        """Changes when the numbers of taint sets do."""
+        return self._taint_sets.version
+
+    @property
+    def feature_sets(self) -> list[frozenset[str]]:
+        return self._feature_sets.values
+
+    @property
+    def condition_sets(self) -> list[tuple[tuple[str, str], ...]]:
+        return self._condition_sets.values
+
     def label(self, key: str) -> LabelColumn:
-        """The column of a label key, made when first asked for."""
-        column = self.labels.get(key)
+        """The column of a label key; of a key that no node has, one that is empty."""
+        column = self.labels.columns.get(key)
         if column is None:
-            column = self.labels[key] = LabelColumn(key, self.capacity)
-            for row in self.row_of.values():
-                node = self.nodes[row]
-                assert node is not None
-                column.set(row, node.metadata.labels.get(key))
+            column = self.labels.column(key)
+            if self.labels.dropped:
+                self._forget_dropped()
         return column
+
+    def _forget_dropped(self) -> None:
+        """Nobody counts by a column that is no longer kept up to date."""
+        gone = set(map(id, self.labels.dropped))
+        self.labels.dropped.clear()
+        for tally in (*self.tallies.values(), *(carried.tally for carried in self.carried)):
+            if tally.domains:
+                tally.domains = [
+                    domain for domain in tally.domains if domain.eligible_N is not None or id(domain.column) not in gone
+                ]
 
     # Nodes
 
@@ -231,7 +267,7 @@ class NodeTable:
         self.row_of[node.name] = row
         self.nodes[row] = node
         self.valid_N[row] = True
-        self._write(row, node)
+        self._write(row, None, node)
         self._order = self._rank = self._in_order = None
         for occupant in self.waiting.pop(node.name, {}).values():
             self.place(occupant)
@@ -246,7 +282,7 @@ class NodeTable:
         if _visible(old) == _visible(node):
             return False
         self._forget_images(row, old)
-        self._write(row, node)
+        self._write(row, old, node)
         return True
 
     def remove_node(self, name: str) -> None:
@@ -265,31 +301,22 @@ class NodeTable:
         self.valid_N[row] = False
         self.gpus.clear_node(row)
         self.cordoned_N[row] = False
-        self.alloc_RN[:, row] = 0
+        self._offer(row, allocatable(node), {})
         self.taint_set_N[row] = self.feature_set_N[row] = self.condition_set_N[row] = 0
-        for column in self.labels.values():
-            column.set(row, None)
+        self._write_labels(row, node.metadata.labels, NO_LABELS)
         self._free.append(row)
         self._free.sort()
         self._order = self._rank = self._in_order = None
         self._changed(row)
 
-    def _write(self, row: int, node: Node) -> None:
-        amounts = allocatable(node)
-        for name in amounts:
-            self.axis.row(name)
-        self._fit_axis()
-        self.alloc_RN[:, row] = 0
-        for name, amount in amounts.items():
-            self.alloc_RN[self.axis.row(name), row] = amount
+    def _write(self, row: int, before: Node | None, node: Node) -> None:
+        self._offer(row, {} if before is None else allocatable(before), allocatable(node))
         self._write_gpus(row, node)
         self.cordoned_N[row] = node.spec.unschedulable
-        self.taint_set_N[row] = _number(self._taint_set_ids, self.taint_sets, tuple(node.spec.taints or ()))
-        features = frozenset(node.status.declared_features or ())
-        self.feature_set_N[row] = _number(self._feature_set_ids, self.feature_sets, features)
-        self.condition_set_N[row] = _number(self._condition_set_ids, self.condition_sets, _conditions(node))
-        for column in self.labels.values():
-            column.set(row, node.metadata.labels.get(column.key))
+        self._taint_sets.set(self.taint_set_N, row, tuple(node.spec.taints or ()))
+        self._feature_sets.set(self.feature_set_N, row, frozenset(node.status.declared_features or ()))
+        self._condition_sets.set(self.condition_set_N, row, _conditions(node))
+        self._write_labels(row, NO_LABELS if before is None else before.metadata.labels, node.metadata.labels)
         for image in node.status.images or ():
             for name in image.names or ():
                 known = self.images.get(name)
@@ -297,6 +324,68 @@ class NodeTable:
                     known = self.images[name] = Image(image.size)
                 known.rows.add(row)
         self._changed(row)
+
+    def _write_labels(self, row: int, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+        self.labels.write(row, before, now)
+        if self.labels.dropped:
+            self._forget_dropped()
+
+    def _offer(self, row: int, before: Mapping[str, int], now: Mapping[str, int]) -> None:
+        """What the node of this row has to give; scalars that nobody offers any more lose their column."""
+        scalars = {name for name in now if name not in _GIVEN}
+        self.offered.update(scalars)
+        gone = []
+        for name in before:
+            if name not in _GIVEN:
+                self.offered[name] -= 1
+                if not self.offered[name]:
+                    del self.offered[name]
+                    gone.append(name)
+        if gone:
+            self._drop_columns(gone)
+        new = [name for name in scalars if self.axis.known(name) is None]
+        if new:
+            self._add_columns(new)
+        self.alloc_RN[:, row] = 0
+        for name, amount in now.items():
+            at = self.axis.known(name)
+            if at is not None:
+                self.alloc_RN[at, row] = amount
+
+    def _add_columns(self, names: Iterable[str]) -> None:
+        """Columns for scalars that a node offers; what placed pods already take of them is counted."""
+        room = MOST_SCALARS - (self.axis.size - axes.FIRST_SCALAR)
+        # By name, so that it does not depend on anything else which ones there is room for.
+        chosen = sorted(names)[: max(0, room)]
+        if not chosen:
+            return
+        self.axis.add(chosen)
+        more = np.zeros((len(chosen), self.capacity), dtype=np.int64)
+        self.alloc_RN = np.concatenate([self.alloc_RN, more])
+        self.used_RN = np.concatenate([self.used_RN, more])
+        self._everywhere.clear()
+        new = frozenset(chosen)
+        for request in self.requests.values():
+            for name in new.intersection(request.takes) if request.pods else ():
+                at, amount = self.axis.rows[name], request.takes[name]
+                for row, count in request.rows.items():
+                    self.used_RN[at, row] += count * amount
+
+    def _drop_columns(self, names: Collection[str]) -> None:
+        if not any(self.axis.known(name) is not None for name in names):
+            return
+        kept = self.axis.drop(frozenset(names))
+        self.alloc_RN, self.used_RN = self.alloc_RN[kept], self.used_RN[kept]
+        self._everywhere.clear()
+        waiting = [name for name in self.offered if self.axis.known(name) is None]
+        if waiting:
+            self._add_columns(waiting)
+            for row in self.row_of.values():
+                node = self.nodes[row]
+                assert node is not None
+                for name, amount in allocatable(node).items():
+                    if (at := self.axis.known(name)) is not None:
+                        self.alloc_RN[at, row] = amount
 
     def _write_gpus(self, row: int, node: Node) -> None:
         devices, model, memory_mib = gpus_of(node)
@@ -334,18 +423,10 @@ class NodeTable:
         self.taint_set_N, self.feature_set_N = longer(self.taint_set_N), longer(self.feature_set_N)
         self.condition_set_N = longer(self.condition_set_N)
         self.alloc_RN, self.used_RN = longer(self.alloc_RN), longer(self.used_RN)
-        for column in self.labels.values():
-            column.grow(capacity)
+        self.labels.grow(capacity)
         self.each_row.grow(capacity)
         self.gpus.grow(capacity)
         self.version += 1
-
-    def _fit_axis(self) -> None:
-        missing = self.axis.size - len(self.alloc_RN)
-        if missing > 0:
-            more = np.zeros((missing, self.capacity), dtype=np.int64)
-            self.alloc_RN = np.concatenate([self.alloc_RN, more])
-            self.used_RN = np.concatenate([self.used_RN, more.copy()])
 
     # Requests: classes of pods
 
@@ -364,7 +445,7 @@ class NodeTable:
     def _adopt(self, request: Request) -> None:
         """Make the class known to whoever counts its pods, and its own terms known to all."""
         self.requests[request.key] = request
-        self._fit_axis()
+        self._key_bytes += len(request.key)
         request.tallies = []
         for tally in (*self._tallies_everywhere, *self._tallies_in.get(request.namespace, ())):
             assert tally.picks is not None
@@ -444,10 +525,22 @@ class NodeTable:
             for name in tally.namespaces:
                 self._tallies_in.setdefault(name, []).append(tally)
 
+    def make_room(self, keep: Container[int] = ()) -> None:
+        """Sweep if it is time to. Not to be called amid a decision, which may be about a class without pods."""
+        if self._weight > self._sweep_at:
+            self.sweep(keep)
+            self._sweep_at = max(FIRST_SWEEP, 2 * self._weight)
+
+    @property
+    def _weight(self) -> int:
+        """How much is remembered about classes, in classes of the usual size."""
+        return len(self.requests) + self._key_bytes // KEY_BYTES + len(self.tallies) + len(self.carried)
+
     def sweep(self, keep: Container[int]) -> None:
         """Forget classes without pods, except those whose number is to be kept, and what only they had counted."""
         for request in [r for r in self.requests.values() if not r.pods and r.number not in keep]:
             del self.requests[request.key]
+            self._key_bytes -= len(request.key)
         used = {key for request in self.requests.values() for key in request.uses}
         self.tallies = {key: tally for key, tally in self.tallies.items() if key in used}
         kept = set(map(id, self.tallies.values()))
@@ -472,6 +565,7 @@ class NodeTable:
             if known is not None:
                 self.forget(known)
             return
+        self.make_room()
         request = self.request(pod, incoming=False)
         if known is not None:
             if known.request is request and known.node == pod.spec.node_name:
@@ -527,14 +621,12 @@ class NodeTable:
 
     def _count(self, occupant: Occupant, row: int, sign: int) -> None:
         request = occupant.request
-        delta_R = request.delta_R
-        if len(delta_R) != len(self.used_RN):
-            request.grow(len(self.used_RN))
-            delta_R = request.delta_R
+        if request.axis_version != self.axis.version:
+            request.fit(self.axis)
         if sign > 0:
-            self.used_RN[:, row] += delta_R
+            self.used_RN[:, row] += request.delta_R
         else:
-            self.used_RN[:, row] -= delta_R
+            self.used_RN[:, row] -= request.delta_R
         request.pods += sign
         _bump(request.rows, row, sign)
         if occupant.terminating:
@@ -557,10 +649,13 @@ class NodeTable:
         """Ports, claims and disks: what two pods cannot both have."""
         request = occupant.request
         for ip, protocol, port in request.ports:
-            taken = self.ports.setdefault((protocol, port), {}).setdefault(ip, {})
+            holders = self.ports.setdefault((protocol, port), {})
+            taken = holders.setdefault(ip, {})
             _bump(taken, row, sign)
             if not taken:
-                del self.ports[protocol, port][ip]
+                del holders[ip]
+                if not holders:
+                    del self.ports[protocol, port]
         for claim in request.claims_for_pod:
             key = f"{request.namespace}/{claim}"
             users = self.claim_users.get(key, 0) + sign
@@ -579,15 +674,22 @@ class NodeTable:
     def _count_gpus(self, occupant: Occupant, row: int, sign: int) -> None:
         """Give the pod its devices or take them back. A pod placed by others where none are free holds none."""
         if sign > 0:
-            wanted, before = occupant.request.gpu, occupant.gpus
-            try:
-                occupant.gpus = self.gpus.allocate(row, wanted, before.devices if before else ())
-            except ValueError:
-                occupant.gpus = None
+            before = occupant.gpus
+            occupant.gpus = self._allocate(row, occupant.request.gpu, before.devices if before else ())
         elif occupant.gpus is not None:
             self.gpus.release(row, occupant.gpus)
         if occupant.gpus is not None and occupant.request.gpu_uncounted:
             self.gpu_shares += sign
+
+    def _allocate(self, row: int, wanted: GpuRequest, devices: tuple[int, ...]) -> GpuHold | None:
+        """On the given devices; on others where those are not to be had, as when somebody wrote them down by hand."""
+        try:
+            return self.gpus.allocate(row, wanted, devices)
+        except ValueError:
+            # A device below zero stands for none at all.
+            if not devices or min(devices) < 0:
+                return None
+        return self._allocate(row, wanted, ())
 
     def _promise(self, choice: VolumeChoice, node: str, sign: int) -> None:
         """Several pods may share a claim; the promise stands while any of them is placed."""
@@ -634,7 +736,8 @@ def occupant_of(pod: Pod, request: Request, node: str) -> Occupant:
     meta = pod.metadata
     key = meta.key
     occupant = Occupant(meta.uid or key, key, request, node, pod.status.start_time or "", False)
-    if request.gpu.count and (devices := given_devices(pod)):
+    # What a pod without a node says about devices was not said by who placed it.
+    if request.gpu.count and pod.spec.node_name and (devices := given_devices(pod)):
         occupant.gpus = GpuHold(devices)
     if meta.deletion_timestamp is not None:
         occupant.terminating = True
@@ -650,10 +753,13 @@ def _is_preempted(pod: Pod) -> bool:
 
 
 def allocatable(node: Node) -> dict[str, int]:
+    """What the node has to give; a scalar of which it has nothing is not offered."""
     amounts: dict[str, int] = {}
     for name, quantity in node.allocatable.items():
-        if name == resources.PODS or resources.is_counted(name):
-            amounts[name] = resources.room(name, nanos(quantity))
+        if name in _GIVEN or resources.is_scalar(name):
+            amount = resources.room(name, nanos(quantity))
+            if amount or name in _GIVEN:
+                amounts[name] = amount
     return amounts
 
 
@@ -673,14 +779,6 @@ def _visible(node: Node) -> tuple[object, ...]:
         status.declared_features,
         _conditions(node),
     )
-
-
-def _number(numbers: dict[_Value, int], values: list[_Value], value: _Value) -> int:
-    number = numbers.get(value)
-    if number is None:
-        number = numbers[value] = len(values)
-        values.append(value)
-    return number
 
 
 def _bump(counts: dict[int, int], key: int, change: int) -> None:

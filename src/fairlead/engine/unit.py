@@ -32,7 +32,7 @@ class Domains(msgspec.Struct, frozen=True):
 class Unit(msgspec.Struct, frozen=True):
     key: str
     members: tuple[Member, ...]
-    # So many members, the essential ones among them, or nobody. None: all of them.
+    # So many members, at least one, the essential ones among them, or nobody. None: all of them.
     minimum: int | None = None
     priority: int = 0
     domains: Domains | None = None
@@ -41,9 +41,14 @@ class Unit(msgspec.Struct, frozen=True):
     # The label that members share, by which a policy knows them.
     job_label: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise ValueError(f"unit {self.key!r}: want at least one member")
+
     @property
     def needed(self) -> int:
-        return len(self.members) if self.minimum is None else self.minimum
+        """Nobody placed is no placement: one member at least, whatever the minimum says."""
+        return len(self.members) if self.minimum is None else max(1, self.minimum)
 
 
 class UnitPlaced(msgspec.Struct, frozen=True):
@@ -55,13 +60,28 @@ class UnitPlaced(msgspec.Struct, frozen=True):
 
 
 class NeverFits(msgspec.Struct, frozen=True):
-    """Proof that no amount of waiting helps: even an empty cluster has room for fewer of a kind than are needed."""
+    """Proof that waiting does not help while nodes stay as they are: empty, all that are registered have too little.
+
+    So many pods of one shape are needed and so many fit; pods of two, with `beside`; with `resource`, so much of it, in
+    the scheduler's unit, by the members that ask for least. Without a pod: more members than the unit has.
+    """
 
     pod: str
     needed: int
     room: int
+    beside: str = ""
+    resource: str = ""
 
     def sentence(self) -> str:
+        if self.resource:
+            return f"the pods needed ask for {self.needed} of {self.resource}, but the cluster, empty, has {self.room}"
+        if not self.pod:
+            return f"{self.needed} pods are needed, but the unit has {self.room}"
+        if self.beside:
+            return (
+                f"{self.needed} pods like {self.pod} and {self.beside} are needed together, "
+                f"but the cluster, empty, has room for {self.room}"
+            )
         return f"{self.needed} pods like {self.pod} are needed, but the cluster, empty, has room for {self.room}"
 
 

@@ -39,7 +39,8 @@ class View:
         view = View.__new__(View)
         view.table, view.rows, view.size = self.table, self.rows, self.size
         view.alloc_RV = self.alloc_RV
-        request.grow(len(self.used_RV))
+        if request.axis_version != self.table.axis.version:
+            request.fit(self.table.axis)
         view.used_RV = self.used_RV + request.delta_R[:, None] * times_V
         return view
 

@@ -16,12 +16,16 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bind(Intent, frozen=True):
-    """Bind a pod to a node. The UID is a precondition: a pod recreated under the same name is another pod."""
+    """Bind a pod to a node. The UID is a precondition: a pod recreated under the same name is another pod.
+
+    The server copies the binding's annotations to the pod, in the same write.
+    """
 
     namespace: str
     name: str
     uid: str
     node: str
+    annotations: dict[str, str] = {}
 
 
 class Create(Intent, frozen=True):

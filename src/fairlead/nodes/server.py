@@ -156,7 +156,7 @@ class KubeletServer:
             if subject.get("commonName") in self._access.names:
                 return True
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not token:
+        if kind.lower() != "bearer" or not token or not token.isascii():
             return False
         if self._access.token and hmac.compare_digest(token.encode(), self._access.token.encode()):
             return True

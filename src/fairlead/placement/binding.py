@@ -12,6 +12,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.engine.catalog import Catalog
+from fairlead.engine.gpu_wishes import DEVICES
 from fairlead.model.intents import Bind, Patch
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
@@ -55,7 +56,10 @@ class Binder:
             log.warning("volumes not bound", pod=placed.pod, node=placed.node, problem=problem)
             return f'running PreBind plugin "VolumeBinding": binding volumes: {problem}'
         metadata = pod.metadata
-        intent = Bind(namespace=metadata.namespace, name=metadata.name, uid=pod.uid, node=placed.node)
+        given = {DEVICES: ",".join(map(str, placed.devices))} if placed.devices else {}
+        intent = Bind(
+            namespace=metadata.namespace, name=metadata.name, uid=pod.uid, node=placed.node, annotations=given
+        )
         result = await self._writer.carry_out(intent)
         if result.outcome is not Outcome.DONE and not (
             result.may_have_happened and await self._was_bound(pod, placed.node)

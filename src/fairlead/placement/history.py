@@ -214,10 +214,19 @@ class History:
             self._cursor += 1
             self._look_at_pod(pod.uid)
 
-    def decided_unit(self, position: int, at: datetime, profile: Profile, unit: Unit, outcome: UnitOutcome) -> None:
-        forecast = self._table.catalog.forecast
+    def decided_unit(
+        self,
+        position: int,
+        at: datetime,
+        profile: Profile,
+        unit: Unit,
+        outcome: UnitOutcome,
+        nominated: Sequence[Pod] = (),
+    ) -> None:
+        forecast, others = self._table.catalog.forecast, tuple(nominated)
+        number = self._next()
         self._keep(
-            Decision(self._next(), at, position, profile, forecast, None, (), "", None, unit=unit, unit_outcome=outcome)
+            Decision(number, at, position, profile, forecast, None, others, "", None, unit=unit, unit_outcome=outcome)
         )
 
     def _next(self) -> int:

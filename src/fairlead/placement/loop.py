@@ -102,6 +102,8 @@ class Loop:
         self._preemptor = Preemptor(writer=writer, clock=clock)
         # By UID, when each was first seen.
         self._assumed: dict[str, float] = {}
+        # Members whose binding failed: the others of their unit are placed, and these are tried again by themselves.
+        self._alone: set[str] = set()
         self._writing: set[asyncio.Task[None]] = set()
         self._binding = 0
         self._at_desk: deque[Work] = deque()
@@ -303,6 +305,7 @@ class Loop:
     def _settled(self, uid: str) -> None:
         """The cluster's word on this pod counts from now on, not ours."""
         self._queue.drop(uid)
+        self._alone.discard(uid)
         since_s = self._assumed.pop(uid, None)
         if since_s is not None:
             self._metrics.bound_seconds.observe(self._clock.elapsed_s() - since_s)
@@ -311,7 +314,7 @@ class Loop:
         self._nominations.seen(before, pod)
         if self._nominations.node_of(pod.uid) and not self._state.is_readable(pod):
             self._nominations.drop(pod.uid)  # others are decided with it in mind, and must be able to
-        if any(source.unit_of(pod) is not None for source in self._sources) and self._member(pod) is None:
+        if pod.uid not in self._alone and self._unit_of(pod) is not None and self._member(pod) is None:
             self._queue.drop(pod.uid)  # placed with its unit, which has it among its members
             return
         self._queue.put(pod, now_s)
@@ -425,18 +428,22 @@ class Loop:
         self._tell_refused(pod, outcome.diagnosis, plan)
 
     def _decide_unit(self, unit: Unit) -> None:
-        name = unit.members[0].pod.spec.scheduler_name if unit.members else ""
+        name = unit.members[0].pod.spec.scheduler_name
         gangs = self._gangs.get(name)
         source = next((each for each in self._sources if each.unit_of(unit.members[0].pod) == unit.key), None)
         if gangs is None or source is None:
             log.warning("unit of nobody", unit=unit.key, scheduler=name)
             self._queue.drop(unit.key)
             return
+        if any(member.pod.uid in self._assumed for member in unit.members):
+            self._queue.failed(unit.key, self._clock.elapsed_s())  # a binding under way: its end comes first
+            return
         before = self._state.history.mark()
-        statement = Statement(self._state.table)
+        statement, nominated = Statement(self._state.table), self._nominations.all()
         try:
-            outcome = gangs.decide(unit, statement)
-            self._state.history.decided_unit(before, self._clock.now(), self._cycles[name].profile, unit, outcome)
+            outcome = gangs.decide(unit, statement, nominated)
+            now, profile = self._clock.now(), self._cycles[name].profile
+            self._state.history.decided_unit(before, now, profile, unit, outcome, nominated)
         except BaseException:
             statement.rollback()
             raise
@@ -458,6 +465,7 @@ class Loop:
         for placed in outcome.placed:
             pod = pods[placed.pod]
             if pod.metadata.uid:
+                self._queue.hold(pod, self._clock.elapsed_s())
                 self._assume(pod, placed)
             else:
                 until_s = self._clock.elapsed_s() + PROMISED_S
@@ -471,6 +479,9 @@ class Loop:
             return self.promises.get(member)
         owner = self._state.owners.top(pod)
         return self.promises.first_of(owner) if owner else None
+
+    def _unit_of(self, pod: Pod) -> str | None:
+        return next((key for source in self._sources if (key := source.unit_of(pod)) is not None), None)
 
     def _member(self, pod: Pod) -> str | None:
         return next((key for source in self._sources if (key := source.member_of(pod)) is not None), None)
@@ -533,6 +544,8 @@ class Loop:
         now_s = self._clock.elapsed_s()
         self._metrics.attempts.labels("error", pod.spec.scheduler_name).inc()
         self._state.table.remove_pod(pod.uid)
+        if self._unit_of(pod) is not None:
+            self._alone.add(pod.uid)
         self._queue.failed(pod.uid, now_s)
         self._queue.changed([Delta.POD_REMOVED], now_s)
         self._bell.set()

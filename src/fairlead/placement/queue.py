@@ -120,6 +120,14 @@ class UnitQueue:
         self._pausing.pop(key, None)
         self._in_hand.discard(key)
 
+    def hold(self, what: Wanting, now_s: float) -> None:
+        """Have it in hand without its having been in line, as a member that was taken with its unit."""
+        key = key_of(what)
+        waiting = self._all.get(key)
+        self.drop(key)
+        self._all[key] = waiting if waiting is not None else Waiting(what, now_s)
+        self._in_hand.add(key)
+
     def take(self, now_s: float) -> Wanting | None:
         """The most important, the longest waiting of those; held until it is settled.
 

@@ -137,7 +137,7 @@ def replay(document: DecisionDocument) -> list[str]:
         again = _result_of_pod(outcome, plan)
     else:
         assert document.unit is not None
-        again = _result_of_unit(Gangs(cycle).decide(document.unit, Statement(cycle.table)))
+        again = _result_of_unit(Gangs(cycle).decide(document.unit, Statement(cycle.table), document.nominated))
     return [*_compare("result", document.result, again), *differences]
 
 

@@ -5,6 +5,7 @@ that is not written for callers.
 """
 
 import ipaddress
+import re
 
 import structlog
 from aiohttp import web
@@ -23,6 +24,7 @@ log = structlog.get_logger("fairlead.api")
 ANYBODY = User()
 # A whole body must be here within this; a caller that drips must not hold us.
 BODY_S = 10.0
+_SURROGATE = re.compile("[\ud800-\udfff]")
 SECURITY = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
@@ -85,6 +87,7 @@ class Dispatcher:
         if wait_s := self._limits.take(user.username or f"address {address}", self._clock.elapsed_s()):
             message = f"too many requests from {user.username or address}: slow down"
             raise Problem(429, "TooManyRequests", message, retry_after_s=wait_s)
+        _check_text(request)
         body = await whole_body(request, route.most_bytes, BODY_S)
         return await route.handle(Call(user, self._table.guard, parameters, dict(request.query), request.headers, body))
 
@@ -106,6 +109,15 @@ class Dispatcher:
             message = f"{request.method} is not for this path; there is {allowed}"
             return Problem(405, "MethodNotAllowed", message, headers={"Allow": allowed})
         return Problem(404, "NotFound", "nothing is served here; /docs tells what is")
+
+
+def _check_text(request: web.Request) -> None:
+    """Bytes that are no UTF-8 come as lone surrogates, which nobody can send on."""
+    parts = [request.path, *request.headers.values()]
+    for name, value in request.query.items():
+        parts += (name, value)
+    if any(not part.isascii() and _SURROGATE.search(part) for part in parts):
+        raise Problem(400, "BadRequest", "the path, the query and the headers of a request must be UTF-8")
 
 
 def _told(problem: Problem) -> Answer:

@@ -57,7 +57,8 @@ async def served(
     routes: list[web.RouteDef], host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[str, int]]:
     """Routes on an address for as long as the block runs; yields the address really bound."""
-    application = web.Application(client_max_size=1 << 20)
+    # A compressed body is not unpacked: nobody sends one, and a small one could be huge.
+    application = web.Application(client_max_size=1 << 20, handler_args={"auto_decompress": False})
     application.add_routes(routes)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()

@@ -87,18 +87,30 @@ def test_the_input_is_left_alone() -> None:
     ("text", "canonical"),
     [
         ("0.5", "500m"), ("1000m", "1"), ("1000", "1k"), ("1500", "1500"), ("1024Mi", "1Gi"), ("1.5Gi", "1536Mi"),
-        ("512Ki", "512Ki"), ("1000Ki", "1000Ki"), ("0", "0"), ("0Mi", "0"), ("1e3", "1e3"), ("12E6", "12e6"),
+        ("512Ki", "512Ki"), ("1000Ki", "1000Ki"), ("0", "0"), ("0Mi", "0"), ("1e3", "1e3"), ("12E6", "12E6"),
         ("1.5e3", "1500"), ("100m", "100m"), ("-1", "-1"), (".5", "500m"), ("1E", "1E"), ("1n", "1n"), ("0.1n", "1n"),
-        ("1Ki", "1Ki"), ("0.5Ki", "512"), ("+5", "5"), ("007", "7"), ("2048", "2048"), ("0.5Mi", "512Ki"),
+        ("1Ki", "1Ki"), ("0.5Ki", "512"), ("+5", "+5"), ("007", "007"), ("2048", "2048"), ("0.5Mi", "512Ki"),
+        ("1e30", "1e30"), ("1e31", "10e30"), ("1000e30", "1e33"), ("1e4", "10e3"), ("1.500", "1.500"),
+        ("8Ei", "9223372036854775807"), ("1.0005Ki", "1024512m"), ("-1.5", "-1500m"), (".", "0"), ("1e-10", "1e-9"),
+        ("1e3000000", "1e3000000"), ("1e999999999", "1e999999999"), ("1e3000001", "10e3000000"),
+        ("1e-999999999", "1e-9"), ("9" * 40, "9" * 40),
     ],
 )  # fmt: skip
 def test_a_quantity_has_one_spelling(text: str, canonical: str) -> None:
     assert canonical_quantity(text) == canonical
 
 
-@pytest.mark.parametrize("text", ["", "x", "1x", "1.2.3", "1Kib", "--1", "1 ", "e3", "1e"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ScalarError, match="quantities must match the regular expression"):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *((text, "quantities must match the regular expression") for text in ("", "x", "1x", "1.2.3", "1Kib", "1 ")),
+        *((text, "unable to parse quantity's suffix") for text in ("--1", "1e", "1Kii", "1e99999999999999999999")),
+        *((text, "unable to parse numeric part of quantity") for text in ("Ei", "+e-12")),
+        pytest.param("9" * 1001, "quantities must match", id="beyond all measure"),
+    ],
+)
+def test_what_is_no_quantity_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ScalarError, match=why):
         canonical_quantity(text)
 
 

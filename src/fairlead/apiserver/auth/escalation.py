@@ -4,10 +4,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fairlead.apiserver.auth.rbac import GROUP, Action, Rbac, rule_allows
-from fairlead.apiserver.failures import forbidden
+from fairlead.apiserver.failures import forbidden, not_found
 from fairlead.apiserver.registry.rest import Attempt, Thing
 
 Rule = Mapping[str, Any]
+FULL_AUTHORITY: tuple[Rule, ...] = (
+    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+)
+MOST_COMPARISONS = 100_000
+# What the garbage collector writes, whatever an object grants.
+_COLLECTED = frozenset({"finalizers", "ownerReferences", "managedFields", "resourceVersion", "selfLink"})
 
 
 class NoEscalation:
@@ -18,41 +25,91 @@ class NoEscalation:
         thing, user, resource = attempt.thing, attempt.options.user, attempt.resource
         if resource.group != GROUP or thing is None or user.is_master or attempt.operation not in ("CREATE", "UPDATE"):
             return thing
+        if attempt.old is not None and _granted(attempt.old) == _granted(thing):
+            return thing
         namespace = attempt.namespace if resource.namespaced else ""
         if resource.plural in ("roles", "clusterroles"):
-            if attempt.old is not None and attempt.old.get("rules") == thing.get("rules"):
-                return thing
-            wanted = Action("escalate", GROUP, resource.plural, "", attempt.name, namespace)
-            rules: Iterable[Rule] = thing.get("rules") or ()
+            self._check_role(attempt, thing, namespace)
         else:
-            reference = thing["roleRef"]
-            plural = "roles" if reference["kind"] == "Role" else "clusterroles"
-            wanted = Action("bind", GROUP, plural, "", reference["name"], namespace)
-            rules = self._rbac.rules_of(reference, namespace)
-        if self._rbac.allows(user, wanted):
-            return thing
-        held = list(self._rbac.rules(user, namespace))
-        missing = sorted({_compact(each) for rule in rules for each in _missing(held, rule)})
-        if missing:
-            groups = " ".join(f'"{group}"' for group in user.groups)
-            listed = "\n".join(missing)
-            why = f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:'
-            raise forbidden(GROUP, resource.plural, attempt.name, f"{why}\n{listed}")
+            self._check_binding(attempt, thing, namespace)
         return thing
+
+    def _check_role(self, attempt: Attempt, role: Thing, namespace: str) -> None:
+        # Who creates names nothing in the path: leave to escalate one role by name is none to create it.
+        named = attempt.name if attempt.operation == "UPDATE" else ""
+        if self._rbac.allows(
+            attempt.options.user, Action("escalate", GROUP, attempt.resource.plural, "", named, namespace)
+        ):
+            return
+        self._check_held(attempt, role.get("rules") or (), namespace)
+        # An aggregationRule gathers whatever there will be.
+        gathers = any(
+            ((each or {}).get("aggregationRule") or {}).get("clusterRoleSelectors") for each in (role, attempt.old)
+        )
+        if gathers and self._missing(attempt, FULL_AUTHORITY, namespace):
+            why = "must have cluster-admin privileges to use the aggregationRule"
+            raise forbidden(GROUP, attempt.resource.plural, attempt.name, why)
+
+    def _check_binding(self, attempt: Attempt, binding: Thing, namespace: str) -> None:
+        reference = binding["roleRef"]
+        plural = "roles" if reference["kind"] == "Role" else "clusterroles"
+        if self._rbac.allows(attempt.options.user, Action("bind", GROUP, plural, "", reference["name"], namespace)):
+            return
+        role = self._rbac.role_of(reference, namespace)
+        if role is None:  # whoever makes it later would grant what nobody checked
+            raise not_found(GROUP, attempt.resource.plural, reference["name"])
+        self._check_held(attempt, role.get("rules") or (), namespace)
+
+    def _check_held(self, attempt: Attempt, rules: Iterable[Rule], namespace: str) -> None:
+        missing = self._missing(attempt, rules, namespace)
+        if missing:
+            user = attempt.options.user
+            groups = " ".join(f'"{group}"' for group in user.groups)
+            listed = "\n".join(sorted({_compact(each) for each in missing}))
+            why = f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:'
+            raise forbidden(GROUP, attempt.resource.plural, attempt.name, f"{why}\n{listed}")
+
+    def _missing(self, attempt: Attempt, rules: Iterable[Rule], namespace: str) -> list[Rule]:
+        held = list(self._rbac.rules(attempt.options.user, namespace))
+        apart = [rule for rule in rules if not any(_covers(each, rule) for each in held)]
+        if sum(map(_combinations, apart)) * (len(held) + 1) > MOST_COMPARISONS:
+            why = "the rules combine too many groups, resources, names and verbs to compare them with those you have"
+            raise forbidden(GROUP, attempt.resource.plural, attempt.name, why)
+        return _compacted(each for rule in apart for each in _missing(held, rule))
+
+
+def _granted(thing: Thing) -> Thing:
+    """An object without what the garbage collector changes of it."""
+    return {**thing, "metadata": {key: value for key, value in thing["metadata"].items() if key not in _COLLECTED}}
+
+
+def _covers(held: Rule, rule: Rule) -> bool:
+    """Whether one rule that is held grants all of another, at a glance: names and paths are compared one by one."""
+    if held.get("resourceNames") or rule.get("nonResourceURLs"):
+        return False
+    listed = ("verbs", "apiGroups", "resources")
+    return all("*" in (held.get(key) or ()) or set(rule.get(key) or ()) <= set(held.get(key) or ()) for key in listed)
+
+
+def _combinations(rule: Rule) -> int:
+    groups, resources, verbs, names, paths = (
+        len(rule.get(key) or ()) for key in ("apiGroups", "resources", "verbs", "resourceNames", "nonResourceURLs")
+    )
+    return verbs * (groups * resources * max(names, 1) + paths)
 
 
 def _missing(held: list[Rule], rule: Rule) -> Iterator[Rule]:
     """What of a rule no single rule that is held covers, per resource with all its verbs together."""
+    unnamed = [each for each in held if not each.get("resourceNames")]
     for group in rule.get("apiGroups") or ():
         for called in rule.get("resources") or ():
             for name in rule.get("resourceNames") or ("",):
                 resource, _, subresource = called.partition("/")
+                covering = held if name else unnamed
                 verbs = [
                     verb
                     for verb in rule.get("verbs") or ()
-                    if not any(
-                        rule_allows(each, Action(verb, group, resource, subresource, name or "\0")) for each in held
-                    )
+                    if not any(rule_allows(each, Action(verb, group, resource, subresource, name)) for each in covering)
                 ]
                 if verbs:
                     yield {"apiGroups": [group], "resources": [called], "verbs": verbs} | (
@@ -66,6 +123,18 @@ def _missing(held: list[Rule], rule: Rule) -> Iterator[Rule]:
         ]
         if verbs:
             yield {"nonResourceURLs": [path], "verbs": verbs}
+
+
+def _compacted(rules: Iterable[Rule]) -> list[Rule]:
+    """One rule a resource, with all its verbs."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for rule in rules:
+        about: tuple[Any, ...] = tuple(tuple(rule.get(key, ())) for key in ("apiGroups", "resources", "resourceNames"))
+        if "nonResourceURLs" in rule:
+            about = (*about, *rule["nonResourceURLs"], len(found))
+        known = found.setdefault(about, {**rule, "verbs": []})
+        known["verbs"] += rule["verbs"]
+    return list(found.values())
 
 
 def _compact(rule: Rule) -> str:

@@ -1,6 +1,6 @@
 """Role-based access: what a user's roles allow, evaluated as Kubernetes does.
 
-Reads roles and bindings from the store and keeps what it has compiled until one of them changes.
+Reads roles and bindings from the store, each once until it changes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from fairlead.apiserver.request.info import User
-from fairlead.apiserver.request.selectors import labels_match
-from fairlead.apiserver.storage.store import Store
+from fairlead.apiserver.storage.store import Entry, Store
 
 GROUP = "rbac.authorization.k8s.io"
 ROLES, CLUSTER_ROLES = f"{GROUP}/roles", f"{GROUP}/clusterroles"
 BINDINGS, CLUSTER_BINDINGS = f"{GROUP}/rolebindings", f"{GROUP}/clusterrolebindings"
+KINDS = (ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,8 @@ class Rbac:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._seen: tuple[int, ...] = ()
-        self._roles: dict[str, dict[str, Any]] = {}
-        self._cluster_roles: dict[str, dict[str, Any]] = {}
+        self._read: dict[str, dict[str, tuple[Entry, dict[str, Any]]]] = {kind: {} for kind in KINDS}
         self._bindings: dict[str, list[dict[str, Any]]] = {}
-        self._cluster_bindings: list[dict[str, Any]] = []
 
     def allows(self, user: User, action: Action) -> bool:
         return user.is_master or any(rule_allows(rule, action) for rule in self.rules(user, action.namespace))
@@ -78,7 +76,7 @@ class Rbac:
 
     def _bound(self, user: User, namespace: str) -> Iterator[tuple[Mapping[str, Any], str]]:
         self._refresh()
-        found = [("ClusterRoleBinding", "", each) for each in self._cluster_bindings]
+        found = [("ClusterRoleBinding", "", each) for each in self._bindings[""]]
         found += [("RoleBinding", namespace, each) for each in (self._bindings.get(namespace, ()) if namespace else ())]
         for kind, place, binding in found:
             subject = _subject(user, binding.get("subjects") or (), place)
@@ -90,40 +88,37 @@ class Rbac:
                     yield rule, reason
 
     def rules_of(self, reference: Mapping[str, str], namespace: str) -> Iterable[Mapping[str, Any]]:
+        """The rules of a role; none where there is no such role."""
+        return (self.role_of(reference, namespace) or {}).get("rules") or ()
+
+    def cluster_roles(self) -> dict[str, Mapping[str, Any]]:
+        self._refresh()
+        return {name: role for name, (_, role) in self._read[CLUSTER_ROLES].items()}
+
+    def role_of(self, reference: Mapping[str, str], namespace: str) -> Mapping[str, Any] | None:
         self._refresh()
         if reference["kind"] == "Role":
-            role = self._roles.get(f"{namespace}/{reference['name']}")
+            found = self._read[ROLES].get(f"{namespace}/{reference['name']}")
         else:
-            role = self._cluster_roles.get(reference["name"])
-        if role is None:
-            return ()
-        if not role.get("aggregationRule"):
-            return role.get("rules") or ()
-        selectors = role["aggregationRule"].get("clusterRoleSelectors") or ()
-        gathered = [
-            rule
-            for other in self._cluster_roles.values()
-            if other is not role
-            and any(labels_match(selector, other["metadata"].get("labels") or {}) for selector in selectors)
-            for rule in other.get("rules") or ()
-        ]
-        return [*(role.get("rules") or ()), *gathered]
+            found = self._read[CLUSTER_ROLES].get(reference["name"])
+        return None if found is None else found[1]
 
     def _refresh(self) -> None:
-        shelves = [self._store.shelf(kind) for kind in (ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS)]
-        seen = tuple(
-            max((entry.revision for entry in shelf.entries.values()), default=0) + len(shelf.entries)
-            for shelf in shelves
-        )
+        """Read what was written since the last look."""
+        shelves = {kind: self._store.shelf(kind) for kind in KINDS}
+        seen = tuple(shelf.writes for shelf in shelves.values())
         if seen == self._seen:
             return
-        roles, cluster_roles, bindings, cluster_bindings = (
-            {key: msgspec.json.decode(entry.body) for key, entry in shelf.entries.items()} for shelf in shelves
-        )
-        self._roles, self._cluster_roles = roles, cluster_roles
-        self._cluster_bindings = list(cluster_bindings.values())
-        self._bindings = {}
-        for key, binding in bindings.items():
+        for kind, shelf in shelves.items():
+            before = self._read[kind]
+            self._read[kind] = {
+                key: known
+                if (known := before.get(key)) is not None and known[0] is entry
+                else (entry, msgspec.json.decode(entry.body))
+                for key, entry in shelf.entries.items()
+            }
+        self._bindings = {"": [binding for _, binding in self._read[CLUSTER_BINDINGS].values()]}
+        for key, (_, binding) in self._read[BINDINGS].items():
             self._bindings.setdefault(key.partition("/")[0], []).append(binding)
         self._seen = seen
 
@@ -142,85 +137,3 @@ def _subject(user: User, subjects: Iterable[Mapping[str, str]], namespace: str =
                 if user.name == f"system:serviceaccount:{of}:{name}":
                     return f'ServiceAccount "{name}/{of}"'
     return ""
-
-
-def role(name: str, *rules: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> dict[str, Any]:
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults", **(labels or {})}},
-        "rules": list(rules),
-    }
-
-
-def binding(name: str, *groups: str) -> dict[str, Any]:
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
-        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": GROUP, "kind": "Group", "name": group} for group in groups],
-    }
-
-
-_READ = ["get", "list", "watch"]
-_ALL = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_WORKLOADS = {"apiGroups": ["apps"], "resources": ["*"]}
-_CORE = [
-    "configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "pods/log", "pods/status",
-    "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts", "services",
-]  # fmt: skip
-
-# What a fresh cluster starts with; the names are Kubernetes' own, so that existing bindings mean what they say.
-DEFAULTS = (
-    role(
-        "cluster-admin",
-        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-        {"nonResourceURLs": ["*"], "verbs": ["*"]},
-    ),
-    binding("cluster-admin", "system:masters"),
-    role(
-        "system:discovery",
-        {"nonResourceURLs": ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*",
-                             "/readyz", "/version", "/version/"], "verbs": ["get"]},
-    ),
-    binding("system:discovery", "system:authenticated"),
-    role(
-        "system:public-info-viewer",
-        {"nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"], "verbs": ["get"]},
-    ),
-    binding("system:public-info-viewer", "system:authenticated", "system:unauthenticated"),
-    role(
-        "system:basic-user",
-        {"apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-         "verbs": ["create"]},
-        {"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]},
-    ),
-    binding("system:basic-user", "system:authenticated"),
-    role(
-        "system:auth-delegator",
-        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
-        {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
-    ),
-    role(
-        "view",
-        {"apiGroups": [""], "resources": [*_CORE, "namespaces"], "verbs": _READ},
-        {**_WORKLOADS, "verbs": _READ},
-        {"apiGroups": ["batch", "policy", "autoscaling", "networking.k8s.io", "discovery.k8s.io"], "resources": ["*"],
-         "verbs": _READ},
-    ),
-    role(
-        "edit",
-        {"apiGroups": [""], "resources": [*_CORE, "secrets", "pods/eviction"], "verbs": _ALL},
-        {**_WORKLOADS, "verbs": _ALL},
-        {"apiGroups": ["batch", "policy", "autoscaling", "networking.k8s.io", "discovery.k8s.io"], "resources": ["*"],
-         "verbs": _ALL},
-    ),
-    role(
-        "admin",
-        {"apiGroups": ["", "apps", "batch", "policy", "autoscaling", "networking.k8s.io", "discovery.k8s.io"],
-         "resources": ["*"], "verbs": _ALL},
-        {"apiGroups": [GROUP], "resources": ["roles", "rolebindings"], "verbs": _ALL},
-        {"apiGroups": ["authorization.k8s.io"], "resources": ["localsubjectaccessreviews"], "verbs": ["create"]},
-    ),
-)  # fmt: skip

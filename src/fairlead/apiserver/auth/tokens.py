@@ -7,7 +7,7 @@ import base64
 import hmac
 import secrets
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,13 @@ from fairlead.apiserver.request.info import User
 ISSUER = "https://kubernetes.default.svc"
 ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
 EVERYBODY = "system:authenticated"
+# What may be bound to a token, as the claim names it → where objects of that kind are stored.
+BINDABLE = {"pod": "/pods", "secret": "/secrets", "node": "/nodes"}
+# An object that is being deleted counts as gone this long after its deletion was due.
+LEEWAY = timedelta(minutes=1)
+
+Find = Callable[[str, str], dict[str, Any] | None]
+"""Where a kind is stored, and a key → the object, if there is one."""
 
 
 class BadToken(Exception):
@@ -30,10 +37,9 @@ class BadToken(Exception):
 
 
 class Tokens:
-    def __init__(self, folder: Path, account_uid: Callable[[str, str], str | None]) -> None:
-        """`account_uid(namespace, name)` is the UID of a service account that exists, else None."""
+    def __init__(self, folder: Path, find: Find) -> None:
         self._key = _signing_key(folder / "service-accounts.key")
-        self._account_uid = account_uid
+        self._find = find
         self._known: dict[str, User] = {}
         self.admin = _kept_token(folder / "admin.token")
         self.know(self.admin, User("fairlead:admin", groups=("system:masters",)))
@@ -42,29 +48,63 @@ class Tokens:
         groups = user.groups if EVERYBODY in user.groups else (*user.groups, EVERYBODY)
         self._known[token] = User(user.name, user.uid, groups, user.extra)
 
-    def user(self, token: str, now: datetime, audience: str = ISSUER) -> User:
+    def user(self, token: str, now: datetime) -> User:
         """Who bears this token; BadToken when nobody does."""
+        return self.review(token, now, (ISSUER,))[0]
+
+    def review(self, token: str, now: datetime, audiences: Iterable[str]) -> tuple[User, list[str]]:
+        """Who bears this token, and which of the audiences it is meant for; BadToken when nobody, or none."""
+        written = token.encode("utf-8", "surrogatepass")
         for known, user in self._known.items():
-            if hmac.compare_digest(known.encode(), token.encode()):
-                return user
-        claims = self._claims(token)
+            if hmac.compare_digest(known.encode(), written):
+                if ISSUER not in audiences:
+                    raise BadToken
+                return user, [ISSUER]
+        claims = self._claims(written)
         if claims.get("iss") != ISSUER:
             raise BadToken
-        if audience not in claims.get("aud", ()):
-            listed = ",".join(f'"{each}"' for each in claims.get("aud", ()))
-            raise BadToken(f'token audiences [{listed}] is invalid for the target audiences ["{audience}"]')
-        if not (claims.get("nbf", 0) <= now.timestamp() < claims.get("exp", 0)):
-            raise BadToken("the token has expired")
+        meant = claims.get("aud", ())
+        accepted = [each for each in audiences if each in meant]
+        if not accepted:
+            listed, wanted = (" ".join(f'"{each}"' for each in names) for names in (meant, audiences))
+            raise BadToken(f"token audiences [{listed}] is invalid for the target audiences [{wanted}]")
+        if now.timestamp() >= claims.get("exp", 0):
+            raise BadToken("service account token has expired")
+        if now.timestamp() < claims.get("nbf", 0):
+            raise BadToken("service account token is not valid yet")
+        return self._account(claims, now), accepted
+
+    def _account(self, claims: Mapping[str, Any], now: datetime) -> User:
         about = claims["kubernetes.io"]
         namespace, account = about["namespace"], about["serviceaccount"]
-        if self._account_uid(namespace, account["name"]) != account["uid"]:
-            raise BadToken("the service account is gone")
+        name = account["name"]
+        found = self._find("/serviceaccounts", f"{namespace}/{name}")
+        if found is None:
+            raise BadToken(f'serviceaccounts "{name}" not found')
+        metadata = found["metadata"]
+        if metadata["uid"] != account["uid"]:
+            raise BadToken(f"service account UID ({metadata['uid']}) does not match claim ({account['uid']})")
+        if _is_deleted(metadata, now):
+            raise BadToken(f"service account {namespace}/{name} has been deleted")
+        for kind in ("secret", "pod", "node"):
+            # A pod's token names the node as well, for information only.
+            if kind in about and not (kind == "node" and "pod" in about):
+                self._check_bound(kind, namespace, about[kind], now)
         extra: dict[str, tuple[str, ...]] = {"authentication.kubernetes.io/credential-id": (f"JTI={claims['jti']}",)}
-        if "pod" in about:
-            extra["authentication.kubernetes.io/pod-name"] = (about["pod"]["name"],)
-            extra["authentication.kubernetes.io/pod-uid"] = (about["pod"]["uid"],)
+        for kind in ("pod", "node"):
+            for what, value in about.get(kind, {}).items():
+                extra[f"authentication.kubernetes.io/{kind}-{what}"] = (value,)
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", EVERYBODY)
-        return User(f"system:serviceaccount:{namespace}:{account['name']}", account["uid"], groups, extra)
+        return User(f"system:serviceaccount:{namespace}:{name}", account["uid"], groups, extra)
+
+    def _check_bound(self, kind: str, namespace: str, bound: Mapping[str, str], now: datetime) -> None:
+        """A token lives no longer than what it is bound to."""
+        found = self._find(BINDABLE[kind], bound["name"] if kind == "node" else f"{namespace}/{bound['name']}")
+        if found is not None and found["metadata"]["uid"] != bound["uid"]:
+            claim = f"service account {kind} ref claim ({bound['uid']})"
+            raise BadToken(f"{kind} UID ({found['metadata']['uid']}) does not match {claim}")
+        if found is None or _is_deleted(found["metadata"], now):
+            raise BadToken("service account token has been invalidated")
 
     def issue(
         self,
@@ -75,12 +115,11 @@ class Tokens:
         now: datetime,
         life: timedelta,
         audiences: tuple[str, ...] = (),
-        pod: Mapping[str, str] | None = None,
+        bound: Mapping[str, Mapping[str, str]] | None = None,
     ) -> str:
+        """`bound`: pod, secret or node → its name and UID; the token ends with it."""
         begins = int(now.timestamp())
-        about: dict[str, Any] = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
-        if pod is not None:
-            about["pod"] = dict(pod)
+        about: dict[str, Any] = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **(bound or {})}
         claims = {
             "iss": ISSUER,
             "sub": f"system:serviceaccount:{namespace}:{name}",
@@ -95,13 +134,13 @@ class Tokens:
         r, s = decode_dss_signature(self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
         return f"{signed}.{_base64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
-    def _claims(self, token: str) -> dict[str, Any]:
+    def _claims(self, token: bytes) -> dict[str, Any]:
         try:
-            signed, _, signature = token.rpartition(".")
-            _, payload = signed.split(".")
+            signed, _, signature = token.rpartition(b".")
+            _, payload = signed.split(b".")
             raw = _unbase64(signature)
             proof = encode_dss_signature(int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big"))
-            self._key.public_key().verify(proof, signed.encode(), ec.ECDSA(hashes.SHA256()))
+            self._key.public_key().verify(proof, signed, ec.ECDSA(hashes.SHA256()))
             claims = msgspec.json.decode(_unbase64(payload))
         except (ValueError, InvalidSignature, msgspec.DecodeError):
             raise BadToken from None
@@ -146,5 +185,10 @@ def _base64(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def _unbase64(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+def _unbase64(text: bytes) -> bytes:
+    return base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+
+
+def _is_deleted(metadata: Mapping[str, Any], now: datetime) -> bool:
+    due = metadata.get("deletionTimestamp")
+    return due is not None and datetime.fromisoformat(due) < now - LEEWAY

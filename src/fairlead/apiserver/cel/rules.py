@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import cel
 
 from fairlead.apiserver.cel import types as cel_types
+from fairlead.apiserver.schema.patterns import compiled
 from fairlead.apiserver.validation.errors import Errors, FieldError, Json, shown
 from fairlead.model.quantity import QuantityError, nanos
 
@@ -30,6 +31,7 @@ _RESERVED = frozenset(
      "let", "loop", "package", "namespace", "return", "var", "void", "while"}
 )  # fmt: skip
 _NAMESPACED = re.compile(r"\b(sets|math)\.(\w+)\(")
+LONGEST_DURATION: Final = 200
 _DURATION_PARTS = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -255,9 +257,9 @@ def _text_as_cel(form: str | None, value: str) -> Any:
                 return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             case "date":
                 return datetime.fromisoformat(value).replace(tzinfo=UTC)
-            case "duration":
+            case "duration" if len(value) <= LONGEST_DURATION:
                 return timedelta(seconds=sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PARTS.findall(value)))
-    except ValueError:
+    except (ValueError, OverflowError):
         return value
     return value
 
@@ -282,12 +284,12 @@ def _last_index_of(where: Any, what: Any) -> int:
 
 
 def _find(text: str, pattern: str) -> str:
-    found = re.search(pattern, text)
+    found = compiled(pattern).search(text)
     return found[0] if found else ""
 
 
 def _find_all(text: str, pattern: str, most: int = -1) -> list[str]:
-    found = [match[0] for match in re.finditer(pattern, text)]
+    found = [match[0] for match in compiled(pattern).finditer(text)]
     return found if most < 0 else found[:most]
 
 

@@ -4,12 +4,12 @@ In the words of Kubernetes' own compiler. What a function gives back is known on
 taken to be anything, so that nothing good is refused. What a rule may cost is not estimated.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairlead.apiserver.cel.syntax import NOWHERE, Node, SyntaxMistake, parse, pointed
+from fairlead.apiserver.schema.patterns import BadPattern, compiled
 
 Json = dict[str, Any]
 
@@ -303,8 +303,8 @@ def _fits(left: Type, right: Type) -> bool:
 
 def _is_pattern(text: str) -> bool:
     try:
-        re.compile(text)
-    except re.error:
+        compiled(text)
+    except BadPattern:
         return False
     return True
 

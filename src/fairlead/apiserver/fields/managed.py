@@ -550,9 +550,11 @@ def _merged_list(schema: Schema, live: list[Any], applied: list[Any]) -> list[An
     shared = [element for element in right if element in lives]
     out: list[Any] = []
     done: set[str] = set()
-    at = to = 0
+    at = to = first = 0
     while at < len(left) or to < len(right):
-        next_shared = next((element for element in shared if element not in done), None)
+        while first < len(shared) and shared[first] in done:
+            first += 1
+        next_shared = shared[first] if first < len(shared) else None
         if at < len(left) and to < len(right):
             if left[at] == right[to]:
                 out.append(joined(left[at]))

@@ -5,10 +5,14 @@ with the status and the words of the real server.
 """
 
 import json
+import re
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
-from fairlead.apiserver.json_values import copied, go_text, same
+import msgspec
+
+from fairlead.apiserver.json_values import copied, go_text, same, token
 from fairlead.apiserver.schema.scalars import ScalarError, canonical_micro_time, canonical_quantity, canonical_time
 from fairlead.apiserver.schema.shape import Schema
 
@@ -16,6 +20,7 @@ Json = dict[str, Any]
 Identity = Callable[[Any], Any]
 
 MOST_OPERATIONS: Final = 10_000
+MOST_COPIED_BYTES: Final = 3 << 20
 # What the real server says instead of the reason when a JSON patch does not fit.
 REJECTED: Final = "the server rejected our request due to an error in our request"
 
@@ -67,7 +72,14 @@ def _wrong_shape(prefix: str, value: Any, wanted: str) -> NoReturn:
 def json_patch(doc: Any, ops: Sequence[Json]) -> Any:
     check_patch("json", ops if isinstance(ops, list) else list(ops) if isinstance(ops, tuple) else ops)
     out = copied(doc)
+    size = 0
     for operation in ops:
+        if operation.get("op") == "copy" and isinstance(operation.get("path"), str):
+            # A copy of a copy of a copy: a few hundred bytes would fill the memory.
+            size += len(msgspec.json.encode(_get(out, _origin(operation), must_exist=False)))
+            if size > MOST_COPIED_BYTES:
+                why = f"the accumulated size increase of copy is {size}, exceeding the limit {MOST_COPIED_BYTES}"
+                raise _rejected(f"Unable to copy, {why}")
         out = _step(out, operation)
     return out
 
@@ -114,7 +126,7 @@ def _split(path: str) -> list[str]:
 
 
 def _index(container: list[Any], key: str, end: int) -> int:
-    if not key.lstrip("-").isdecimal():
+    if re.fullmatch(r"-*[0-9]{1,18}", key) is None:
         raise _rejected(f"{key!r} is no index")
     index = int(key)
     # As the server's library does, -1 is the last one.
@@ -236,7 +248,8 @@ def _merge_map(schema: Schema | None, original: Json, patch: Json) -> Json:
     deletions = {key.removeprefix(_DELETE_LIST): patch.pop(key) for key in list(patch) if key.startswith(_DELETE_LIST)}
     for key, gone in deletions.items():
         if isinstance(original.get(key), list) and isinstance(gone, list):
-            original[key] = [item for item in original[key] if item not in gone]
+            dropped = {token(item) for item in gone}
+            original[key] = [item for item in original[key] if token(item) not in dropped]
     for key, order in orders.items():
         if schema is not None and schema.form == "object" and schema.struct is not None and _child(schema, key) is None:
             name = schema.struct.name
@@ -277,10 +290,11 @@ def _retain_keys(original: Json, patch: Json) -> None:
         return
     if not isinstance(retained, list):
         raise PatchFailed(400, "invalid patch format of retainKeys")
+    kept = {token(key) for key in retained}
     for key in patch:
-        if key not in retained and not key.startswith("$") and patch[key] is not None:
+        if token(key) not in kept and not key.startswith("$") and patch[key] is not None:
             raise PatchFailed(400, "invalid patch format of retainKeys")
-    for key in [key for key in original if key not in retained]:
+    for key in [key for key in original if token(key) not in kept]:
         del original[key]
 
 
@@ -292,7 +306,9 @@ def _merge_list(schema: Schema, original: list[Any], patch: list[Any]) -> list[A
     if not _are_maps(original, patch):
         if any(isinstance(item, dict) for item in [*original, *patch]):
             raise PatchFailed(500, f"list element types are not identical: {go_text([original, patch])}")
-        merged = [*original, *(item for index, item in enumerate(patch) if item not in [*original, *patch[:index]])]
+        known = {token(item) for item in original}
+        new = {token(item): item for item in patch if token(item) not in known}
+        merged = [*original, *new.values()]
         return _in_order(merged, patch, before, _itself)
     if schema.merge_key is None:
         raise PatchFailed(500, f"cannot merge lists without merge key for {go_text(patch)}")
@@ -300,11 +316,14 @@ def _merge_list(schema: Schema, original: list[Any], patch: list[Any]) -> list[A
     changes, original, replace = _sorted_out(schema.merge_key, original, patch)
     if replace:
         return [_without_directives(item) for item in changes]
+    places: dict[Any, int] = {}
+    for number, other in enumerate(original):
+        places.setdefault(token(identity(other)), number)
     for item in changes:
         if schema.merge_key not in item:
             raise _without_key(item, schema.merge_key)
-        at = next((at for at, other in enumerate(original) if same(identity(other), identity(item))), None)
-        if at is None:
+        at = places.setdefault(token(identity(item)), len(original))
+        if at == len(original):
             original.append(_without_directives(item))
         else:
             original[at] = _merge_map(schema.items, original[at], item)
@@ -314,6 +333,7 @@ def _merge_list(schema: Schema, original: list[Any], patch: list[Any]) -> list[A
 def _sorted_out(merge_key: str, original: list[Json], patch: list[Json]) -> tuple[list[Json], list[Json], bool]:
     """The patch's items that carry no directive, the list without what was deleted, and whether it is replaced."""
     changes: list[Json] = []
+    gone: set[Any] = set()
     replace = False
     for item in patch:
         match item.get(_DIRECTIVE):
@@ -322,14 +342,15 @@ def _sorted_out(merge_key: str, original: list[Json], patch: list[Json]) -> tupl
             case "delete":
                 if merge_key not in item:
                     raise _without_key(item, merge_key)
-                original = [other for other in original if not same(other.get(merge_key), item[merge_key])]
+                gone.add(token(item[merge_key]))
             case "replace":
                 replace = True
             case "merge":
                 raise PatchFailed(500, "merging lists cannot yet be specified in the patch")
             case unknown:
                 raise PatchFailed(500, f"unknown patch type: {unknown} in map: {go_text(item)}")
-    return changes, original, replace
+    kept = [other for other in original if token(other.get(merge_key)) not in gone]
+    return changes, kept, replace
 
 
 def _without_key(item: Json, key: str) -> PatchFailed:
@@ -359,32 +380,42 @@ def _merge_ordered(schema: Schema | None, key: str, original: Json, patch: Json,
 
 
 def _check_order(patch: list[Any], order: list[Any], identity: Identity) -> None:
-    wished = [identity(item) for item in order]
+    wished = _places(order, identity)
     at = -1
     for item in patch:
         if isinstance(item, dict) and _DIRECTIVE in item:
             continue
-        if identity(item) not in wished or wished.index(identity(item)) <= at:
+        known = token(identity(item))
+        if wished.get(known, -1) <= at:
             raise PatchFailed(
                 500,
                 f"The order in patch list:\n{go_text(patch)}\n"
                 f" doesn't match $setElementOrder list:\n{go_text(order)}\n",
             )
-        at = wished.index(identity(item))
+        at = wished[known]
 
 
 def _in_order(merged: list[Any], wished: list[Any], before: list[Any], identity: Identity) -> list[Any]:
     """What is wished in its wished order; the others before it where they were before it, new things first."""
-    order = [identity(item) for item in wished]
-    earlier = [identity(item) for item in before]
-    right = sorted((item for item in merged if identity(item) in order), key=lambda item: order.index(identity(item)))
-    left = [item for item in merged if identity(item) not in order]
+    order, earlier = _places(wished, identity), _places(before, identity)
+    tokens = [token(identity(item)) for item in merged]
+    placed = sorted((order[known], number) for number, known in enumerate(tokens) if known in order)
+    right = deque(number for _, number in placed)
+    left = deque(number for number, known in enumerate(tokens) if known not in order)
     out: list[Any] = []
     while left and right:
-        mine, yours = identity(left[0]), identity(right[0])
-        first = mine in earlier and yours in earlier and earlier.index(mine) <= earlier.index(yours)
-        out.append(left.pop(0) if first else right.pop(0))
-    return [*out, *left, *right]
+        mine, yours = tokens[left[0]], tokens[right[0]]
+        first = mine in earlier and yours in earlier and earlier[mine] <= earlier[yours]
+        out.append(merged[left.popleft() if first else right.popleft()])
+    return [*out, *(merged[number] for number in (*left, *right))]
+
+
+def _places(items: Iterable[Any], identity: Identity) -> dict[Any, int]:
+    """Where each stands first."""
+    places: dict[Any, int] = {}
+    for number, item in enumerate(items):
+        places.setdefault(token(identity(item)), number)
+    return places
 
 
 def _identity(merge_key: str) -> Identity:

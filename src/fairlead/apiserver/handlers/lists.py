@@ -10,7 +10,7 @@ import msgspec
 from fairlead.apiserver.failures import Failure, bad_request, gone, options_invalid
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
-from fairlead.apiserver.request.info import is_true, whole_number
+from fairlead.apiserver.request.info import is_true, version_problem, whole_number
 from fairlead.apiserver.request.selectors import Requirement, check_fields, label_selector, matcher, parse_fields
 from fairlead.apiserver.schema.shape import ParseError, parse
 from fairlead.apiserver.storage.store import Compacted, Entry
@@ -59,6 +59,7 @@ def single_name(query: Mapping[str, str]) -> str | None:
 
 def page(rest: Rest, resource: Resource, namespace: str, query: Mapping[str, str]) -> Page:
     limit = whole_number(query, "limit") or 0
+    whole_number(query, "timeoutSeconds")  # a list is never that slow, but a number it must be
     matches = selected(resource, namespace, query)
     token = query.get("continue", "")
     wanted = query.get("resourceVersion", "")
@@ -148,7 +149,7 @@ def check_list_options(query: Mapping[str, str]) -> None:
 
 def check_list_version(query: Mapping[str, str]) -> None:
     wanted = query.get("resourceVersion", "")
-    if wanted and not wanted.isdecimal():
+    if wanted and version_problem(wanted):
         raise bad_request(f"invalid resource version: {not_a_version(wanted)}")
     if query.get("continue") and wanted not in ("", "0"):
         raise bad_request("specifying resource version is not allowed when using continue")
@@ -156,7 +157,7 @@ def check_list_version(query: Mapping[str, str]) -> None:
 
 def not_a_version(text: str) -> str:
     shown = msgspec.json.encode(text).decode()
-    return f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: invalid syntax"
+    return f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {version_problem(text)}"
 
 
 ANY_REVISION = -1

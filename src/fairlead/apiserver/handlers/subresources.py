@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.apiserver.admission.builtin import label_with_place
 from fairlead.apiserver.auth.rbac import Action, Rbac
-from fairlead.apiserver.auth.tokens import ISSUER, BadToken, Tokens
+from fairlead.apiserver.auth.tokens import BINDABLE, ISSUER, BadToken, Tokens
 from fairlead.apiserver.failures import Failure, bad_request, conflict, invalid, not_found, too_many_requests
 from fairlead.apiserver.fields import managed
 from fairlead.apiserver.registry import apply as applying
@@ -348,23 +348,21 @@ def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: A
     spec = read_as("authentication.v1.TokenRequest", "TokenRequest", "v1", sent).get("spec") or {}
     seconds = spec.get("expirationSeconds")
     seconds = 3600 if seconds is None else seconds
-    if not isinstance(seconds, int) or not 600 <= seconds <= 1 << 32:
-        message = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
+    if not 600 <= seconds <= 1 << 32:
+        bound_s = "less than 10 minutes" if seconds < 600 else "larger than 2^32 seconds"
+        message = f"Invalid value: {seconds}: may not specify a duration {bound_s}"
         cause = {"reason": "FieldValueInvalid", "message": message, "field": "spec.expirationSeconds"}
         details = {"group": "authentication.k8s.io", "kind": "TokenRequest", "causes": [cause]}
         text = f'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: {message}'
         raise Failure(422, "Invalid", text, details)
-    pod = None
     bound = spec.get("boundObjectRef")
-    if bound and bound.get("kind") == "Pod":
-        found = rest.find("/pods", f"{namespace}/{bound['name']}")
-        if found is None or bound.get("uid", found["metadata"]["uid"]) != found["metadata"]["uid"]:
-            raise not_found("", "pods", bound["name"])
-        pod = {"name": bound["name"], "uid": found["metadata"]["uid"]}
     now = rest.clock.now()
     life = timedelta(seconds=seconds)
     audiences = tuple(spec.get("audiences") or ())
-    token = tokens.issue(namespace, name, account["metadata"]["uid"], now=now, life=life, audiences=audiences, pod=pod)
+    refs = _bound_refs(rest, namespace, name, bound) if bound else {}
+    token = tokens.issue(
+        namespace, name, account["metadata"]["uid"], now=now, life=life, audiences=audiences, bound=refs
+    )
     made: Thing = {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",
@@ -389,14 +387,42 @@ def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: A
     return made
 
 
+def _bound_refs(rest: Rest, namespace: str, account: str, bound: Thing) -> dict[str, dict[str, str]]:
+    """What a token is bound to, as its claims say it; what does not fit the reference is refused."""
+    kind, name = bound.get("kind", ""), bound.get("name", "")
+    group, _, version = bound.get("apiVersion", "").rpartition("/")
+    claim = kind.lower()
+    if group or kind not in ("Pod", "Secret", "Node"):
+        told = f"{group}/{version}, Kind={kind}"
+        raise bad_request(f"cannot bind token to object of type {told}")
+    found = rest.find(BINDABLE[claim], name if kind == "Node" else f"{namespace}/{name}")
+    if found is None:
+        raise not_found("", f"{claim}s", name)
+    if kind == "Pod" and found["spec"].get("serviceAccountName") != account:
+        why = f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
+        raise bad_request(why)
+    uid = found["metadata"]["uid"]
+    if bound.get("uid") and bound["uid"] != uid:
+        why = (
+            f"the UID in the bound object reference ({bound['uid']}) does not match the UID in record. "
+            "The object might have been deleted and then recreated"
+        )
+        raise conflict("", kind, name, why)
+    refs = {claim: {"name": name, "uid": uid}}
+    if kind == "Pod" and (node_name := found["spec"].get("nodeName")):
+        node = rest.find("/nodes", node_name)
+        refs["node"] = {"name": node_name} | ({} if node is None else {"uid": node["metadata"]["uid"]})
+    return refs
+
+
 def token_review(tokens: Tokens, sent: Thing, now: datetime) -> Thing:
     spec = sent.get("spec") or {}
     try:
-        user = tokens.user(spec.get("token", ""), now, (spec.get("audiences") or [ISSUER])[0])
+        user, audiences = tokens.review(spec.get("token", ""), now, spec.get("audiences") or [ISSUER])
     except BadToken as problem:
         told = f"[invalid bearer token, {problem}]" if str(problem) else "invalid bearer token"
         return {"user": {}, "error": told}
-    return {"authenticated": True, "user": user_info(user), "audiences": spec.get("audiences") or [ISSUER]}
+    return {"authenticated": True, "user": user_info(user), "audiences": audiences}
 
 
 def user_info(user: User) -> Thing:

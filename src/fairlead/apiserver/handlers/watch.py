@@ -13,7 +13,7 @@ from fairlead.apiserver.failures import Failure, gone, options_invalid
 from fairlead.apiserver.handlers.lists import Matches, not_a_version, selected
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest, Thing
-from fairlead.apiserver.request.info import is_true
+from fairlead.apiserver.request.info import is_true, version_problem
 from fairlead.apiserver.storage.store import Change, Compacted, Entry
 
 Render = Callable[[Entry], bytes]
@@ -51,7 +51,7 @@ class Watching:
         """Whether what exists now is told first, and the revision to go on from."""
         check_watch_options(query)
         version = query.get("resourceVersion", "")
-        if version and not version.isdecimal():
+        if version and version_problem(version):
             raise Failure(500, "", not_a_version(version))
         if query.get("sendInitialEvents"):
             if is_true(query, "sendInitialEvents"):

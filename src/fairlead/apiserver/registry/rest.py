@@ -4,14 +4,13 @@ Between the server, which knows HTTP, and the store, which knows bytes. Every wr
 default, admit, prepare, validate, record who manages which field, put.
 """
 
-import copy
 import functools
 import secrets
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -27,7 +26,8 @@ from fairlead.apiserver.failures import (
 )
 from fairlead.apiserver.fields import managed
 from fairlead.apiserver.fields.patches import spent_patch, strategic_problem
-from fairlead.apiserver.json_values import go_escaped, go_text
+from fairlead.apiserver.heavy import Heavy
+from fairlead.apiserver.json_values import copied, go_escaped, go_text, token
 from fairlead.apiserver.registry import apply as applying
 from fairlead.apiserver.registry import autoscalers
 from fairlead.apiserver.registry.events import as_core, as_new
@@ -35,6 +35,7 @@ from fairlead.apiserver.registry.resources import Resource, Resources
 from fairlead.apiserver.registry.strategies import Addresses, drop_what_the_type_has_not, keep_what_was_given
 from fairlead.apiserver.registry.versions import Versions
 from fairlead.apiserver.request.decoding import not_an_object, refused_patch, unrecognized, unusable_patch
+from fairlead.apiserver.request.info import version_problem
 from fairlead.apiserver.request.json_errors import quoted
 from fairlead.apiserver.request.options import DeleteOptions, Options
 from fairlead.apiserver.schema import defaults, gates
@@ -50,9 +51,16 @@ from fairlead.apiserver.schema.shape import (
 from fairlead.apiserver.storage.store import Entry, StaleWrite, Store
 from fairlead.apiserver.validation import registry as validate
 from fairlead.apiserver.validation import warnings
+from fairlead.apiserver.validation.errors import bounded
 from fairlead.cluster.clock import Clock, rfc3339
 
 Thing = dict[str, Any]
+T = TypeVar("T")
+
+# For how long a write is tried again that others keep overtaking.
+TRIES_S = 30.0
+# How many of an object's mistakes are told: an answer must not be much larger than what was sent.
+MOST_CAUSES = 5000
 
 # Letters and digits that make no words, as Kubernetes draws its suffixes.
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -74,6 +82,13 @@ class Attempt:
     options: Options
 
 
+class Overtaken(Failure):
+    """Somebody else wrote the object between our reading it and our writing it."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.code, failure.reason, failure.message, failure.details)
+
+
 Admit = Callable[[Attempt], Awaitable[Thing | None]]
 """May change what is being written, or raise a Failure."""
 
@@ -85,6 +100,7 @@ class Rest:
         self.clock = clock
         self.addresses = addresses
         self.versions = Versions()
+        self.heavy = Heavy()
         self.mutating: list[Admit] = []
         self.validating: list[Admit] = []
         self.after_write: list[Callable[[Resource, Thing, bool], None]] = []
@@ -153,14 +169,15 @@ class Rest:
     # -- creating -------------------------------------------------------------------------------------------
 
     async def create(self, resource: Resource, namespace: str, sent: Any, options: Options) -> bytes:
-        thing = self._decoded(resource, sent, options)
+        run, size = self.heavy.run, options.size
+        thing = await run(size, self._decoded, resource, sent, options)
         metadata = self._metadata(resource, namespace, thing)
         if metadata.get("resourceVersion"):
             raise Failure(500, "", "resourceVersion should not be set on objects to be created")
         name = metadata.get("name", "")
         _drop_double_owners(metadata, options)
         # Whose the fields are is settled before admission adds its own.
-        self._record(resource, None, thing, options, "", self.clock.now())
+        await run(size, self._record, resource, None, thing, options, "", self.clock.now())
         return await self._create(resource, namespace, name, thing, options)
 
     async def _create(self, resource: Resource, namespace: str, name: str, thing: Thing, options: Options) -> bytes:
@@ -175,10 +192,7 @@ class Rest:
         is_service = resource.stored_as == "/services"
         try:
             self._begin_life(resource, thing, self.clock.now())
-            self._check(resource, thing, None)
-            self._warn(resource, thing, None, options)
-            if options.has_empty:
-                forget_empty(resource.schema, thing)
+            await self.heavy.run(options.size, self._judge, resource, thing, None, options)
             seen = Attempt("CREATE", resource, namespace, name, thing, None, "", options)
             await self._admitted(self.validating, seen)
             if name and self.store.get(resource.stored_as, key) is not None:
@@ -252,9 +266,20 @@ class Rest:
     async def update(
         self, resource: Resource, namespace: str, name: str, sent: Any, options: Options, subresource: str = ""
     ) -> bytes:
+        return await self.until_written(
+            resource,
+            namespace,
+            name,
+            options,
+            lambda: self._update(resource, namespace, name, sent, options, subresource),
+        )
+
+    async def _update(
+        self, resource: Resource, namespace: str, name: str, sent: Any, options: Options, subresource: str
+    ) -> bytes:
         current = self.entry(resource, namespace, name)
         await self.ready(resource, current)
-        thing = self._decoded(resource, sent, options)
+        thing = await self.heavy.run(options.size, self._decoded, resource, sent, options)
         metadata = self._metadata(resource, namespace, thing)
         self._check_name(metadata, name)
         if not metadata.get("resourceVersion") and not subresource and self._is_guarded(resource):
@@ -288,8 +313,8 @@ class Rest:
     @staticmethod
     def _check_version(resource: Resource, metadata: Thing, name: str, current: Entry) -> None:
         version = metadata.get("resourceVersion")
-        if version and not version.isdecimal():
-            raise Failure(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        if version and (problem := version_problem(version)):
+            raise Failure(500, "", f'strconv.ParseUint: parsing "{version}": {problem}')
         if version and version != "0" and version != str(current.revision):
             raise conflict(resource.group, resource.plural, name)
 
@@ -304,28 +329,63 @@ class Rest:
         strategic: Any = None,
     ) -> bytes:
         """Apply a patch to whatever the object is now, again if it changes under our hands."""
-        for _ in range(5):
+
+        async def change() -> bytes:
             current = self.entry(resource, namespace, name)
             await self.ready(resource, current)
             old = self.thing(resource, current)
             spent = None if strategic is None else functools.partial(spent_patch, resource.schema, old, strategic)
-            thing = self._decoded(resource, changed(copy.deepcopy(old)), options, patched=True, strategic=spent)
+            thing = await self.heavy.run(options.size, self._patched, resource, changed, old, options, spent)
             metadata = self._metadata(resource, namespace, thing)
             self._check_name(metadata, name)
             self._check_uid(resource, metadata, name, current)
             if not metadata.get("resourceVersion") and self._is_guarded(resource):
                 raise _unguarded(resource, name)
             self._check_version(resource, metadata, name, current)
+            return await self._replace(resource, namespace, name, current, thing, options, subresource)
+
+        return await self.until_written(resource, namespace, name, options, change)
+
+    def _patched(
+        self,
+        resource: Resource,
+        changed: Callable[[Thing], Any],
+        old: Thing,
+        options: Options,
+        spent: Callable[[], Any] | None,
+    ) -> Thing:
+        return self._decoded(resource, changed(copied(old)), options, patched=True, strategic=spent)
+
+    async def until_written(
+        self, resource: Resource, namespace: str, name: str, options: Options, write: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Read, change and write again for as long as somebody else is faster, as a real server does.
+
+        Whoever named the version they mean is refused when that is not the current one any more.
+        """
+        entry = self.store.get(resource.stored_as, self.key(resource, namespace, name))
+        options.size = max(options.size, 0 if entry is None else len(entry.body))
+        ends_at_s = self.clock.elapsed_s() + TRIES_S
+        while True:
             try:
-                return await self._replace(resource, namespace, name, current, thing, options, subresource)
-            except StaleWrite:
-                continue
-        raise conflict(resource.group, resource.plural, name)
+                return await write()
+            except Overtaken:
+                if self.clock.elapsed_s() >= ends_at_s:
+                    raise
 
     async def apply(
         self, resource: Resource, namespace: str, name: str, applied: Thing, options: Options, subresource: str = ""
     ) -> tuple[bytes, bool]:
         """Server-side apply; True when that made the object."""
+
+        async def write() -> tuple[bytes, bool]:
+            return await self._apply(resource, namespace, name, copied(applied), options, subresource)
+
+        return await self.until_written(resource, namespace, name, options, write)
+
+    async def _apply(
+        self, resource: Resource, namespace: str, name: str, applied: Thing, options: Options, subresource: str
+    ) -> tuple[bytes, bool]:
         current = self.store.get(resource.stored_as, self.key(resource, namespace, name))
         if current is None and subresource:
             raise not_found(resource.group, resource.plural, name)
@@ -341,11 +401,12 @@ class Rest:
         else:
             self._check_version(resource, metadata, name, current)
             self._check_uid(resource, metadata, name, current)
-        merged = self.merged(
-            resource.schema, live, applied, options, api_version=resource.api_version, subresource=subresource
-        )
+        merged = await self.heavy.run(
+            options.size, self.merged,
+            resource.schema, live, applied, options, api_version=resource.api_version, subresource=subresource,
+        )  # fmt: skip
         try:
-            merged = self._decoded(resource, merged, options)
+            merged = await self.heavy.run(options.size, self._decoded, resource, merged, options)
         except Failure as failure:
             if failure.code != 400 or "cannot be handled as a" not in failure.message:
                 raise
@@ -356,7 +417,12 @@ class Rest:
                 resource, namespace, name, current, merged, options, subresource, recorded=True
             ), False
         fields = merged["metadata"].pop("managedFields", [])
-        made = await self._create_applied(resource, namespace, name, merged, fields, options)
+        try:
+            made = await self._create_applied(resource, namespace, name, merged, fields, options)
+        except Failure as failure:
+            if failure.reason != "AlreadyExists":
+                raise
+            raise Overtaken(failure) from None
         return made, True
 
     def merged(
@@ -417,7 +483,7 @@ class Rest:
         now = self.clock.now()
         self._split_status(resource, thing, old, subresource)
         if not recorded:
-            self._record(resource, old, thing, options, subresource, now)
+            await self.heavy.run(options.size, self._record, resource, old, thing, options, subresource, now)
         thing = await self._admitted(
             self.mutating, Attempt("UPDATE", resource, namespace, name, thing, old, subresource, options)
         )
@@ -429,10 +495,7 @@ class Rest:
                 self._keep_addresses(thing, old, name, namespace)
         if resource.strategy.counts_changes and _wanted(thing) != _wanted(old):
             thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        self._check(resource, thing, old, subresource)
-        self._warn(resource, thing, old, options, subresource)
-        if options.has_empty:
-            forget_empty(resource.schema, thing)
+        await self.heavy.run(options.size, self._judge, resource, thing, old, options, subresource)
         await self._admitted(
             self.validating, Attempt("UPDATE", resource, namespace, name, thing, old, subresource, options)
         )
@@ -459,7 +522,7 @@ class Rest:
             if kept in before:
                 metadata[kept] = before[kept]
         if "managedFields" not in metadata and "managedFields" in before:
-            metadata["managedFields"] = copy.deepcopy(before["managedFields"])
+            metadata["managedFields"] = copied(before["managedFields"])
 
     def _split_status(self, resource: Resource, thing: Thing, old: Thing, subresource: str) -> None:
         if subresource == "status":
@@ -467,20 +530,18 @@ class Rest:
             metadata = thing["metadata"]
             for name in [name for name in thing if name not in ("apiVersion", "kind", "metadata")]:
                 del thing[name]
-            thing.update(
-                {name: copy.deepcopy(value) for name, value in old.items() if name not in ("metadata", "status")}
-            )
+            thing.update({name: copied(value) for name, value in old.items() if name not in ("metadata", "status")})
             if status is not None:
                 thing["status"] = status
             for kept in resource.strategy.status_keeps:
                 metadata.pop(kept, None)
                 if kept in old["metadata"]:
-                    metadata[kept] = copy.deepcopy(old["metadata"][kept])
+                    metadata[kept] = copied(old["metadata"][kept])
             resource.strategy.prepare_status(thing, old)
         elif not subresource and resource.has_status:
             thing.pop("status", None)
             if "status" in old:
-                thing["status"] = copy.deepcopy(old["status"])
+                thing["status"] = copied(old["status"])
 
     def _keep_addresses(self, thing: Thing, old: Thing, name: str, namespace: str) -> None:
         had_address = old["spec"].get("type") != "ExternalName"
@@ -494,6 +555,13 @@ class Rest:
         self, resource: Resource, namespace: str, name: str, wanted: DeleteOptions, options: Options
     ) -> tuple[Thing, bool]:
         """The object as it was left, and whether it is gone for good."""
+        return await self.until_written(
+            resource, namespace, name, options, lambda: self._delete(resource, namespace, name, wanted, options)
+        )
+
+    async def _delete(
+        self, resource: Resource, namespace: str, name: str, wanted: DeleteOptions, options: Options
+    ) -> tuple[Thing, bool]:
         current = self.entry(resource, namespace, name)
         await self.ready(resource, current)
         thing = self.thing(resource, current)
@@ -704,6 +772,15 @@ class Rest:
                 thing = changed
         return thing if thing is not None else {}
 
+    def _judge(
+        self, resource: Resource, thing: Thing, old: Thing | None, options: Options, subresource: str = ""
+    ) -> None:
+        with bounded():
+            self._check(resource, thing, old, subresource)
+        self._warn(resource, thing, old, options, subresource)
+        if options.has_empty:
+            forget_empty(resource.schema, thing)
+
     def _check(self, resource: Resource, thing: Thing, old: Thing | None, subresource: str = "") -> None:
         name = thing["metadata"].get("name", "")
         if resource.custom is not None:
@@ -720,7 +797,7 @@ class Rest:
             # Events are of the core group inside, whichever way they came.
             group = "" if resource.stored_as == "events.k8s.io/events" else resource.group
             kind = thing["kind"] if resource.custom is not None else resource.kind
-            raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found])
+            raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found[:MOST_CAUSES]])
 
     @staticmethod
     def _warn(resource: Resource, thing: Thing, old: Thing | None, options: Options, subresource: str = "") -> None:
@@ -777,7 +854,7 @@ class Rest:
         except StaleWrite:
             if expected is None:
                 raise already_exists(resource.group, resource.plural, name) from None
-            raise conflict(resource.group, resource.plural, name) from None
+            raise Overtaken(conflict(resource.group, resource.plural, name)) from None
         for told in self.after_write:
             told(resource, stored, True)
         await self.store.settled()
@@ -790,7 +867,7 @@ class Rest:
         try:
             self.store.delete(resource.stored_as, self.key(resource, namespace, name), stored, current.revision)
         except StaleWrite:
-            raise conflict(resource.group, resource.plural, name) from None
+            raise Overtaken(conflict(resource.group, resource.plural, name)) from None
         for told in self.after_write:
             told(resource, stored, False)
         await self.store.settled()
@@ -847,15 +924,10 @@ def _drop_double_owners(metadata: Thing, options: Options, when: str = "") -> No
     owners = metadata.get("ownerReferences")
     if not isinstance(owners, list) or len(owners) < 2:
         return
-    kept: list[Thing] = []
-    double: list[str] = []
-    for owner in owners:
-        if owner in kept:
-            double.append(str(owner.get("uid", "")))
-        else:
-            kept.append(owner)
+    kept: dict[Any, Thing] = {}
+    double = [str(owner.get("uid", "")) for owner in owners if kept.setdefault(token(owner), owner) is not owner]
     if double:
-        metadata["ownerReferences"] = kept
+        metadata["ownerReferences"] = list(kept.values())
         options.warnings.append(
             f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, "
             "and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "

@@ -1,5 +1,6 @@
 """What a request asks for: the verb, the resource, the object, read off method, path and query."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
@@ -7,6 +8,7 @@ from urllib.parse import unquote
 from fairlead.apiserver.failures import bad_request, method_not_allowed, no_such_path
 
 _NAMESPACE_PARTS = frozenset({"status", "finalize"})
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
@@ -80,14 +82,31 @@ def is_true(query: Mapping[str, str], name: str) -> bool:
     return name in query and query[name].lower() not in ("false", "0")
 
 
+def is_text(value: str) -> bool:
+    """Whether a header was UTF-8: other bytes come as lone surrogates."""
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+
+
 def whole_number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name, "")
     if not text:
         return None
-    try:
-        return int(text)
-    except ValueError:
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+    if _WHOLE.fullmatch(text) is None:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    digits = text.lstrip("+-").lstrip("0")
+    number = int(digits or "0") if len(digits) < 20 else 1 << 64
+    number = -number if text.startswith("-") else number
+    if not -(1 << 63) <= number < 1 << 63:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
+    return number
 
 
-__all__ = ["Asking", "User", "is_true", "no_such_path", "parse_path", "whole_number"]
+def version_problem(text: str) -> str:
+    """Why a text is no resourceVersion; "" where it is one. int() takes what is none, and minutes for what is long."""
+    if not (text.isascii() and text.isdecimal()):
+        return "invalid syntax"
+    digits = text.lstrip("0")
+    return "value out of range" if len(digits) > 20 or int(digits or "0") >= 1 << 64 else ""
+
+
+__all__ = ["Asking", "User", "is_text", "is_true", "no_such_path", "parse_path", "version_problem", "whole_number"]

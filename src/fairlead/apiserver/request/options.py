@@ -28,6 +28,8 @@ class Options:
     """Fields the body has more than once."""
     told: Thing = field(default_factory=dict)
     """What the query said of managers and validation, for webhooks to see."""
+    size: int = 0
+    """The bytes of the body, and of the object it changes: what the work on it grows with."""
     raw: bytes = b""
     """The body as it came, for a complaint that quotes it."""
     has_empty: bool = False
@@ -57,6 +59,18 @@ def manager_causes(manager: str) -> list[tuple[str, str, str]]:
             causes.append(("FieldValueInvalid", why, "fieldManager"))
         at += len(character.encode("utf-8", "replace"))
     return causes
+
+
+def agent_prefix(agent: str) -> str:
+    """What a User-Agent gives as the name of a manager: the printable part before the slash, within the bound."""
+    name, size = "", 0
+    for character in agent.encode("utf-8", "surrogateescape").decode("utf-8", "replace").partition("/")[0]:
+        if character.isprintable():
+            size += len(character.encode())
+            if size > MAX_MANAGER_LENGTH:
+                break
+            name += character
+    return name
 
 
 def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:

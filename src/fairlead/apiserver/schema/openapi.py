@@ -2,11 +2,11 @@
 
 import ipaddress
 import re
-from functools import lru_cache
 from typing import Any, Final
 
-from fairlead.apiserver.json_values import same
+from fairlead.apiserver.json_values import same, token
 from fairlead.apiserver.request.json_errors import quoted
+from fairlead.apiserver.schema.patterns import BadPattern, compiled
 from fairlead.apiserver.schema.scalars import ScalarError, canonical_time, check_base64
 from fairlead.apiserver.validation.errors import (
     Errors,
@@ -173,7 +173,7 @@ def _check_unique(schema: Json, value: list[Any], path: str) -> Errors:
         return []
     keys = schema.get("x-kubernetes-list-map-keys") or ()
     found: Errors = []
-    seen: list[Any] = []
+    seen: set[Any] = set()
     for index, item in enumerate(value):
         if kind == "map":
             if not isinstance(item, dict):
@@ -182,19 +182,18 @@ def _check_unique(schema: Json, value: list[Any], path: str) -> Errors:
             identity: Any = {key: item[key] for key in keys if key in item}
         else:
             identity = item
-        if any(same(identity, each) for each in seen):
+        if token(identity) in seen:
             found.append(duplicate(f"{path}[{index}]", identity))
-        else:
-            seen.append(identity)
+        seen.add(token(identity))
     return found
 
 
-@lru_cache(maxsize=1024)
-def _pattern(text: str) -> re.Pattern[str] | None:
+def _matches(pattern: str, value: str) -> bool:
+    """Whether a text has the pattern in it; one from before patterns were checked stands for nothing."""
     try:
-        return re.compile(text.replace(r"\z", r"\Z"))
-    except re.error:
-        return None
+        return compiled(pattern).search(value) is not None
+    except BadPattern:
+        return True
 
 
 def _check_text(schema: Json, value: str, path: str) -> Errors:
@@ -204,10 +203,8 @@ def _check_text(schema: Json, value: str, path: str) -> Errors:
         found.append(too_long(path, most))
     if least is not None and len(value) < least:
         found.append(invalid(path, value, f"{path} in body should be at least {least} chars long"))
-    if schema.get("pattern") and not found:
-        pattern = _pattern(schema["pattern"])
-        if pattern is not None and not pattern.search(value):
-            found.append(invalid(path, value, f"{path} in body should match '{schema['pattern']}'"))
+    if schema.get("pattern") and not found and not _matches(schema["pattern"], value):
+        found.append(invalid(path, value, f"{path} in body should match '{schema['pattern']}'"))
     form = schema.get("format")
     if form and not _has_format(form, value):
         text = f'Invalid value: "{value}": {path} in body must be of type {form}: "{value}"'

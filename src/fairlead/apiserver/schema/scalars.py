@@ -5,13 +5,19 @@ import binascii
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import Final
 
-from fairlead.model.quantity import NANO, QuantityError, nanos
-
-_QUANTITY = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+|[KMGTPE]i|[numkMGTPE]?)")
+# More than any quantity needs, and little enough to reckon with.
+LONGEST_QUANTITY: Final = 1000
+_QUANTITY = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _QUANTITY_PROBLEM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_SUFFIX_PROBLEM = "unable to parse quantity's suffix"
+_NUMBER_PROBLEM = "unable to parse numeric part of quantity"
 _DECIMAL_SUFFIX = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY_SUFFIX = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL_POWER = {suffix: power for power, suffix in _DECIMAL_SUFFIX.items()}
+_LARGEST_BINARY = 2**63 - 1
+_MOST_DIGITS = 18  # that surely fit into 64 bits
 
 _SECONDS_LAYOUT = "2006-01-02T15:04:05Z07:00"
 _MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
@@ -39,39 +45,74 @@ class ScalarError(ValueError):
 
 @lru_cache(maxsize=65536)
 def canonical_quantity(text: str) -> str:
-    """`0.5` is `500m`, `1024Mi` is `1Gi`, `1000m` is `1`: the one way Kubernetes writes a quantity."""
-    form = _QUANTITY.fullmatch(text)
-    if form is None:
+    """`0.5` is `500m`, `1024Mi` is `1Gi`, `1000m` is `1`: as Kubernetes writes a quantity.
+
+    It keeps what is short and looks canonical as it is (`1e30`, `+1`, `1.500`) and writes the rest anew.
+    """
+    if text == "0":
+        return text
+    form = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_QUANTITY else None
+    if not text or form is None:
         raise ScalarError(_QUANTITY_PROBLEM)
+    sign, whole, fraction, suffix = form[1], form[2].lstrip("0") or "0", form[3] or "", form[4]
+    digits = whole + fraction
+    if suffix in _BINARY_SUFFIX[1:]:
+        power = _BINARY_SUFFIX.index(suffix)
+        value = int(digits) * 1024**power
+        is_short = not fraction and 14 - len(whole) - 3 * power >= 0
+        if is_short and int(digits) % 8:
+            return text
+        if not (is_short or form[2] or fraction):
+            raise ScalarError(_NUMBER_PROBLEM)
+        return _binary(sign, value, len(fraction), is_short)
+    is_exponent = suffix not in _DECIMAL_POWER
+    scale = (_exponent(suffix) if is_exponent else _DECIMAL_POWER[suffix]) - len(fraction)
+    if len(digits) <= _MOST_DIGITS and scale >= -9:
+        if scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0":
+            return text
+    elif not (form[2] or fraction):
+        raise ScalarError(_NUMBER_PROBLEM)
+    elif scale < -9:
+        digits, scale = str(-(-int(digits) // 10 ** min(-9 - scale, len(digits)))), -9
+    return _decimal(sign, digits, scale, is_exponent)
+
+
+def _exponent(suffix: str) -> int:
     try:
-        value = nanos(text)
-    except QuantityError:
-        raise ScalarError(_QUANTITY_PROBLEM) from None
-    suffix = form[1]
-    if suffix.endswith("i") and not -1024 * NANO < value < 1024 * NANO:
-        return _binary(value)
-    return _decimal(value, exponent_form=suffix[:1] in ("e", "E") and len(suffix) > 1)
+        parsed = int(suffix[1:]) if suffix[:1] in ("e", "E") else None
+    except ValueError:
+        parsed = None
+    if parsed is None or not -(2**63) <= parsed < 2**63:
+        raise ScalarError(_SUFFIX_PROBLEM)
+    return (parsed + 2**31) % 2**32 - 2**31  # only half of it is kept
 
 
-def _binary(value: int) -> str:
-    whole = -(-value // NANO) if value > 0 else value // NANO
-    power = 0
-    while whole and whole % 1024 == 0 and power < len(_BINARY_SUFFIX) - 1:
-        whole //= 1024
+def _binary(sign: str, value: int, places: int, is_short: bool) -> str:
+    """`value` is that many decimal places too large."""
+    unit = 10**places
+    if not is_short:
+        if value * 10**9 % unit:
+            value, unit = -(-value * 10**9 // unit), 10**9
+        value, unit = (_LARGEST_BINARY, 1) if value > _LARGEST_BINARY * unit else (value, unit)
+    if value < 1024 * unit or value % unit:
+        return _decimal(sign, str(value), -(len(str(unit)) - 1), False)
+    amount, power = value // unit, 0
+    while amount % 1024 == 0 and power < len(_BINARY_SUFFIX) - 1:
+        amount //= 1024
         power += 1
-    return f"{whole}{_BINARY_SUFFIX[power]}"
+    return f"{'-' if sign == '-' else ''}{amount}{_BINARY_SUFFIX[power]}"
 
 
-def _decimal(value: int, exponent_form: bool) -> str:
-    if value == 0:
+def _decimal(sign: str, digits: str, scale: int, is_exponent: bool) -> str:
+    kept = digits.lstrip("0").rstrip("0")
+    if not kept:
         return "0"
-    power = -9
-    while value % 1000 == 0 and power < 18:
-        value //= 1000
-        power += 3
-    if exponent_form:
-        return f"{value}e{power}" if power else str(value)
-    return f"{value}{_DECIMAL_SUFFIX[power]}"
+    scale += len(digits) - len(digits.rstrip("0"))
+    kept += "0" * (scale % 3)
+    scale -= scale % 3
+    # What is too large for a suffix loses it on a real server as well.
+    suffix = (f"e{scale}" if scale else "") if is_exponent else _DECIMAL_SUFFIX.get(scale, "")
+    return f"{'-' if sign == '-' else ''}{kept}{suffix}"
 
 
 @lru_cache(maxsize=4096)

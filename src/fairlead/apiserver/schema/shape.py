@@ -547,7 +547,8 @@ def _double_reader(go: str, omit: bool) -> Read:
 
 
 def _read_quantity(value: Any, unknown: Notes) -> Any:
-    return canonical_quantity(value if type(value) is str else json.dumps(value))
+    # A number is told as JSON has it, but for the plus that only Python writes into 1e30.
+    return canonical_quantity(value.strip() if type(value) is str else json.dumps(value).replace("e+", "e"))
 
 
 def _text_reader(canonical: Callable[[str], str]) -> Read:

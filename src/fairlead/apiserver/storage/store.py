@@ -75,6 +75,7 @@ class Shelf:
         self.entries: dict[str, Entry] = {}
         self.changes: deque[Change] = deque()
         self.compacted = 0  # changes up to here are forgotten
+        self.writes = 0  # how often anything was set, for those who keep what they have read
         self._sorted: list[str] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -84,6 +85,7 @@ class Shelf:
         return self._sorted
 
     def set(self, key: str, entry: Entry | None) -> None:
+        self.writes += 1
         if (entry is None) or key not in self.entries:
             self._sorted = None
         if entry is None:

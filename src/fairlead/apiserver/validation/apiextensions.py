@@ -5,6 +5,7 @@ from typing import Any
 
 from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.schema import openapi
+from fairlead.apiserver.schema.patterns import BadPattern, compiled
 from fairlead.apiserver.validation import admissionregistration as webhooks
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation import structural as shape
@@ -393,10 +394,11 @@ def _forms(schema: Json, path: str) -> Errors:
 
 def _regular_expression(pattern: str, path: str) -> Errors:
     try:
-        re.compile(pattern.replace(r"\z", r"\Z"))
-    except re.error as problem:
-        text = f"missing closing ]: `{pattern}`" if "unterminated character set" in str(problem) else str(problem)
-        return [invalid(path, pattern, f"must be a valid regular expression, but isn't: error parsing regexp: {text}")]
+        compiled(pattern)
+    except BadPattern as problem:
+        return [
+            invalid(path, pattern, f"must be a valid regular expression, but isn't: error parsing regexp: {problem}")
+        ]
     return []
 
 

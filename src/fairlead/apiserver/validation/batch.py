@@ -23,6 +23,7 @@ from fairlead.apiserver.validation.errors import (
     too_many,
 )
 
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _MISMATCH: Final = "`selector` does not match template `labels`"
 _COUNTS: Final = (
     "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
@@ -255,7 +256,7 @@ def indexes_of(text: str, completions: int) -> tuple[int, str]:
             return 0, f'the fragment "{interval}" {told}'
         ends: list[int] = []
         for part in parts:
-            if not re.fullmatch(r"[+-]?\d+", part):
+            if not re.fullmatch(r"[+-]?[0-9]{1,18}", part):
                 return 0, f'cannot convert string to integer for index: "{part}"'
             if int(part) >= completions:
                 return 0, f'too large index: "{part}"'
@@ -524,11 +525,11 @@ def _cron_part(part: str, low: int, high: int, known: dict[str, int]) -> str:
         for end in ends:
             if end.lower() in known:
                 numbers.append(known[end.lower()])
-            elif end.isdecimal():
+            elif _NUMBER.fullmatch(end):
                 numbers.append(int(end))
             else:
                 return f'failed to parse int from {end}: strconv.Atoi: parsing "{end}": invalid syntax'
-    if steps and not steps[0].isdecimal():
+    if steps and not _NUMBER.fullmatch(steps[0]):
         return f'failed to parse int from {steps[0]}: strconv.Atoi: parsing "{steps[0]}": invalid syntax'
     if steps and int(steps[0]) == 0:
         return f"step of range should be a positive number: {part}"

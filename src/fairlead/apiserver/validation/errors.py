@@ -1,8 +1,10 @@
 """What is wrong with a field, in the words of `Status.details.causes`."""
 
 import json
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple
 
 Json = dict[str, Any]
 
@@ -24,8 +26,39 @@ _ORDERS = (
 )
 
 
+# How much of an object its complaints may quote altogether: a list that is quoted for each of its items is squared.
+MOST_SHOWN: Final = 1 << 20
+SHORT: Final = 100
+_left: ContextVar[int] = ContextVar("left", default=MOST_SHOWN)
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Within the block complaints quote so much, and name the rest by three dots."""
+    before = _left.set(MOST_SHOWN)
+    try:
+        yield
+    finally:
+        _left.reset(before)
+
+
+def within_bounds(text: str) -> str:
+    """A text that complaints may repeat, for as long as there is room for it."""
+    left = _left.get()
+    if len(text) <= SHORT:
+        return text
+    _left.set(left - len(text))
+    return text if left > 0 else "..."
+
+
 def shown(value: Any) -> str:
     """A value as the server quotes it: plain texts in quotes, the rest as Go writes JSON."""
+    if _left.get() <= 0 and isinstance(value, dict | list | str) and len(value) > SHORT:
+        return "..."
+    return within_bounds(_shown(value))
+
+
+def _shown(value: Any) -> str:
     text = json.dumps(_in_go_order(value), ensure_ascii=False, separators=(",", ":"))
     if isinstance(value, dict | list):
         for character, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):

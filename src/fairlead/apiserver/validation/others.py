@@ -3,7 +3,9 @@
 import base64
 import json
 import re
+from typing import Any
 
+from fairlead.apiserver.json_values import token
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core import scheduling as placing
 from fairlead.apiserver.validation.errors import (
@@ -187,12 +189,12 @@ def node_change(new: Json, old: Json) -> Errors:
     status = new.get("status") or {}
     found = _node_resources(status)
     found += declared_features(status.get("declaredFeatures") or [])
-    seen: list[Json] = []
+    seen: set[Any] = set()
     for index, address in enumerate(status.get("addresses") or ()):
-        if address in seen:
+        if token(address) in seen:
             shown = {"Type": address.get("type", ""), "Address": address.get("address", "")}
             found.append(duplicate(f"status.addresses[{index}]", shown))
-        seen.append(address)
+        seen.add(token(address))
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if before.get("podCIDRs") and spec.get("podCIDRs") != before["podCIDRs"]:
         found.append(forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid'))

@@ -1,9 +1,19 @@
 """What is asked of amounts of resources."""
 
+from collections import Counter
 from collections.abc import Callable, Collection
 
 from fairlead.apiserver.validation import names
-from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbidden, invalid, not_found, required
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    required,
+    within_bounds,
+)
 from fairlead.model.quantity import NANO, nanos
 
 NameCheck = Callable[[str, str], Errors]
@@ -124,7 +134,9 @@ def _pages(name: str, quantity: str, path: str) -> Errors:
 
 def claim_names(given: Collection[Json], known: Collection[str], path: str) -> Errors:
     found: Errors = []
+    listed = ", ".join(sorted(known))
     seen: set[str] = set()
+    requested: Counter[str] = Counter()
     for index, claim in enumerate(given):
         here, name, request = f"{path}[{index}]", claim.get("name", ""), claim.get("request", "")
         if not name:
@@ -138,9 +150,10 @@ def claim_names(given: Collection[Json], known: Collection[str], path: str) -> E
             if key in seen:
                 found.append(duplicate(here, key))
             elif not request:
-                found += [duplicate(here, name) for other in seen if other.partition("/")[:2] == (name, "/")]
+                found += [duplicate(here, name)] * requested[name]
+            requested[name] += bool(request) and key not in seen
             seen.add(key)
         if name not in known:
-            among = f": {', '.join(sorted(known))}" if known else " which is empty"
+            among = within_bounds(f": {listed}") if known else " which is empty"
             found.append(not_found(here, name, f"must be one of the names in pod.spec.resourceClaims{among}"))
     return found

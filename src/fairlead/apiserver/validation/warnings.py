@@ -12,6 +12,8 @@ from fairlead.apiserver.validation import names
 from fairlead.model.quantity import NANO, nanos
 
 Json = dict[str, Any]
+# Each port and path is compared with so many others: nobody reads more warnings, and twenty are sent.
+MOST_COMPARED: Final = 200
 Warnings = Callable[[Json, Json | None], Iterable[str]]
 
 _LABELS: Final = {
@@ -239,7 +241,8 @@ def _ports(spec: Json, path: str) -> Iterator[str]:
         others = seen.setdefault((port.get("containerPort", 0), port.get("protocol", "")), [])
         for other, there in others:
             yield from _both(place, port, other, there)
-        others.append((place, port))
+        if len(others) < MOST_COMPARED:
+            others.append((place, port))
     named: dict[str, str] = {}
     for place, port in listed:
         name = port.get("name", "")
@@ -315,7 +318,8 @@ def _overlapping(paths: list[tuple[str, str]]) -> Iterator[str]:
         for other, owner in seen:
             if path and other and (f"{other}/".startswith(f"{path}/") or f"{path}/".startswith(f"{other}/")):
                 yield f"{_told(path, about)} with {_told(other, owner)}"
-        seen.append((path, about))
+        if len(seen) < MOST_COMPARED:
+            seen.append((path, about))
 
 
 def _told(path: str, about: str) -> str:

@@ -5,6 +5,7 @@ the whole node can never be met by evicting others, which is what makes it unres
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,30 +46,45 @@ class NodeResourcesFit(Predicate):
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
         full_V = view.used_RV[axes.PODS] >= view.alloc_RV[axes.PODS]
         failed = [Failed(self.pods_reason, full_V, False)]
+        everywhere_V = np.ones(view.size, dtype=np.bool_)
         for name, amount in self.checked(request):
-            row = view.table.axis.row(name)
+            row = view.table.axis.known(name)
+            if row is None:
+                # Nobody offers any.
+                failed.append(Failed(f"Insufficient {name}", everywhere_V, everywhere_V))
+                continue
             alloc_V = view.alloc_RV[row]
             short_V = amount > alloc_V - view.used_RV[row]
             failed.append(Failed(f"Insufficient {name}", short_V, short_V & (amount > alloc_V)))
         return failed
 
     def mask(self, view: View, request: Request) -> Bools:
+        axis = view.table.axis
         known = request.memo.get((self, "rows"))
-        if known is None:
-            wanted = {view.table.axis.row(name): amount for name, amount in self.checked(request)}
-            wanted[axes.PODS] = 1
-            in_order = sorted(wanted)
-            amounts = np.array([wanted[row] for row in in_order], dtype=np.int64)[:, None]
-            known = request.memo[self, "rows"] = axes.together(in_order), amounts
-        rows, amounts_Q = known
+        if known is None or known[0] != axis.version:
+            known = request.memo[self, "rows"] = (axis.version, *self._rows(axis, request))
+        _, rows, amounts_Q = known
+        if rows is None:
+            return np.zeros(view.size, dtype=np.bool_)
         passed_V: Bools = np.logical_and.reduce(view.alloc_RV[rows] - view.used_RV[rows] >= amounts_Q, axis=0)
         return passed_V
 
+    def _rows(self, axis: axes.ResourceAxis, request: Request) -> tuple[Any, axes.Ints]:
+        """Where what is compared is in the table, and the amounts in that order; None if nobody offers some of it."""
+        wanted = {axes.PODS: 1}
+        for name, amount in self.checked(request):
+            row = axis.known(name)
+            if row is None:
+                return None, np.zeros(0, dtype=np.int64)
+            wanted[row] = amount
+        in_order = sorted(wanted)
+        return axes.together(in_order), np.array([wanted[row] for row in in_order], dtype=np.int64)[:, None]
+
     def slack(self, view: View, request: Request) -> list[tuple[str, int, axes.Ints]]:
         """Per resource: its name, what is wanted, what each row has left; for telling how near a miss was."""
-        names = [("pods", 1), *self.checked(request)]
-        rows = [axes.PODS, *(view.table.axis.row(name) for name, _ in names[1:])]
-        return [
-            (name, wanted, np.asarray(view.alloc_RV[row] - view.used_RV[row]))
-            for (name, wanted), row in zip(names, rows, strict=True)
-        ]
+        nothing_V = np.zeros(view.size, dtype=np.int64)
+        found = []
+        for name, wanted in (("pods", 1), *self.checked(request)):
+            row = view.table.axis.known(name)
+            found.append((name, wanted, nothing_V if row is None else view.alloc_RV[row] - view.used_RV[row]))
+        return found

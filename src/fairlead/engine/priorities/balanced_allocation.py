@@ -31,15 +31,22 @@ class NodeResourcesBalancedAllocation(Priority):
 
     def _wanted(self, table: "NodeTable", request: Request) -> tuple[Any, Ints, tuple[int, ...]]:
         """Where the counted resources (Q) are, what the pod adds, without and with it, and which rows they are."""
-        known: tuple[Any, Ints, tuple[int, ...]] | None = request.memo.get(self)
-        if known is None:
-            names = [
-                name for name in self._names if is_counted(name) and (request.needs.get(name, 0) or not is_scalar(name))
-            ]
-            added = [request.needs.get(name, 0) for name in names]
-            without_and_with = np.array([[0] * len(names), added], dtype=np.int64)[:, :, None]
-            which = tuple(table.axis.row(name) for name in names)
-            known = request.memo[self] = (together(which), without_and_with, which)
+        axis = table.axis
+        remembered = request.memo.get(self)
+        if remembered is None or remembered[0] != axis.version:
+            rows = {
+                name: row
+                for name in self._names
+                if is_counted(name)
+                and (request.needs.get(name, 0) or not is_scalar(name))
+                # What nobody offers counts on no node.
+                and (row := axis.known(name)) is not None
+            }
+            added = [request.needs.get(name, 0) for name in rows]
+            without_and_with = np.array([[0] * len(rows), added], dtype=np.int64)[:, :, None]
+            which = tuple(rows.values())
+            remembered = request.memo[self] = (axis.version, (together(which), without_and_with, which))
+        known: tuple[Any, Ints, tuple[int, ...]] = remembered[1]
         return known
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:

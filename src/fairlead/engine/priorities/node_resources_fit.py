@@ -46,6 +46,7 @@ class Wanted(msgspec.Struct):
     rows: tuple[int, ...]
     total: int
     even: bool
+    axis_version: int
 
 
 class NodeResourcesFit(Priority):
@@ -70,15 +71,17 @@ class NodeResourcesFit(Priority):
         return self._strategy
 
     def _wanted(self, table: "NodeTable", request: Request) -> Wanted:
+        axis = table.axis
         known: Wanted | None = request.memo.get(self)
-        if known is None:
+        if known is None or known.axis_version != axis.version:
             needs = scoring_requests(request.pod, pod_level=not self._whole_pod_unseen)
             weights, added, used, alloc = [], [], [], []
             for name, weight in self._strategy.resources:
                 more = amount(name, needs.get(name, 0))
-                if not is_counted(name) or (is_scalar(name) and not more):
+                row = axis.known(name)
+                # What nobody offers counts on no node.
+                if row is None or not is_counted(name) or (is_scalar(name) and not more):
                     continue
-                row = table.axis.row(name)
                 weights.append(weight)
                 added.append(more)
                 used.append(_ASSUMED_ROWS.get(name, row))
@@ -91,6 +94,7 @@ class NodeResourcesFit(Priority):
                 rows=tuple(alloc),
                 total=sum(weights),
                 even=all(weight == 1 for weight in weights),
+                axis_version=axis.version,
             )
         return known
 

@@ -14,11 +14,15 @@ class TaintToleration(Priority):
     normalises = True
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        known: list[int] = request.memo.setdefault(TaintToleration, [])
-        for taints in view.table.taint_sets[len(known) :]:
+        table = view.table
+        remembered = request.memo.get(TaintToleration)
+        if remembered is None or remembered[0] != table.taint_sets_version:
+            remembered = request.memo[TaintToleration] = (table.taint_sets_version, [])
+        known: list[int] = remembered[1]
+        for taints in table.taint_sets[len(known) :]:
             soft = (taint for taint in taints if taint.effect == PREFER_NO_SCHEDULE)
             known.append(sum(not is_tolerated(taint, request.tolerations) for taint in soft))
-        return np.array(known, dtype=np.int64)[view.take(view.table.taint_set_N)]
+        return np.array(known, dtype=np.int64)[view.take(table.taint_set_N)]
 
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
         return scaled_to_best(raw_V, feasible_V, reverse=True)

@@ -1,6 +1,7 @@
 """What is asked of pods and of pod templates."""
 
 import json
+import re
 from typing import Any
 
 from fairlead.apiserver.json_values import copied
@@ -118,11 +119,9 @@ _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 
 def _is_int32(text: str) -> bool:
     """A number as Go prints it: no plus sign, no leading zeros."""
-    try:
-        number = int(text)
-    except ValueError:
+    if re.fullmatch(r"0|-?[1-9][0-9]{0,9}", text) is None:
         return False
-    return str(number) == text and -(2**31) <= number < 2**31
+    return -(2**31) <= int(text) < 2**31
 
 
 def _old_seccomp(profile: str, path: str) -> Errors:

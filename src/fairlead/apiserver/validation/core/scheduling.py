@@ -129,15 +129,16 @@ def _label_keys(term: Json, path: str) -> Errors:
             continue
         for index, key in enumerate(keys):
             found += [invalid(f"{path}.{kind}[{index}]", key, text) for text in names.qualified(key)]
+    matches, avoids = set(matched), set(avoided)
     seen = set((given or {}).get("matchLabels") or ())
     for expression in (given or {}).get("matchExpressions") or ():
         key = expression.get("key", "")
-        if key in matched and key in seen:
+        if key in seen and key in matches:
             at = len(matched) - 1 - matched[::-1].index(key)
             found.append(invalid(f"{path}[{at}]", key, "exists in both matchLabelKeys and labelSelector"))
         seen.add(key)
     for index, key in enumerate(matched):
-        if key in avoided:
+        if key in avoids:
             told = "exists in both matchLabelKeys and mismatchLabelKeys"
             found.append(invalid(f"{path}.matchLabelKeys[{index}]", key, told))
     return found
@@ -207,6 +208,7 @@ def _requirement(expression: Json, path: str, check_values: bool) -> Errors:
 
 def spread(given: list[Json], path: str) -> Errors:
     found: Errors = []
+    last = {(each.get("topologyKey"), each.get("whenUnsatisfiable", "")): at for at, each in enumerate(given)}
     for index, constraint in enumerate(given):
         here = f"{path}[{index}]"
         if constraint.get("maxSkew", 0) <= 0:
@@ -216,11 +218,9 @@ def spread(given: list[Json], path: str) -> Errors:
         action = constraint.get("whenUnsatisfiable", "")
         if action not in ("DoNotSchedule", "ScheduleAnyway"):
             found.append(not_supported(f"{here}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway")))
-        for other in given[index + 1 :]:
-            if (other.get("topologyKey"), other.get("whenUnsatisfiable")) == (constraint.get("topologyKey"), action):
-                pair = f"{{{constraint.get('topologyKey')}, {action}}}"
-                found.append(duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", pair))
-                break
+        if last[constraint.get("topologyKey"), action] > index:
+            pair = f"{{{constraint.get('topologyKey')}, {action}}}"
+            found.append(duplicate(f"{here}.{{topologyKey, whenUnsatisfiable}}", pair))
         domains = constraint.get("minDomains")
         if domains is not None:
             if domains <= 0:

@@ -1,17 +1,21 @@
 """MinFragment as a policy of the cycle: the measure of min_fragment.py over the table's devices.
 
-What is to be expected is taken from what is placed: the shapes of pods the table holds, most frequent first. Pods that
-want no GPU, or that meet no node with one, go by how evenly they would fill a node.
+What is to be expected is an argument of the profile, or else what is placed: the shapes of pods the table holds, most
+frequent first. Both follow from the profile and the world alone, so that a decision can be made again. Where no node
+has a GPU, or nobody is expected to ask for one, pods go by how evenly they would fill a node.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
 from fairlead.engine import axes
-from fairlead.engine.axes import Bools, Ints
+from fairlead.engine.axes import Bools, Floats, Ints
 from fairlead.engine.fragmentation import NodeStates, Shape, Shapes, compile_shapes, typical_shapes
+from fairlead.engine.gpus import NO_GPU, WHOLE_MILLI, GpuRequest
 from fairlead.engine.priorities.jobs.packing import FINE, STEP, idle
 from fairlead.engine.priorities.min_fragment import MinFragment, balanced_packing
 from fairlead.engine.request import Request
@@ -23,10 +27,41 @@ if TYPE_CHECKING:
     from fairlead.engine.table import NodeTable
 
 MIB: Final = 2**20
-# Expectations are formed anew after so many changes of the table; a few pods more or less hardly move them.
-FORMED_EVERY: Final = 1024
 # Steps of the score per milli-GPU that is lost or won.
 FINER: Final = 1000
+# Counts of placed pods are taken to so many binary digits: a few more or less hardly change what is to be expected,
+# and what was worked out from it stays.
+DIGITS: Final = 4
+
+
+class ExpectedPods(msgspec.Struct, frozen=True):
+    """So many pods of one shape are to be expected, beside those of the others."""
+
+    pods: int = 1
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    gpus: int = 0
+    gpu_milli: int = WHOLE_MILLI
+    gpu_models: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        gpu = GpuRequest(self.gpus, self.gpu_milli, models=frozenset(self.gpu_models)) if self.gpus else NO_GPU
+        return Shape(self.cpu_milli, self.memory_mib, gpu)
+
+
+class RowScores:
+    """What was worked out for pods of one request, by the shapes it was worked out with; `known_N` where it holds."""
+
+    __slots__ = ("cursor", "device_N", "known_N", "score_N", "shapes", "version")
+
+    def __init__(self, table: "NodeTable", shapes: Shapes) -> None:
+        self.shapes = shapes
+        self.version = table.version
+        self.cursor = table.journal_end
+        self.known_N: Bools = np.zeros(table.size, dtype=np.bool_)
+        self.score_N: Floats = np.zeros(table.size)
+        self.device_N: Ints = np.full(table.size, -1, dtype=np.int64)
 
 
 class MinFragmentPolicy(Priority):
@@ -34,17 +69,23 @@ class MinFragmentPolicy(Priority):
     scope = Scope.CLUSTER
     best = 1 << 61
 
-    def __init__(self) -> None:
-        self._expected: tuple[int, Shapes] | None = None
+    def __init__(self, expected: Sequence[ExpectedPods] = ()) -> None:
+        """`expected`: the pods to come; none given: those that are there."""
+        self._given: Counter[Shape] = Counter()
+        for each in expected:
+            self._given[each.shape] += each.pods
+        self._formed: tuple[object, Counter[Shape], Shapes] | None = None
+        self._counted: tuple[object, Counter[Shape]] | None = None
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
         table = view.table
-        rows = np.flatnonzero(feasible_V) if view.rows is None else view.rows[feasible_V]
         raw_V = np.zeros(view.size, dtype=np.int64)
-        if not len(rows):
+        if not feasible_V.any():
             return raw_V
-        if request.gpu.count and len(self._shapes(table, request).weight_M):
-            score = FINER * self._lost(table, request, rows)[0]
+        rows = np.flatnonzero(feasible_V) if view.rows is None else view.rows[feasible_V]
+        shapes = self._shapes(table, request)
+        if len(shapes.weight_M) and table.gpus.device_count_N.any():
+            score = FINER * self._scores(table, request, shapes, rows).score_N[rows]
         else:
             added = np.array([[request.needs.get(CPU, 0)], [request.needs.get(MEMORY, 0)]], dtype=np.int64)
             both = slice(axes.CPU, axes.MEMORY + 1)
@@ -54,13 +95,33 @@ class MinFragmentPolicy(Priority):
         return raw_V
 
     def device_for(self, table: "NodeTable", request: Request, row: int) -> int:
-        if not request.gpu.is_shared or not len(self._shapes(table, request).weight_M):
+        shapes = self._shapes(table, request)
+        if not request.gpu.is_shared or not len(shapes.weight_M):
             return -1
-        return int(self._lost(table, request, np.array([row], dtype=np.int64))[1][0])
+        return int(self._scores(table, request, shapes, np.array([row], dtype=np.int64)).device_N[row])
 
-    def _lost(self, table: "NodeTable", request: Request, rows: Ints) -> tuple[axes.Floats, Ints]:
-        """Per row the score, higher is better, and the device for a share; nodes by the memory of their devices."""
-        rule = MinFragment(self._shapes(table, request))
+    def _scores(self, table: "NodeTable", request: Request, shapes: Shapes, rows: Ints) -> RowScores:
+        """Per row the score, higher is better, and the device for a share; worked out where it is not known yet."""
+        known: RowScores | None = request.memo.get(self)
+        if (
+            known is None
+            or known.shapes is not shapes
+            or known.version != table.version
+            or known.cursor < table.journal_start
+        ):
+            known = request.memo[self] = RowScores(table, shapes)
+        elif known.cursor != table.journal_end:
+            known.known_N[list(table.rows_changed_since(known.cursor))] = False
+            known.cursor = table.journal_end
+        missing = rows[~known.known_N[rows]]
+        if len(missing):
+            known.score_N[missing], known.device_N[missing] = self._lost(table, request, shapes, missing)
+            known.known_N[missing] = True
+        return known
+
+    def _lost(self, table: "NodeTable", request: Request, shapes: Shapes, rows: Ints) -> tuple[Floats, Ints]:
+        """The same worked out; nodes by the memory of their devices."""
+        rule = MinFragment(shapes)
         score, device = np.zeros(len(rows)), np.full(len(rows), -1, dtype=np.int64)
         memory = table.gpus.memory_mib_N[rows] if request.gpu.memory_mib else np.zeros(len(rows), dtype=np.int64)
         for mib in np.unique(memory):
@@ -70,16 +131,32 @@ class MinFragmentPolicy(Priority):
         return score, device
 
     def _shapes(self, table: "NodeTable", request: Request) -> Shapes:
-        formed = table.journal_end // FORMED_EVERY
-        if self._expected is None or self._expected[0] != formed:
+        """The expected pods, compiled; the same object while nothing about them has changed."""
+        counts = self._given or self._placed(table, request)
+        models = (table.gpus.models_version, len(table.gpus.model_ids))
+        if self._formed is None or self._formed[:2] != (models, counts):
+            self._formed = (models, counts, compile_shapes(typical_shapes(counts), table.gpus.model_ids))
+        return self._formed[2]
+
+    def _placed(self, table: "NodeTable", request: Request) -> Counter[Shape]:
+        """The shapes of placed pods, roughly counted; the pod's own where there is none."""
+        now = (id(table), table.journal_end)
+        if self._counted is None or self._counted[0] != now:
             counts: Counter[Shape] = Counter()
             for known in table.requests.values():
                 if known.pods and not known.gpu.memory_mib:
                     counts[_shape(known, 0)] += known.pods
-            if not counts and not request.gpu.memory_mib:
-                counts[_shape(request, 0)] = 1
-            self._expected = (formed, compile_shapes(typical_shapes(counts), table.gpus.model_ids))
-        return self._expected[1]
+            self._counted = (now, Counter({shape: rough(count) for shape, count in counts.items()}))
+        counted = self._counted[1]
+        if not counted and not request.gpu.memory_mib:
+            return Counter({_shape(request, 0): 1})
+        return counted
+
+
+def rough(count: int) -> int:
+    """The count to its first few binary digits."""
+    shift = max(0, count.bit_length() - DIGITS)
+    return count >> shift << shift
 
 
 def _shape(request: Request, device_memory_mib: int) -> Shape:

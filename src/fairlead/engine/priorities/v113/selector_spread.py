@@ -75,6 +75,5 @@ def _first(view: View, keys: tuple[str, str]) -> Ints:
     """The old key's value where a node has it, else the new one's, as a number that both keys share."""
     old, old_V = view.label(keys[0])
     new, new_V = view.label(keys[1])
-    numbers = dict(old.numbers)
-    shared = [numbers.setdefault(value, len(numbers)) for value in new.values]
+    shared = [old.numbers.get(value, old.size + number) for number, value in enumerate(new.values)]
     return np.where(old_V >= 0, old_V, np.array([*shared, -1], dtype=np.int64)[new_V])

@@ -1,0 +1,69 @@
+"""ClusterRoles that gather the rules of others, written down whenever one of them changes.
+
+In a cluster of Kubernetes a controller does this; here it happens with the write itself, so that no request meets
+roles that are half gathered.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from fairlead.apiserver.auth.rbac import CLUSTER_ROLES, Rbac
+from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.registry.rest import Rest, Thing
+from fairlead.apiserver.request.info import User
+from fairlead.apiserver.request.options import Options
+from fairlead.apiserver.request.selectors import labels_match
+
+MANAGER = "clusterrole-aggregation-controller"
+Role = Mapping[str, Any]
+
+
+def gathered(roles: Mapping[str, Role]) -> dict[str, list[Any]]:
+    """The rules that each role with an aggregationRule must have; one role may gather from another that gathers."""
+    return {name: _distinct(_rules(roles, name, {name})) for name, role in roles.items() if _selectors(role)}
+
+
+def _selectors(role: Role) -> list[Any]:
+    return (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or []
+
+
+def _rules(roles: Mapping[str, Role], name: str, visited: set[str]) -> Iterator[Any]:
+    selectors = _selectors(roles[name])
+    if not selectors:
+        yield from roles[name].get("rules") or ()
+        return
+    for selector in selectors:
+        for other in sorted(roles):
+            if other not in visited and labels_match(selector, roles[other]["metadata"].get("labels") or {}):
+                visited.add(other)
+                yield from _rules(roles, other, visited)
+
+
+def _distinct(rules: Iterator[Any]) -> list[Any]:
+    return list({msgspec.json.encode(rule, order="deterministic"): rule for rule in rules}.values())
+
+
+class Aggregation:
+    def __init__(self, rest: Rest, rbac: Rbac, user: User) -> None:
+        self._rest = rest
+        self._rbac = rbac
+        self._options = Options(user, manager=MANAGER, force=True)
+
+    def learn(self, resource: Resource, thing: Thing, exists: bool) -> None:
+        if resource.stored_as != CLUSTER_ROLES:
+            return
+        roles = self._rbac.cluster_roles()
+        for name, rules in gathered(roles).items():
+            if rules != (roles[name].get("rules") or []):
+                self._write(resource, name, rules)
+
+    def _write(self, resource: Resource, name: str, rules: list[Any]) -> None:
+        current = self._rest.entry(resource, "", name)
+        live = self._rest.thing(resource, current)
+        applied = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+        new = self._rest.merged(
+            resource.schema, live, {**applied, "rules": rules}, self._options, api_version=resource.api_version
+        )
+        self._rest.store.put(CLUSTER_ROLES, name, {**live, **new, "rules": rules or None}, current.revision)
