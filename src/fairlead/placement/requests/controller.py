@@ -6,6 +6,7 @@ its PATCH was sent is told by the workload itself.
 """
 
 import asyncio
+import dataclasses
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
@@ -26,8 +27,10 @@ from fairlead.model.meta import Condition
 from fairlead.model.pod import Pod
 from fairlead.placement.desk import Desk
 from fairlead.placement.loop import DeskFull, NotLeading
-from fairlead.placement.requests import acting, following, plan
+from fairlead.placement.requests import acting, conditions, following, plan
+from fairlead.placement.requests.admission import Admission, Unadmitted
 from fairlead.placement.requests.metrics import RequestMetrics
+from fairlead.placement.requests.model import next_maker, pod_body
 from fairlead.placement.requests.plan import RoundOptions, Wanted
 from fairlead.placement.requests.spec import (
     ANNOTATION,
@@ -58,6 +61,8 @@ MOST_IN_ROUND = 5000
 AGAIN_S = 5.0
 # How long we wait between two looks for something to show.
 HEARING_S = 0.02
+# How long a Deployment's ReplicaSet is waited for before its pods are planned without it.
+MAKER_S = 30.0
 # A workload that changes under our hands so often is left for the next look.
 MOST_CONFLICTS = 8
 
@@ -91,6 +96,7 @@ class Rounds:
         self._clock = clock
         self._on_table = on_table
         self._find_pod = find_pod
+        self._admission = Admission(reader, clock)
         self._options = options
         self._metrics = metrics or RequestMetrics(CollectorRegistry())
         self._keep = keep
@@ -228,17 +234,27 @@ class Rounds:
         first = {each.item.workload.uid: each.key for each in reversed(wanted) if each.item.workload.uid not in busy}
         again_at_s = self._clock.elapsed_s() + AGAIN_S
         self._again_at_s |= {key: again_at_s for key in first.values() if planned[key].phase == "Waiting"}
-        await at_once([partial(self._begin, request, planned) for request in requests])
+        trials = {
+            each.key: each.admitted if isinstance(each.admitted, Unadmitted) else None
+            for each in wanted
+            if each.admitted is not None and planned[each.key].phase == "Planned"
+        }
+        await at_once([partial(self._begin, request, planned, trials) for request in requests])
 
-    async def _begin(self, request: ScheduleRequest, planned: dict[str, ItemStatus]) -> None:
-        items = [planned.get(f"{request.name}/{index}", status) for index, status in enumerate(request.item_statuses)]
+    async def _begin(
+        self, request: ScheduleRequest, planned: dict[str, ItemStatus], trials: dict[str, Unadmitted | None]
+    ) -> None:
+        mine = [f"{request.name}/{index}" for index in range(len(request.spec.items))]
+        items = [planned.get(key, status) for key, status in zip(mine, request.item_statuses, strict=True)]
         if items == list(request.item_statuses):
             return
-        told = plan.forecasts_condition(self._options, request.status.conditions, self._clock.now())
-        saved = await self._save(request, items, told)
+        before, now = request.status.conditions, self._clock.now()
+        told = plan.forecasts_condition(self._options, before, now)
+        told += conditions.admission_condition([trials[key] for key in mine if key in trials], before, now)
+        saved = await self._save(request, items, conditions.merged(before, told))
         if saved is None:
             # Nothing may be done that is not written: whatever became of it is seen next time.
-            await self._release([f"{request.name}/{index}" for index in range(len(items))], keep=request)
+            await self._release(mine, keep=request)
         else:
             await self._act(saved)
 
@@ -306,7 +322,26 @@ class Rounds:
         workload = await self._workload(seen)
         if workload is None:
             return plan.failed(seen, f"{item.workload.described()} is gone, or another one now")
-        return Wanted(seen.request, seen.index, item, seen.status, seen.accepted_at, workload)
+        if item.is_removal:
+            return dataclasses.replace(seen, workload=workload)
+        return await self._see_maker(dataclasses.replace(seen, workload=workload))
+
+    async def _see_maker(self, seen: Wanted) -> Wanted | ItemStatus:
+        """Who will make the new pods, and what admission will make of them."""
+        item, workload = seen.item, seen.made_by
+        sets: list[Workload] = []
+        if item.workload.kind == "Deployment":
+            # Not all of its selector: whose they are is told by their owner.
+            labels = (workload.spec.selector.match_labels or {}) if workload.spec.selector is not None else {}
+            selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+            sets = await self._reader.list(WORKLOADS["ReplicaSet"], item.namespace, query={"labelSelector": selector})
+        maker = next_maker(item.workload.kind, workload, sets)
+        if maker is None:
+            if not following.is_over(seen.accepted_at, min(MAKER_S, self._options.settle_s), self._clock.now()):
+                return plan.waiting(seen, f"the ReplicaSet of {item.workload.described()} is not made yet")
+            return seen
+        admitted = await self._admission.admitted(item.namespace, pod_body(maker))
+        return dataclasses.replace(seen, maker=maker, admitted=admitted)
 
     async def _workload(self, wanted: Wanted) -> Workload | None:
         item = wanted.item
@@ -501,10 +536,10 @@ class Rounds:
     # -- the books --------------------------------------------------------------------------------------------
 
     async def _save(
-        self, request: ScheduleRequest, items: Sequence[ItemStatus], conditions: tuple[Condition, ...] | None = None
+        self, request: ScheduleRequest, items: Sequence[ItemStatus], told: tuple[Condition, ...] | None = None
     ) -> ScheduleRequest | None:
         """Write down how far it is, if that has changed; None when it was not written, or not as far as we know."""
-        status = acting.summed_up(request, items, self._clock.now(), conditions)
+        status = acting.summed_up(request, items, self._clock.now(), told)
         if status == request.status:
             return request
         intent = PatchStatus(

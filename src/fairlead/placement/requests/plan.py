@@ -24,6 +24,7 @@ from fairlead.placement.desk import Desk
 from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.forecasts.profiles import Profiles
 from fairlead.placement.promises import Promise
+from fairlead.placement.requests.admission import Unadmitted
 from fairlead.placement.requests.following import (
     by_node,
     ends_of_names,
@@ -33,7 +34,7 @@ from fairlead.placement.requests.following import (
     new_pods,
     written,
 )
-from fairlead.placement.requests.model import model_pod, numbered
+from fairlead.placement.requests.model import Maker, model_pod, numbered
 from fairlead.placement.requests.spec import Item, ItemStatus, Place, Replicas, Victim, Workload
 
 MOST_PODS: Final = 20_000
@@ -96,6 +97,9 @@ class Wanted:
     # None for pods of nobody behind a Service; those are then `loose`.
     workload: Workload | None
     loose: tuple[Pod, ...] = ()
+    # Of an addition: who makes the pods, and what admission makes of one, or why that is not known.
+    maker: Maker | None = None
+    admitted: Pod | Unadmitted | None = None
 
     @property
     def key(self) -> str:
@@ -105,6 +109,11 @@ class Wanted:
     def made_by(self) -> Workload:
         assert self.workload is not None, "pods of nobody are not added"
         return self.workload
+
+    def model(self, pods: Sequence[Pod]) -> Pod:
+        """A pod as the workload will make it."""
+        admitted = self.admitted if isinstance(self.admitted, Pod) else None
+        return model_pod(self.made_by, pods, self.maker, admitted)
 
     def pods(self, desk: Desk) -> list[Pod]:
         """Those that stay unless something is done."""
@@ -184,7 +193,7 @@ def asks(desk: Desk, wanted: Wanted, profiles: Profiles) -> list[Ask]:
     if wanted.workload is None:
         sample = pods[0] if pods else Pod()
     else:
-        sample = model_pod(wanted.workload, pods)
+        sample = wanted.model(pods)
     profile = profiles.of(wanted.item.namespace, wanted.item.service_name, sample)
     ask = Ask(
         Sign.REMOVE if wanted.item.is_removal else Sign.ADD,
@@ -321,7 +330,7 @@ def _plan_additions(
     models: dict[str, Pod] = {}
     placed: dict[str, list[Placed]] = {}
     refused: dict[str, str] = {}
-    statement, nominated = Statement(desk.table), desk.nominated()
+    statement, nominated, has_claim = Statement(desk.table), desk.nominated(), desk.table.catalog.claims.__contains__
     for key in dict.fromkeys(order):
         wanted = open_[key]
         pods = wanted.pods(desk)
@@ -329,12 +338,12 @@ def _plan_additions(
             why = f"{wanted.item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with"
             found[key] = failed(wanted, why)
         else:
-            there[key], models[key], placed[key] = pods, model_pod(wanted.made_by, pods), []
+            there[key], models[key], placed[key] = pods, wanted.model(pods), []
     try:
         for key in order:
             if key not in models or key in refused:
                 continue
-            pod = numbered(models[key], key, len(placed[key]))
+            pod = numbered(models[key], key, len(placed[key]), has_claim)
             cycle = desk.cycle(pod.spec.scheduler_name)
             if cycle is None:
                 continue
@@ -344,7 +353,7 @@ def _plan_additions(
             else:
                 # A table that only fills up has no room for the next one like it either.
                 refused[key] = outcome.diagnosis.message()
-        lacking = [numbered(models[key], key, len(placed[key])) for key in refused]
+        lacking = [numbered(models[key], key, len(placed[key]), has_claim) for key in refused]
         helped = _helped_by_leaving(desk, lacking, leaving)
         soon = {key for key, is_helped in zip(refused, helped, strict=True) if is_helped}
     except BaseException:
@@ -395,7 +404,7 @@ def _added(
     item, workload = wanted.item, wanted.made_by
     until_s = desk.now_s + options.settle_s
     for number, place in enumerate(placed):
-        pod = numbered(model, wanted.key, number)
+        pod = numbered(model, wanted.key, number, desk.table.catalog.claims.__contains__)
         desk.promises.hold(Promise(pod, place.node, item.workload.uid, wanted.key, until_s))
     is_ours = desk.cycle(model.spec.scheduler_name) is not None
     places = [Place(node=place.node, score=place.score) for place in placed]
@@ -439,7 +448,7 @@ def restore_promises(desk: Desk, maker: str, item: Item, status: ItemStatus, set
         row = desk.table.row_of.get(place.node) if place.node and not place.pod else None
         if row is None:
             continue
-        pod = numbered(model, maker, number)
+        pod = numbered(model, maker, number, desk.table.catalog.claims.__contains__)
         within_N = desk.table.valid_N[: desk.table.size].copy()
         within_N[:] = False
         within_N[row] = True

@@ -191,16 +191,42 @@ class PodTemplate(Noun, frozen=True):
         )
 
 
+class Ordinals(Noun, frozen=True):
+    start: int = 0
+
+
+class RollingUpdate(Noun, frozen=True):
+    # Of a StatefulSet; a Deployment's has none.
+    partition: int | None = None
+
+
+class UpdateStrategy(Noun, frozen=True):
+    rolling_update: RollingUpdate | None = None
+
+
 class ScaledSpec(Noun, frozen=True):
     replicas: int | None = None
     selector: LabelSelector | None = None
     template: PodTemplate = PodTemplate()
+    # Of a Deployment.
+    paused: bool = False
+    # Of a StatefulSet.
+    ordinals: Ordinals | None = None
+    update_strategy: UpdateStrategy | None = None
+    volume_claim_templates: tuple[Thing, ...] | None = None
+
+
+class ScaledStatus(Noun, frozen=True):
+    # Of a StatefulSet.
+    current_revision: str = ""
+    update_revision: str = ""
 
 
 class Workload(Thing, frozen=True):
     """A Deployment, ReplicaSet or StatefulSet, as far as scaling it needs."""
 
     spec: ScaledSpec = ScaledSpec()
+    status: ScaledStatus = ScaledStatus()
 
     @property
     def replicas(self) -> int:

@@ -1,0 +1,42 @@
+"""Conditions of a request: what its plan could and could not take into account. Pure."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from fairlead.model.meta import Condition
+from fairlead.placement.requests.admission import Unadmitted
+from fairlead.placement.requests.following import written
+
+ADMISSION_KNOWN: Final = "AdmissionKnown"
+
+
+def condition(
+    kind: str, is_true: bool, reason: str, message: str, before: Sequence[Condition], now: datetime
+) -> Condition:
+    """With the time of its last change kept where it says the same."""
+    status = "True" if is_true else "False"
+    known = next((each for each in before if each.type == kind and each.status == status), None)
+    since = known.last_transition_time if known is not None else written(now)
+    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
+
+
+def admission_condition(
+    trials: Iterable[Unadmitted | None], before: Sequence[Condition], now: datetime
+) -> tuple[Condition, ...]:
+    """Whether new pods were planned with what admission adds to them; nothing where none were planned."""
+    tried = list(trials)
+    if not tried:
+        return ()
+    failed = list(dict.fromkeys(each for each in tried if each is not None))
+    if not failed:
+        return (condition(ADMISSION_KNOWN, True, "Tried", "", before, now),)
+    message = "; ".join(each.sentence for each in failed[:3])
+    message += "; planned with the fields of the workload's youngest pod, else with its template"
+    return (condition(ADMISSION_KNOWN, False, failed[0].reason, message, before, now),)
+
+
+def merged(before: Sequence[Condition], new: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Those there were, with the new ones in place of their kind."""
+    fresh = {each.type: each for each in new}
+    return (*(fresh.pop(each.type, each) for each in before), *fresh.values())
