@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from fairlead.cluster.client import Client
@@ -19,8 +20,10 @@ from fairlead.cluster.mirror import Delta as Change
 from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.writer import Writer
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.forecast import Forecast
+from fairlead.engine.forecast import Forecast, unmatched
 from fairlead.engine.gang import Gangs
+from fairlead.engine.load_basis import beside_requests
+from fairlead.engine.pick import ROUND_ROBIN, RoundRobin
 from fairlead.engine.preemption import Preemption, PreemptionPlan
 from fairlead.engine.profile import Profile
 from fairlead.engine.statement import Statement
@@ -55,6 +58,7 @@ MOST_AT_DESK = 256
 # How long the place of a gang's member is kept for a pod that is still to be made.
 PROMISED_S = 300.0
 
+NO_FORECAST = Forecast()
 NO_PLAN = PreemptionPlan(Code.UNSCHEDULABLE)
 
 MakeMirror = Callable[[Any], Mirror[Any]]
@@ -88,8 +92,14 @@ class Loop:
         self._clock = clock
         self._sources = tuple(sources)
         self._forecast = forecast
+        self._forecast_read = NO_FORECAST
         self._state = State()
-        self._cycles = {name: Cycle(self._state.table, profile) for name, profile in profiles.items()}
+        # One turn for all profiles that go round: it is the engine's, not a profile's.
+        turns = RoundRobin()
+        self._cycles = {
+            name: Cycle(self._state.table, profile, turns if profile.args.pick == ROUND_ROBIN else None)
+            for name, profile in profiles.items()
+        }
         self._gangs = {name: Gangs(cycle) for name, cycle in self._cycles.items()}
         self._preemptions = {name: Preemption(self._state.table, profile) for name, profile in profiles.items()}
         self._queue = UnitQueue(backoff)
@@ -97,6 +107,8 @@ class Loop:
         self._binder = Binder(self._state.table.catalog, writer=writer, reader=reader, clock=clock)
         self._preemptor = Preemptor(writer=writer, clock=clock)
         self._metrics = PlacementMetrics(metrics)
+        # Pods whose promised room is still being left, and until when it is held for them, by UID.
+        self._awaiting: dict[str, float] = {}
         # By UID, when each was first seen.
         self._assumed: dict[str, float] = {}
         self._writing: set[asyncio.Task[None]] = set()
@@ -279,6 +291,7 @@ class Loop:
     def _settled(self, uid: str) -> None:
         """The cluster's word on this pod counts from now on, not ours."""
         self._queue.drop(uid)
+        self._awaiting.pop(uid, None)
         since_s = self._assumed.pop(uid, None)
         if since_s is not None:
             self._metrics.bound_seconds.observe(self._clock.elapsed_s() - since_s)
@@ -312,9 +325,12 @@ class Loop:
 
     def _take_forecast(self) -> None:
         if self._forecast is not None:
-            forecast, catalog = self._forecast(), self._state.table.catalog
-            if forecast is not catalog.forecast:
-                catalog.set_forecast(forecast)
+            forecast, table = self._forecast(), self._state.table
+            if forecast is not self._forecast_read:
+                self._forecast_read = forecast
+                usage = beside_requests(forecast.usage, table)
+                self._metrics.forecasts_unmatched.set(len(unmatched(forecast, table)))
+                table.catalog.set_forecast(msgspec.structs.replace(forecast, usage=usage) if usage else forecast)
 
     def _pods_of(self, workload: str) -> Iterable[Pod]:
         found = (self.pods.get(key) for key in self._state.owners.pods_of(workload))
@@ -381,19 +397,24 @@ class Loop:
             first = promise.node
         nominated = self._nominations.all()
         cycle, history, before = self._cycles[name], self._state.history, self._state.history.mark()
+        turn = cycle.pick.counter
         outcome = cycle.decide(pod, nominated=nominated, first=first)
         if promise is not None and not (isinstance(outcome, Placed) and outcome.node == promise.node):
             self._queue.changed([Delta.POD_REMOVED], self._clock.elapsed_s())  # what was held there is free
         now, profile = self._clock.now(), cycle.profile
         if isinstance(outcome, Placed):
-            history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first)
+            history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, turn=turn)
             self._metrics.attempts.labels("scheduled", name).inc()
             self._assume(pod, outcome)
             return
         self._metrics.attempts.labels("unschedulable", name).inc()
         # A pod that is refused wherever it might go is not helped by evicting anybody.
         plan = NO_PLAN if outcome.diagnosis.rejection is not None else self._preempt(pod, nominated)
-        history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, plan=plan)
+        history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, plan=plan, turn=turn)
+        if promise is not None and promise.waits and plan.node is None:
+            # The room is still being left: nobody else gets it meanwhile.
+            self._awaiting[pod.uid] = promise.until_s
+            self._nominations.set(pod, promise.node)
         cures = outcome.diagnosis.cures | ({Delta.POD_REMOVED} if plan.node is not None else set())
         self._queue.refused(pod.uid, cures, self._clock.elapsed_s())
         self._tell_refused(pod, outcome.diagnosis, plan)
@@ -406,7 +427,7 @@ class Loop:
             log.warning("unit of nobody", unit=unit.key, scheduler=name)
             self._queue.drop(unit.key)
             return
-        before = self._state.history.mark()
+        before, turn = self._state.history.mark(), self._cycles[name].pick.counter
         statement = Statement(self._state.table)
         try:
             outcome = gangs.decide(unit, statement)
@@ -414,7 +435,8 @@ class Loop:
             statement.rollback()
             raise
         statement.commit()
-        self._state.history.decided_unit(before, self._clock.now(), self._cycles[name].profile, unit, outcome)
+        profile = self._cycles[name].profile
+        self._state.history.decided_unit(before, self._clock.now(), profile, unit, outcome, turn=turn)
         if isinstance(outcome, UnitPlaced):
             self._metrics.attempts.labels("scheduled", name).inc()
             self._queue.drop(unit.key)
@@ -510,7 +532,9 @@ class Loop:
         if plan.message:
             message = f"{message} {plan.message}"
         nominate: str | None = plan.node
-        if plan.node is None and not plan.waits and (self._nominations.node_of(pod.uid)):
+        if plan.node is None and self._awaiting.get(pod.uid, 0.0) > self._clock.elapsed_s():
+            nominate = self._nominations.node_of(pod.uid)
+        elif plan.node is None and not plan.waits and (self._nominations.node_of(pod.uid)):
             # What was cleared for it has been taken, and nothing else can be cleared.
             nominate = ""
             self._nominations.drop(pod.uid)

@@ -42,6 +42,11 @@ class PlacementMetrics:
             buckets=(1, 2, 4, 8, 16, 32, 64),
             registry=registry,
         )
+        self.forecasts_unmatched = Gauge(
+            "fairlead_forecast_unmatched",
+            "Forecasts of nodes, Services and workloads that are not there.",
+            registry=registry,
+        )
         self.promises = Gauge(
             "fairlead_promised_places", "Places held for pods that do not exist yet.", registry=registry
         )

@@ -24,7 +24,12 @@ def a_set(name: str, replicas: int, *, image: str = "app:1", of: str = "web", ma
     template["metadata"]["labels"]["pod-template-hash"] = name.rpartition("-")[2]
     template["spec"]["containers"][0]["image"] = image
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": of, "uid": f"uid-of-{of}", "controller": True}
-    metadata = {"name": name, "namespace": "default", "uid": f"uid-of-{name}", "creationTimestamp": f"{made}T00:00:00Z"}
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": "default",
+        "uid": f"uid-of-{name}",
+        "creationTimestamp": f"{made}T00:00:00Z",
+    }
     metadata["ownerReferences"] = [owner]
     return msgspec.convert({"metadata": metadata, "spec": {"replicas": replicas, "template": template}}, Workload)
 

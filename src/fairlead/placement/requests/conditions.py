@@ -7,8 +7,13 @@ from typing import Final
 from fairlead.model.meta import Condition
 from fairlead.placement.requests.admission import Unadmitted
 from fairlead.placement.requests.following import written
+from fairlead.placement.requests.plan import RoundOptions
 
 ADMISSION_KNOWN: Final = "AdmissionKnown"
+FORECASTS_FRESH: Final = "ForecastsFresh"
+FORECASTS_MATCHED: Final = "ForecastsMatched"
+# Forecasts named in a condition.
+MOST_NAMED: Final = 10
 
 
 def condition(
@@ -19,6 +24,30 @@ def condition(
     known = next((each for each in before if each.type == kind and each.status == status), None)
     since = known.last_transition_time if known is not None else written(now)
     return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
+
+
+def forecasts_conditions(
+    options: RoundOptions, uses: Sequence[str], unmatched: Sequence[str], before: Sequence[Condition], now: datetime
+) -> tuple[Condition, ...]:
+    """Whether forecasts counted in this plan: an old or missing one never holds a round up, so it must be told.
+
+    `uses`: for each planned item why they did not count, empty where they did.
+    """
+    if options.forecasts_problem is None:
+        return ()
+    problem = options.forecasts_problem()
+    is_fresh = problem is None or options.are_forecasts_fresh()
+    why_not = "" if "" in uses or not uses else "; ".join(dict.fromkeys(uses))
+    if is_fresh and why_not:
+        fresh = condition(FORECASTS_FRESH, False, "NotCounted", why_not, before, now)
+    else:
+        fresh = condition(FORECASTS_FRESH, is_fresh, "Read" if is_fresh else "NotRead", problem or "", before, now)
+    if not unmatched:
+        return fresh, condition(FORECASTS_MATCHED, True, "Matched", "", before, now)
+    listed = ", ".join(unmatched[:MOST_NAMED])
+    more = f" and {len(unmatched) - MOST_NAMED} more" if len(unmatched) > MOST_NAMED else ""
+    message = f"forecasts of what is not there count for nothing: {listed}{more}; check the names in the documents"
+    return fresh, condition(FORECASTS_MATCHED, False, "Unmatched", message, before, now)
 
 
 def admission_condition(

@@ -21,6 +21,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError, NotLeader, Refused
 from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.writer import Outcome, Result, Writer
+from fairlead.engine.forecast import unmatched
 from fairlead.engine.removal import DELETION_COST
 from fairlead.model.intents import Delete, Intent, PatchStatus, RecordEvent, Regarding
 from fairlead.model.meta import Condition
@@ -69,6 +70,15 @@ MOST_CONFLICTS = 8
 
 class OnTable(Protocol):
     def __call__(self, work: Callable[[Desk], T], /) -> Awaitable[T]: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Heard:
+    """What a round could and could not take into account, by the keys of items: for the conditions of requests."""
+
+    trials: dict[str, Unadmitted | None]
+    uses: dict[str, str]
+    unmatched: list[str]
 
 
 class Rounds:
@@ -217,8 +227,9 @@ class Rounds:
         if not wanted and not settled:
             return
         now = self._clock.now()
-        statuses = await self._on_table(
-            lambda desk: plan.plan_all(
+
+        def work(desk: Desk) -> tuple[list[ItemStatus], dict[str, str], list[str]]:
+            found = plan.plan_all(
                 desk,
                 wanted,
                 now=now,
@@ -227,7 +238,13 @@ class Rounds:
                 leaving=frozenset(leaving),
                 broken=lambda item: log.exception("bug in planning", item=item),
             )
-        )
+            planned = [each for each, status in zip(wanted, found, strict=True) if status.phase == "Planned"]
+            if self._options.forecasts_problem is None or not planned:
+                return found, {}, []
+            forecast = desk.table.catalog.forecast
+            return found, plan.forecast_uses(desk, planned, self._options), unmatched(forecast, desk.table)
+
+        statuses, uses, strangers = await self._on_table(work)
         planned = {each.key: status for each, status in zip(wanted, statuses, strict=True)} | settled
         self._promising |= {key for key, status in planned.items() if status.phase == "Planned" and status.places}
         # Whoever comes first for a workload and waits, waits for room.
@@ -239,18 +256,19 @@ class Rounds:
             for each in wanted
             if each.admitted is not None and planned[each.key].phase == "Planned"
         }
-        await at_once([partial(self._begin, request, planned, trials) for request in requests])
+        heard = Heard(trials, uses, strangers)
+        await at_once([partial(self._begin, request, planned, heard) for request in requests])
 
-    async def _begin(
-        self, request: ScheduleRequest, planned: dict[str, ItemStatus], trials: dict[str, Unadmitted | None]
-    ) -> None:
+    async def _begin(self, request: ScheduleRequest, planned: dict[str, ItemStatus], heard: "Heard") -> None:
         mine = [f"{request.name}/{index}" for index in range(len(request.spec.items))]
         items = [planned.get(key, status) for key, status in zip(mine, request.item_statuses, strict=True)]
         if items == list(request.item_statuses):
             return
         before, now = request.status.conditions, self._clock.now()
-        told = plan.forecasts_condition(self._options, before, now)
-        told += conditions.admission_condition([trials[key] for key in mine if key in trials], before, now)
+        trials = [heard.trials[key] for key in mine if key in heard.trials]
+        uses = [heard.uses[key] for key in mine if key in heard.uses]
+        told = conditions.forecasts_conditions(self._options, uses, heard.unmatched, before, now) if uses else ()
+        told += conditions.admission_condition(trials, before, now)
         saved = await self._save(request, items, conditions.merged(before, told))
         if saved is None:
             # Nothing may be done that is not written: whatever became of it is seen next time.
