@@ -14,8 +14,12 @@ Doc = dict[str, Any]
 MIB = 2**20
 CONDITIONS = {
     "Ready": ("True", "node(s) were not ready", {"False": "not-ready", "Unknown": "unreachable"}),
-    "OutOfDisk": ("False", "node(s) were out of disk space", {"True": "out-of-disk"}),
-    "NetworkUnavailable": ("False", "node(s) had unavailable network", {"True": "network-unavailable"}),
+    "OutOfDisk": ("False", "node(s) were out of disk space", {"True": "out-of-disk", "Unknown": "out-of-disk"}),
+    "NetworkUnavailable": (
+        "False",
+        "node(s) had unavailable network",
+        {"True": "network-unavailable", "Unknown": "network-unavailable"},
+    ),
 }
 
 

@@ -21,12 +21,14 @@ WANTED: Final = (
     ("OutOfDisk", "False", "node(s) were out of disk space"),
     ("NetworkUnavailable", "False", "node(s) had unavailable network"),
 )
-# The taint that Kubernetes writes on a node for a condition and its status.
+# The taint that a pod must tolerate to be let past a condition; Kubernetes writes them, for Unknown only of Ready.
 TAINTS: Final = {
     ("Ready", "False"): "node.kubernetes.io/not-ready",
     ("Ready", "Unknown"): "node.kubernetes.io/unreachable",
     ("OutOfDisk", "True"): "node.kubernetes.io/out-of-disk",
+    ("OutOfDisk", "Unknown"): "node.kubernetes.io/out-of-disk",
     ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
+    ("NetworkUnavailable", "Unknown"): "node.kubernetes.io/network-unavailable",
 }
 
 
