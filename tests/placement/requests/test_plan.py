@@ -137,6 +137,7 @@ def test_room_that_is_being_left_is_planned_on_where_that_is_wanted() -> None:
         ("n1", "binds after the pods that leave n1"),
         ("n1", "binds after the pods that leave n1"),
     ]
+    assert all(read_reason(place, status) is not None for place in status.places)
     held = [at.promises.get(f"default/sr-1.0.{number}") for number in range(3)]
     assert [promise is not None and promise.waits for promise in held] == [False, True, True]
 

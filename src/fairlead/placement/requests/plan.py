@@ -7,7 +7,6 @@ are really gone. What this returns is written down before it is acted on.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import zip_longest
 from typing import Final
 
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 from fairlead.engine import axes
 from fairlead.engine.forecast import unmatched
 from fairlead.engine.load_basis import REQUESTS
-from fairlead.engine.pick import Pick, on_trial
+from fairlead.engine.pick import Pick, RoundRobin, on_trial
 from fairlead.engine.presort import Ask, Presort, presort
 from fairlead.engine.presort import Operation as Sign
 from fairlead.engine.priorities.seed import ONE
@@ -197,9 +196,12 @@ def plan_all(
 
     `broken` is told the key of an item that cannot be planned, with the exception at hand.
     """
+    turns = {cycle.pick: cycle.pick.counter for cycle in desk.cycles.values() if isinstance(cycle.pick, RoundRobin)}
     try:
         return plan_round(desk, wanted, now=now, options=options, busy=busy, leaving=leaving)
     except Exception as problem:
+        for pick, counter in turns.items():
+            pick.counter = counter
         if len(wanted) == 1:
             broken(wanted[0].key)
             return [failed(wanted[0], f"it cannot be planned: {type(problem).__name__}: {problem}")]
@@ -383,7 +385,7 @@ def _plan_additions(
     placed: dict[str, list[Placed]] = {}
     refused: dict[str, str] = {}
     statement, nominated, has_claim = Statement(desk.table), desk.nominated(), desk.table.catalog.claims.__contains__
-    reasons, turns = Reasons(desk.table.node_count), {cycle.pick: cycle.pick.counter for cycle in desk.cycles.values()}
+    reasons = Reasons(desk.table.node_count)
     for key in dict.fromkeys(order):
         wanted = open_[key]
         pods = wanted.pods(desk)
@@ -412,15 +414,13 @@ def _plan_additions(
         soon = {key for key, is_helped in zip(refused, helped, strict=True) if is_helped}
     except BaseException:
         statement.rollback()
-        for pick, counter in turns.items():
-            pick.counter = counter
         raise
     statement.commit()
     for key, places in placed.items():
         wanted = open_[key]
         late: list[Placed] = []
         if key in soon and options.reuse_terminating:
-            late = _after_leaving(desk, models[key], wanted, len(places), leaving)
+            late = _after_leaving(desk, models[key], wanted, len(places), leaving, reasons)
         elif key in soon and not is_over(wanted.accepted_at, options.settle_s, now):
             for place in places:
                 desk.table.remove_pod(place.pod)
@@ -433,7 +433,9 @@ def _plan_additions(
     return found
 
 
-def _after_leaving(desk: Desk, model: Pod, wanted: Wanted, placed: int, leaving: frozenset[str]) -> list[Placed]:
+def _after_leaving(
+    desk: Desk, model: Pod, wanted: Wanted, placed: int, leaving: frozenset[str], reasons: Reasons
+) -> list[Placed]:
     """Places for the rest on room that pods are still leaving: held now, taken when those are gone."""
     cycle, statement = desk.cycle(model.spec.scheduler_name), Statement(desk.table)
     assert cycle is not None, "who has no room was decided on"
@@ -444,6 +446,7 @@ def _after_leaving(desk: Desk, model: Pod, wanted: Wanted, placed: int, leaving:
             statement.remove(occupant)
         for number in range(placed, wanted.item.number):
             pod = numbered(model, wanted.key, number, desk.table.catalog.claims.__contains__)
+            reasons.explain(wanted.key, cycle, pod, ())
             outcome = cycle.decide(pod, statement)
             if not isinstance(outcome, Placed):
                 break
@@ -501,18 +504,19 @@ def _added(
     scheduler = model.spec.scheduler_name
     cycle = desk.cycle(scheduler)
     unit = cycle.profile.unit if cycle is not None else BEST
-    lines = reasons.lines.get(wanted.key, ())
+    # One for each place, in order, until there is no more room or time for reasons.
+    lines = iter(reasons.lines.get(wanted.key, ()))
     places = [
-        Place(node=place.node, score=on_scale(place.score, unit), reason=reason)
-        for place, reason in zip_longest(placed, lines[: len(placed)], fillvalue="")
-        if isinstance(place, Placed)
+        Place(
+            node=each.node,
+            score=on_scale(each.score, unit),
+            reason=next(lines, ""),
+            note=f"binds after the pods that leave {each.node}" if number >= len(placed) else "",
+        )
+        for number, each in enumerate((*placed, *late))
     ]
     # Pods of another scheduler have places too: what it does with them is followed and told.
     note = why_not if cycle is not None else f"up to scheduler {scheduler}"
-    places += [
-        Place(node=each.node, score=on_scale(each.score, unit), note=f"binds after the pods that leave {each.node}")
-        for each in late
-    ]
     places += [Place(note=note)] * (item.number - len(places))
     return msgspec.structs.replace(
         wanted.status,
