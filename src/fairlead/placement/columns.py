@@ -114,8 +114,10 @@ class Columns:
     @property
     def ranking(self) -> list[int]:
         """Feasible rows, the best first, equals by name."""
-        rows = [int(row) for row in self.table.order if self.feasible_N[row]]
-        return sorted(rows, key=lambda row: -int(self.total_N[row]))
+        order = self.table.order
+        rows = order[self.feasible_N[order]]
+        ranked: list[int] = rows[np.argsort(-self.total_N[rows], kind="stable")].tolist()
+        return ranked
 
     def scores_of(self, row: int) -> NodeScores:
         scores = tuple(

@@ -5,6 +5,7 @@ choice is solved for, a request that would fit is compared with what is free; no
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -121,7 +122,8 @@ def _chosen(cycle: Cycle, columns: Columns, ranking: Sequence[int], first: str) 
         return None
     if isinstance(cycle.pick, ByChance):
         return ranking[0]
-    best = [row for row in ranking if columns.total_N[row] == columns.total_N[ranking[0]]]
+    highest = columns.total_N[ranking[0]]
+    best = list(takewhile(lambda row: columns.total_N[row] == highest, ranking))
     with on_trial(cycle.pick):
         return cycle.pick.choose(best)
 
@@ -129,8 +131,7 @@ def _chosen(cycle: Cycle, columns: Columns, ranking: Sequence[int], first: str) 
 def _choice(cycle: Cycle, columns: Columns, ranking: Sequence[int], chosen: int, first: str) -> Choice:
     table = cycle.table
     by_promise = bool(first) and table.name(chosen) == first
-    others = [row for row in ranking if row != chosen]
-    runner_up = others[0] if others else None
+    runner_up = next((row for row in ranking if row != chosen), None)
     by_name, by_chance = isinstance(cycle.pick, FirstByName), isinstance(cycle.pick, ByChance)
     ahead = 0 if runner_up is None else int(columns.total_N[chosen]) - int(columns.total_N[runner_up])
     return Choice(

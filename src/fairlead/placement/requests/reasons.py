@@ -30,7 +30,9 @@ MOST_CHANGES: Final = 3
 MOST_REFUSALS: Final = 5
 # Reasons of one item take no more than this; places past it are without.
 MOST_BYTES: Final = 400_000
-# Nodes times places that are explained in one round: explaining costs more than deciding.
+# Places, and nodes times places, that are explained in one round: explaining costs more than deciding, and the table is
+# the round's alone meanwhile.
+MOST_PLACES: Final = 2000
 MOST_CELLS: Final = 2_000_000
 
 
@@ -69,6 +71,7 @@ class Reasons:
     def __init__(self, nodes: int) -> None:
         self._nodes = max(1, nodes)
         self._cells = MOST_CELLS
+        self._places = MOST_PLACES
         self._bytes: dict[str, int] = {}
         # By the key of the item: what its reasons have in common, and one line for each place.
         self.rules: dict[str, str] = {}
@@ -77,9 +80,10 @@ class Reasons:
     def explain(self, key: str, cycle: Cycle, pod: Pod, nominated: Sequence[Pod]) -> None:
         """To be called just before the pod is decided on: the table is as the decision will see it."""
         left = self._bytes.get(key, MOST_BYTES)
-        if self._cells < self._nodes or left <= 0:
+        if self._cells < self._nodes or not self._places or left <= 0:
             return
         self._cells -= self._nodes
+        self._places -= 1
         explanation = explain(cycle, pod, nominated=nominated, preempting=False)
         if explanation.choice is None:
             return
