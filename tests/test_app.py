@@ -401,6 +401,41 @@ def test_how_a_node_that_is_not_ready_is_told_can_be_set(told_by: str, reads_con
     assert ("NodeUnschedulable" in names) is (told_by != "conditions")
 
 
+def test_scores_weights_pick_and_load_can_be_set() -> None:
+    flags = {"scores": "seed", "weights.add.w1": "3", "weights.add.w4": "0", "loadBasis": "max"}
+    served, _ = app.profiles(load(environment={}, flags=flags))
+    profile = served["fairlead"]
+    assert {rule.name: weight for rule, weight in profile.priorities} == {
+        "SeedFreeRatio": 3,
+        "SeedEvenness": 1,
+        "SeedServiceSpread": 1,
+        "SeedForecast": 1,
+    }
+    assert (profile.args.pick, profile.args.load_basis) == ("round-robin", "max")
+    for scores in ("kube", "seed"):
+        for pick in ("first", "round-robin"):
+            served, _ = app.profiles(load(environment={}, flags={"scores": scores, "pick": pick}))
+            assert served["fairlead"].args.pick == pick
+
+
+def test_forecasts_count_wherever_they_are_read(tmp_path: Path) -> None:
+    def counted(**flags: str) -> dict[str, set[str]]:
+        served, _ = app.profiles(load(environment={}, flags=flags))
+        return {name: {rule.name for rule, _ in profile.priorities} for name, profile in served.items()}
+
+    assert "NodeLoadForecast" not in counted()["fairlead"]
+    read = {"forecast.source": "configmap"}
+    assert "NodeLoadForecast" in counted(**read)["fairlead"]
+    assert "SeedForecast" in counted(**read, scores="seed")["fairlead"]
+    config = tmp_path / "scheduler.yaml"
+    config.write_text(
+        "profiles: [{schedulerName: mine}, {schedulerName: without, "
+        "plugins: {score: {disabled: [{name: NodeLoadForecastPriority}]}}}]"
+    )
+    found = counted(**read, schedulerConfig=str(config))
+    assert ("NodeLoadForecast" in found["mine"], "NodeLoadForecast" in found["without"]) == (True, False)
+
+
 # --- taking over ------------------------------------------------------------------------------------------
 
 
