@@ -151,6 +151,7 @@ async def test_stopping_does_not_wait_for_a_cluster_that_does_not_answer(cluster
         await cluster.server.wait_for_requests(1)
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
+    assert cluster.server.seen(f"GET {LEASE}") == []
 
 
 async def test_a_cluster_that_comes_late_is_waited_for(cluster: Cluster) -> None:
@@ -159,6 +160,7 @@ async def test_a_cluster_that_comes_late_is_waited_for(cluster: Cluster) -> None
         await cluster.server.wait_for(lambda: cluster.holder == "me", 10)
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
+    assert (len(cluster.server.seen("GET /version")), cluster.holder) == (3, "")
 
 
 @pytest.mark.parametrize(
@@ -190,6 +192,7 @@ async def test_versions_it_runs_on(cluster: Cluster, version: str) -> None:
         await cluster.server.wait_for(lambda: cluster.holder == "me")
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
+    assert (len(cluster.server.seen("GET /version")), cluster.holder) == (1, "")
 
 
 # --- capabilities -----------------------------------------------------------------------------------------
@@ -428,5 +431,10 @@ async def test_a_warm_standby_waits_for_nothing_and_one_that_is_stopped_no_longe
     await clock.advance(100.0)
     mirrors = [Mirror(cast("Watch[Thing]", watch), POD_THINGS, Metrics()) for watch in (warm, cold)]
     await asyncio.wait_for(app.caught_up(mirrors[:1], clock, stop), 60)
+    waiting = asyncio.create_task(app.caught_up(mirrors, clock, stop))
+    await clock.advance(10.0)
+    assert not waiting.done(), "the cold one is waited for"
     stop.set()
-    await asyncio.wait_for(app.caught_up(mirrors, clock, stop), 60)
+    await clock.advance(app.CATCH_UP_S)
+    await asyncio.wait_for(waiting, 60)
+    assert clock.elapsed_s() == pytest.approx(110.0 + app.CATCH_UP_S), "the warm one was not"
