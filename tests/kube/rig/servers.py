@@ -630,13 +630,20 @@ class Rig:
         # The last line may be half written.
         whole = text.rfind(b"\n") + 1
         self._audit_read += whole
-        return [json.loads(line) for line in text[:whole].splitlines()]
+        return [_audit_event(line) for line in text[:whole].splitlines()]
 
     def _write(self, name: str, text: str) -> Path:
         path = self.home / name
         path.touch(mode=0o600)
         path.write_text(text)
         return path
+
+
+def _audit_event(line: bytes) -> dict[str, Any]:
+    """The event of a line. A server killed in the middle of one leaves its half, and the next goes on behind it."""
+    begins = line.rfind(b'{"kind":"Event","apiVersion":"audit.k8s.io/')
+    event: dict[str, Any] = json.loads(line[max(begins, 0) :])
+    return event
 
 
 def in_base64(file: Path) -> str:
