@@ -102,7 +102,9 @@ def judge_memory(peak_mb: float, end_mb: float, begin_mb: float) -> list[str]:
 def judge_draws(accepted: Counter[str], refused: Counter[str]) -> list[str]:
     """A server that takes nothing of a kind shows nothing: such a kind needs a better base, or to be left out."""
     return [
-        f"of {count} {name} drawn none was taken" for name, count in refused.items() if count > 5 and not accepted[name]
+        f"of {count} {name} drawn none was taken"
+        for name, count in refused.items()
+        if count > 5 and not accepted[name] and "(no answer)" not in name
     ]
 
 
@@ -121,7 +123,12 @@ class Place:
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Heard:
         headers = {"Authorization": f"Bearer {self.server.tokens['admin']}", "Content-Type": kind}
-        return self.server.ask(method, path, None if body is None else json.dumps(body).encode(), headers)
+        try:
+            return self.server.ask(method, path, None if body is None else json.dumps(body).encode(), headers)
+        except (OSError, http.client.HTTPException):
+            # Nothing more can be said over a connection that broke in the middle.
+            self.server.hang_up()
+            raise
 
     def last_words(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-6:])[-3000:]
@@ -352,9 +359,18 @@ class Story:
         self._sent(kind, "PATCH", path, body, MERGE)
 
     def _remove(self, name: str, path: str) -> None:
-        # Finalizers are among what is drawn.
-        self.place.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
-        self.place.ask("DELETE", f"{path}?gracePeriodSeconds=0")
+        try:
+            # Finalizers are among what is drawn.
+            self.place.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
+            self.place.ask("DELETE", f"{path}?gracePeriodSeconds=0")
+        except (OSError, http.client.HTTPException) as problem:
+            self._broke(f"DELETE {path}", name, problem)
+
+    def _broke(self, asked: str, name: str, problem: Exception) -> None:
+        """No answer. Ours to give where the server is ours, and lives; a real one may hang up on what it likes."""
+        self.verdict.refused[f"{name} (no answer)"] += 1
+        if self.place.is_ours and not until(lambda: self.place.process.poll() is not None, ENDING_S):
+            self._answers.problems.append(f"{type(problem).__name__} {asked}")
 
     def _clear(self) -> None:
         while self._alive:
@@ -367,8 +383,7 @@ class Story:
         try:
             heard = self.place.ask(method, path, body, content)
         except (OSError, http.client.HTTPException) as problem:
-            if self.place.is_ours and not until(lambda: self.place.process.poll() is not None, ENDING_S):
-                self._answers.problems.append(f"{type(problem).__name__} {method} {path}: {text[:600]}")
+            self._broke(f"{method} {path}: {text[:600]}", kind.name, problem)
             return Heard(0, {}, b"")
         self._answers.look(f"{method} {path} {text[:600]}", method, heard.status, heard.body)
         taken = heard.status in (200, 201)
