@@ -54,5 +54,5 @@ def test_memory_that_peaks_or_stays_is_told() -> None:
 
 
 def test_a_kind_of_which_nothing_is_taken_shows_nothing_and_is_told() -> None:
-    refused = Counter({"pods": 10, "nodes": 10, "services": 2})
-    assert judge_draws(Counter({"nodes": 1}), refused) == ["of 10 pods drawn none was taken"]
+    refused = Counter({"pods": 30, "nodes": 30, "services": 20})
+    assert judge_draws(Counter({"nodes": 1}), refused) == ["of 30 pods drawn none was taken"]

@@ -104,7 +104,7 @@ def judge_draws(accepted: Counter[str], refused: Counter[str]) -> list[str]:
     return [
         f"of {count} {name} drawn none was taken"
         for name, count in refused.items()
-        if count > 5 and not accepted[name] and "(no answer)" not in name
+        if count > 25 and not accepted[name] and "(no answer)" not in name
     ]
 
 
