@@ -6,7 +6,6 @@ Called by the CLI with settings, a clock and a source of luck. Nothing else in t
 import asyncio
 import contextlib
 import os
-import re
 import signal
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from fairlead.cluster.kubeconfig import Connection, connect_by_kubeconfig, conne
 from fairlead.cluster.lease import LeaseTimes, NamedLease
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
+from fairlead.cluster.opening import Patience, first_contact
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Writer
@@ -55,7 +55,7 @@ from fairlead.engine.profile import (
     seed_profile,
 )
 from fairlead.engine.removal import RemovalWeights
-from fairlead.model.kinds import Kind, ServerVersion
+from fairlead.model.kinds import Kind
 from fairlead.placement.forecasts import compose
 from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.loop import Loop
@@ -70,7 +70,6 @@ log = structlog.get_logger("fairlead")
 
 T = TypeVar("T")
 
-OLDEST_KUBERNETES = (1, 30)
 # What is in hand when we are told to stop gets this long to finish.
 GRACE_S = 10.0
 # Then events that wait are sent, for so long.
@@ -370,7 +369,8 @@ async def serve(
         listening(settings, probes, routes, clock, metrics),
         built(settings, connection, clock, rng, metrics, stop, routes) as runtime,
     ):
-        version = await until_stopped(first_contact(runtime), stop)
+        patience = Patience(settings.opening.refused_s, settings.opening.silent_s)
+        version = await until_stopped(first_contact(runtime.reader, clock=clock, rng=rng, patience=patience), stop)
         if version is None:
             return
         connected.set()
@@ -449,24 +449,6 @@ async def built(
             recorder = Recorder(leader, controller="fairlead", instance=identity, clock=clock, metrics=metrics)
             writer = Writer(leader, recorder, clock=clock, rng=rng, metrics=metrics, in_flight=settings.in_flight)
             yield Runtime(settings, clock, rng, metrics, reader, writer, recorder, lease, stop, routes)
-
-
-async def first_contact(runtime: Runtime) -> ServerVersion:
-    """The server's version once it answers; a refusal or a server too old ends the run."""
-    backoff = Backoff(runtime.rng)
-    version: ServerVersion | None = None
-    while version is None:
-        try:
-            version = await runtime.reader.version()
-        except Temporary as problem:
-            delay_s = backoff.next_s(problem.retry_after_s)
-            log.warning("no cluster yet", problem=str(problem), again_in_s=round(delay_s, 1))
-            await runtime.clock.sleep(delay_s)
-    found = re.match(r"v?(\d+)\.(\d+)", version.git_version)
-    if found and (int(found[1]), int(found[2])) < OLDEST_KUBERNETES:
-        wanted = ".".join(map(str, OLDEST_KUBERNETES))
-        raise ConfigurationError(f"the server is Kubernetes {version.git_version}; Fairlead needs {wanted} or newer")
-    return version
 
 
 async def lead_until_stopped(runtime: Runtime, capabilities: dict[str, Capability]) -> None:

@@ -39,6 +39,13 @@ class LeaseSettings(Section, frozen=True):
     retry_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0
 
 
+class OpeningSettings(Section, frozen=True):
+    """How long a cluster that does not answer, or does not let us in, is waited for at the start."""
+
+    refused_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
+    silent_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
+
+
 class LogSettings(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     form: Literal["auto", "json", "text"] = "auto"
@@ -186,6 +193,7 @@ class Settings(Section, frozen=True):
     listen: Annotated[str, msgspec.Meta(pattern=r"^\S*:\d{1,5}$")] = "127.0.0.1:8470"
     traces_to: str = ""
     in_flight: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64
+    opening: OpeningSettings = OpeningSettings()
     lease: LeaseSettings = LeaseSettings()
     logs: LogSettings = LogSettings()
     tls: TlsSettings = TlsSettings()
