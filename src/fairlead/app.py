@@ -6,7 +6,6 @@ Called by the CLI with settings, a clock and a source of luck. Nothing else in t
 import asyncio
 import contextlib
 import os
-import re
 import signal
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -28,11 +27,14 @@ from fairlead.cluster.kubeconfig import Connection, connect_by_kubeconfig, conne
 from fairlead.cluster.lease import LeaseTimes, NamedLease
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
+from fairlead.cluster.opening import Patience, first_contact
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Writer
+from fairlead.engine.args import PluginArgs
 from fairlead.engine.dialect import parse_backoff, parse_configuration
 from fairlead.engine.forecast import Forecast
+from fairlead.engine.pick import FIRST, ROUND_ROBIN
 from fairlead.engine.presort import Presort
 from fairlead.engine.profile import (
     Conditions,
@@ -42,7 +44,7 @@ from fairlead.engine.profile import (
     seed_profile,
 )
 from fairlead.engine.removal import RemovalWeights
-from fairlead.model.kinds import Kind, ServerVersion
+from fairlead.model.kinds import Kind
 from fairlead.placement.api.explain import Explain
 from fairlead.placement.api.extender import extending
 from fairlead.placement.api.schedule_pod import SchedulePod
@@ -68,7 +70,6 @@ log = structlog.get_logger("fairlead")
 
 T = TypeVar("T")
 
-OLDEST_KUBERNETES = (1, 30)
 # What is in hand when we are told to stop gets this long to finish.
 GRACE_S = 10.0
 # Then events that wait are sent, for so long.
@@ -159,7 +160,7 @@ class Placement:
             reader=runtime.reader,
         )
         self.requests = Requests(runtime, self.loop, self.forecasts)
-        runtime.routes.add(*Explain(self.loop, runtime.clock).routes())
+        runtime.routes.add(*Explain(self.loop, runtime.clock, self.requests.mirror).routes())
 
     async def follow(self) -> None:
         # Placing does not wait for requests where there can be none.
@@ -248,7 +249,16 @@ class Requests:
             options=RoundOptions(
                 settle_s=settings.requests.settle_s,
                 presort=Presort(settings.requests.presort),
-                weights=RemovalWeights(forecast_sign=settings.forecast.remove_sign),
+                weights=RemovalWeights(
+                    used=settings.weights.remove.w1,
+                    even=settings.weights.remove.w2,
+                    service=settings.weights.remove.w3,
+                    wishes=settings.weights.remove.w4,
+                    forecast=settings.weights.remove.w5,
+                    forecast_sign=settings.forecast.remove_sign,
+                ),
+                load_basis=settings.load_basis,
+                reuse_terminating=settings.requests.reuse_terminating_capacity,
                 loads=forecasts.loads,
                 forecasts_problem=forecasts.reader.problem if forecasts.reader is not None else None,
                 are_forecasts_fresh=forecasts.reader.is_fresh if forecasts.reader is not None else lambda: False,
@@ -285,14 +295,30 @@ class Requests:
 
 def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
     """By scheduler name: those of the file named, else the chosen scores under each name of ours."""
-    told_by = Conditions(settings.node_conditions)
+    told_by, weights, forecasts = (
+        Conditions(settings.node_conditions),
+        settings.weights.add,
+        settings.forecast.source != "none",
+    )
+    pick = "" if settings.pick == "default" else settings.pick
     if not settings.scheduler_config:
-        profile = kube_profile(conditions=told_by) if settings.scores == "kube" else seed_profile(conditions=told_by)
+        profile = (
+            kube_profile(conditions=told_by, pick=pick or FIRST, forecasts=forecasts)
+            if settings.scores == "kube"
+            else seed_profile(
+                [weights.w1, weights.w2, weights.w3, weights.w4, weights.w5],
+                conditions=told_by,
+                pick=pick or ROUND_ROBIN,
+                load_basis=settings.load_basis,
+            )
+        )
         # Each under its own name, so that explanations name the one that was asked for.
         return {name: msgspec.structs.replace(profile, name=name) for name in settings.schedulers}, BackoffTimes()
     document = configuration.read_yaml(Path(settings.scheduler_config))
     try:
-        return parse_configuration(document, conditions=told_by), BackoffTimes(*parse_backoff(document))
+        base = PluginArgs(pick=pick or FIRST, load_basis=settings.load_basis)
+        parsed = parse_configuration(document, conditions=told_by, base=base, forecasts=forecasts)
+        return parsed, BackoffTimes(*parse_backoff(document))
     except ProfileError as problem:
         raise BadSettings(f"schedulerConfig: {settings.scheduler_config}: {problem}") from None
 
@@ -343,7 +369,8 @@ async def serve(
         listening(settings, probes, routes, clock, metrics),
         built(settings, connection, clock, rng, metrics, stop, routes) as runtime,
     ):
-        version = await until_stopped(first_contact(runtime), stop)
+        patience = Patience(settings.opening.refused_s, settings.opening.silent_s)
+        version = await until_stopped(first_contact(runtime.reader, clock=clock, rng=rng, patience=patience), stop)
         if version is None:
             return
         connected.set()
@@ -422,24 +449,6 @@ async def built(
             recorder = Recorder(leader, controller="fairlead", instance=identity, clock=clock, metrics=metrics)
             writer = Writer(leader, recorder, clock=clock, rng=rng, metrics=metrics, in_flight=settings.in_flight)
             yield Runtime(settings, clock, rng, metrics, reader, writer, recorder, lease, stop, routes)
-
-
-async def first_contact(runtime: Runtime) -> ServerVersion:
-    """The server's version once it answers; a refusal or a server too old ends the run."""
-    backoff = Backoff(runtime.rng)
-    version: ServerVersion | None = None
-    while version is None:
-        try:
-            version = await runtime.reader.version()
-        except Temporary as problem:
-            delay_s = backoff.next_s(problem.retry_after_s)
-            log.warning("no cluster yet", problem=str(problem), again_in_s=round(delay_s, 1))
-            await runtime.clock.sleep(delay_s)
-    found = re.match(r"v?(\d+)\.(\d+)", version.git_version)
-    if found and (int(found[1]), int(found[2])) < OLDEST_KUBERNETES:
-        wanted = ".".join(map(str, OLDEST_KUBERNETES))
-        raise ConfigurationError(f"the server is Kubernetes {version.git_version}; Fairlead needs {wanted} or newer")
-    return version
 
 
 async def lead_until_stopped(runtime: Runtime, capabilities: dict[str, Capability]) -> None:
