@@ -15,10 +15,10 @@ import pytest
 from fairlead import app
 from fairlead.app import Registry
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import ConfigurationError, Forbidden
+from fairlead.cluster.errors import ClusterError, ConfigurationError
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
-from fairlead.cluster.mirrors import caught_up
+from fairlead.cluster.mirrors import CATCH_UP_S, caught_up
 from fairlead.cluster.watch import Watch
 from fairlead.lifecycle import member_lease, stopped_by_signals, until_stopped
 from fairlead.model.intents import Bind, RecordEvent, Regarding
@@ -26,7 +26,7 @@ from fairlead.model.kinds import POD_THINGS
 from fairlead.model.meta import Thing
 from fairlead.placement.capability import profiles
 from fairlead.runtime import Capability, Runtime, find_connection, lease_name
-from fairlead.settings import BadSettings, LeaseSettings, Settings, load
+from fairlead.settings import BadSettings, LeaseSettings, OpeningSettings, Settings, load
 from fairlead.testing.capabilities import while_leading
 from fairlead.testing.clock import ManualClock, settle
 from fairlead.testing.scripted_server import (
@@ -63,6 +63,7 @@ class Cluster:
         self.version = 0
         self._folder = folder
         server.always("GET /version", reply({"gitVersion": "v1.36.2"}))
+        server.always("GET /readyz", reply(b"ok"))
         server.always(f"WATCH {LEASES}", self._watch)
         server.always(f"GET {LEASE}", lambda _: reply(self.lease) if self.lease else failure(404))
         server.always(f"POST {LEASES}", self._store)
@@ -162,6 +163,7 @@ async def test_stopping_does_not_wait_for_a_cluster_that_does_not_answer(cluster
         await cluster.server.wait_for_requests(1)
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
+    assert cluster.server.seen(f"GET {LEASE}") == []
 
 
 async def test_a_cluster_that_comes_late_is_waited_for(cluster: Cluster) -> None:
@@ -170,12 +172,14 @@ async def test_a_cluster_that_comes_late_is_waited_for(cluster: Cluster) -> None
         await cluster.server.wait_for(lambda: cluster.holder == "me", 10)
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
+    assert (len(cluster.server.seen("GET /version")), cluster.holder) == (3, "")
 
 
 @pytest.mark.parametrize(
     ("answer", "error", "said"),
     [
-        pytest.param(failure(403), Forbidden, "GET /version", id="refused"),
+        pytest.param(failure(403), ClusterError, r"refused us for \d+ s: GET /version: 403", id="refused"),
+        pytest.param(failure(503), ClusterError, r"gave no answer for \d+ s: GET /version: 503", id="silent"),
         pytest.param(
             reply({"gitVersion": "v1.29.14"}),
             ConfigurationError,
@@ -187,8 +191,8 @@ async def test_a_cluster_that_comes_late_is_waited_for(cluster: Cluster) -> None
 async def test_a_cluster_that_will_not_do_ends_the_run(
     cluster: Cluster, answer: Answer, error: type[Exception], said: str
 ) -> None:
-    cluster.server.on("GET /version", answer)
-    async with serving(cluster.settings()) as (task, _):
+    cluster.server.always("GET /version", answer)
+    async with serving(cluster.settings(opening=OpeningSettings(refused_s=0.1, silent_s=0.1))) as (task, _):
         with pytest.raises(error, match=said):
             await asyncio.wait_for(task, QUICKLY_S)
 
@@ -200,6 +204,7 @@ async def test_versions_it_runs_on(cluster: Cluster, version: str) -> None:
         await cluster.server.wait_for(lambda: cluster.holder == "me")
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
+    assert (len(cluster.server.seen("GET /version")), cluster.holder) == (1, "")
 
 
 # --- capabilities -----------------------------------------------------------------------------------------
@@ -471,6 +476,41 @@ def test_how_a_node_that_is_not_ready_is_told_can_be_set(told_by: str, reads_con
     assert ("NodeUnschedulable" in names) is (told_by != "conditions")
 
 
+def test_scores_weights_pick_and_load_can_be_set() -> None:
+    flags = {"scores": "seed", "weights.add.w1": "3", "weights.add.w4": "0", "loadBasis": "max"}
+    served, _ = profiles(load(environment={}, flags=flags))
+    profile = served["fairlead"]
+    assert {rule.name: weight for rule, weight in profile.priorities} == {
+        "SeedFreeRatio": 3,
+        "SeedEvenness": 1,
+        "SeedServiceSpread": 1,
+        "SeedForecast": 1,
+    }
+    assert (profile.args.pick, profile.args.load_basis) == ("round-robin", "max")
+    for scores in ("kube", "seed"):
+        for pick in ("first", "round-robin"):
+            served, _ = profiles(load(environment={}, flags={"scores": scores, "pick": pick}))
+            assert served["fairlead"].args.pick == pick
+
+
+def test_forecasts_count_wherever_they_are_read(tmp_path: Path) -> None:
+    def counted(**flags: str) -> dict[str, set[str]]:
+        served, _ = profiles(load(environment={}, flags=flags))
+        return {name: {rule.name for rule, _ in profile.priorities} for name, profile in served.items()}
+
+    assert "NodeLoadForecast" not in counted()["fairlead"]
+    read = {"forecast.source": "configmap"}
+    assert "NodeLoadForecast" in counted(**read)["fairlead"]
+    assert "SeedForecast" in counted(**read, scores="seed")["fairlead"]
+    config = tmp_path / "scheduler.yaml"
+    config.write_text(
+        "profiles: [{schedulerName: mine}, {schedulerName: without, "
+        "plugins: {score: {disabled: [{name: NodeLoadForecastPriority}]}}}]"
+    )
+    found = counted(**read, schedulerConfig=str(config))
+    assert ("NodeLoadForecast" in found["mine"], "NodeLoadForecast" in found["without"]) == (True, False)
+
+
 # --- taking over ------------------------------------------------------------------------------------------
 
 
@@ -496,5 +536,10 @@ async def test_a_warm_standby_waits_for_nothing_and_one_that_is_stopped_no_longe
     await clock.advance(100.0)
     mirrors = [Mirror(cast("Watch[Thing]", watch), POD_THINGS, Metrics()) for watch in (warm, cold)]
     await asyncio.wait_for(caught_up(mirrors[:1], clock, stop), 60)
+    waiting = asyncio.create_task(caught_up(mirrors, clock, stop))
+    await clock.advance(10.0)
+    assert not waiting.done(), "the cold one is waited for"
     stop.set()
-    await asyncio.wait_for(caught_up(mirrors, clock, stop), 60)
+    await clock.advance(CATCH_UP_S)
+    await asyncio.wait_for(waiting, 60)
+    assert clock.elapsed_s() == pytest.approx(110.0 + CATCH_UP_S), "the warm one was not"

@@ -14,7 +14,8 @@ import structlog
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
-from fairlead.lifecycle import first_contact, run_until_stopped, until_stopped
+from fairlead.cluster.opening import Patience, first_contact
+from fairlead.lifecycle import run_until_stopped, until_stopped
 from fairlead.placement.capability import Placement
 from fairlead.runtime import Capability, Runtime, find_connection, lease_name, open_runtime
 from fairlead.settings import BadSettings, Settings
@@ -67,7 +68,8 @@ async def serve(
         listening(settings, probes, routes, clock, metrics),
         open_runtime(settings, connection, clock=clock, rng=rng, metrics=metrics, stop=stop, routes=routes) as opener,
     ):
-        version = await until_stopped(first_contact(opener), stop)
+        patience = Patience(settings.opening.refused_s, settings.opening.silent_s)
+        version = await until_stopped(first_contact(opener.reader, clock=clock, rng=rng, patience=patience), stop)
         if version is None:
             return
         connected.set()

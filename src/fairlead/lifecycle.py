@@ -14,39 +14,17 @@ from typing import Final, TypeVar
 
 import structlog
 
-from fairlead.cluster.backoff import Backoff
-from fairlead.cluster.errors import ConfigurationError, Temporary
 from fairlead.cluster.recorder import Recorder
-from fairlead.model.kinds import ServerVersion
 from fairlead.runtime import Capability, Opener, Runtime, lease_name
 
 log = structlog.get_logger("fairlead")
 
 T = TypeVar("T")
 
-OLDEST_KUBERNETES: Final = (1, 30)
 # What is in hand when we are told to stop gets this long to finish.
 GRACE_S: Final = 10.0
 # Then events that wait are sent, for so long.
 FLUSH_S: Final = 5.0
-
-
-async def first_contact(opener: Opener) -> ServerVersion:
-    """The server's version once it answers; a refusal or a server too old ends the run."""
-    backoff = Backoff(opener.rng)
-    version: ServerVersion | None = None
-    while version is None:
-        try:
-            version = await opener.reader.version()
-        except Temporary as problem:
-            delay_s = backoff.next_s(problem.retry_after_s)
-            log.warning("no cluster yet", problem=str(problem), again_in_s=round(delay_s, 1))
-            await opener.clock.sleep(delay_s)
-    found = re.match(r"v?(\d+)\.(\d+)", version.git_version)
-    if found and (int(found[1]), int(found[2])) < OLDEST_KUBERNETES:
-        wanted = ".".join(map(str, OLDEST_KUBERNETES))
-        raise ConfigurationError(f"the server is Kubernetes {version.git_version}; Fairlead needs {wanted} or newer")
-    return version
 
 
 async def run_until_stopped(

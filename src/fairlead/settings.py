@@ -39,6 +39,13 @@ class LeaseSettings(Section, frozen=True):
     retry_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0
 
 
+class OpeningSettings(Section, frozen=True):
+    """How long a cluster that does not answer, or does not let us in, is waited for at the start."""
+
+    refused_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
+    silent_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
+
+
 class LogSettings(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     form: Literal["auto", "json", "text"] = "auto"
@@ -87,8 +94,39 @@ class RequestSettings(Section, frozen=True):
     most_pods: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
     settle_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 300.0
     presort: Literal["seed", "drf", "priority"] = "seed"
+    reuse_terminating_capacity: bool = False
     keep: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 500
     keep_s: Annotated[float, msgspec.Meta(ge=0, le=31_536_000)] = 86_400.0
+
+
+Weight = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+
+
+class AddingWeights(Section, frozen=True):
+    """Of the seed's scores for adding: what stays free, evenness, spread of the service, soft rules, forecast."""
+
+    w1: Weight = 1
+    w2: Weight = 1
+    w3: Weight = 1
+    w4: Weight = 1
+    w5: Weight = 1
+
+
+class RemovingWeights(Section, frozen=True):
+    """Of the seed's scores for removing: what stays used, evenness, part of the service, soft rules, forecast."""
+
+    w1: Weight = 1
+    w2: Weight = 1
+    w3: Weight = 1
+    w4: Weight = 0
+    w5: Weight = 1
+
+
+class WeightSettings(Section, frozen=True):
+    """Weights of the seed's scores w1 to w5."""
+
+    add: AddingWeights = AddingWeights()
+    remove: RemovingWeights = RemovingWeights()
 
 
 class ForecastFields(Section, frozen=True):
@@ -159,11 +197,15 @@ class Settings(Section, frozen=True):
     schedulers: tuple[str, ...] = ("fairlead",)
     scheduler_config: str = ""
     scores: Literal["kube", "seed"] = "kube"
+    weights: WeightSettings = WeightSettings()
+    pick: Literal["default", "first", "round-robin"] = "default"
+    load_basis: Literal["requests", "usage", "max"] = "requests"
     node_conditions: Literal["both", "taints", "conditions"] = "both"
     identity: str = ""
     listen: Annotated[str, msgspec.Meta(pattern=r"^\S*:\d{1,5}$")] = "127.0.0.1:8470"
     traces_to: str = ""
     in_flight: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 64
+    opening: OpeningSettings = OpeningSettings()
     lease: LeaseSettings = LeaseSettings()
     logs: LogSettings = LogSettings()
     tls: TlsSettings = TlsSettings()

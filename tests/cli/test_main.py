@@ -89,7 +89,7 @@ def test_a_wrong_setting_is_one_sentence(command: str, arguments: list[str], sai
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["serve", "--capabilities", "magic"], "fairlead: --capabilities: capabilities[0]: invalid"),
+        (["serve", "--capabilities", "magic"], "fairlead: capabilities: magic is not in this version; there is: "),
         (["up", "--without", "magic"], "fairlead: --without: magic is not part of `up`; there are controllers, "),
     ],
 )
@@ -140,8 +140,11 @@ async def test_an_address_that_is_taken(cluster: Cluster, tmp_path: Path) -> Non
 
 async def test_a_cluster_that_refuses_us(cluster: Cluster, tmp_path: Path) -> None:
     cluster.server.always("GET /version", failure(403, message="who are you"))
-    said = await mistake(tmp_path, "--kubeconfig", cluster.settings().kubeconfig, "--listen", "127.0.0.1:0")
-    assert said == "fairlead: GET /version: 403 Forbidden: who are you"
+    kubeconfig = cluster.settings().kubeconfig
+    variables = {"FAIRLEAD_OPENING_REFUSED_S": "0.1"}
+    said = await mistake(tmp_path, "--kubeconfig", kubeconfig, "--listen", "127.0.0.1:0", variables=variables)
+    assert said.startswith(f"fairlead: {cluster.server.url} (")
+    assert said.endswith(" refused us for 0 s: GET /version: 403 Forbidden: who are you")
 
 
 # --- signals ----------------------------------------------------------------------------------------------

@@ -181,3 +181,35 @@ def test_a_manifest_that_asks_for_a_slip_of_the_pen_is_told(desk: Desk) -> None:
     many = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
     told = desk.placed([node("n1", "4")], [many])
     assert (told.exit_code, "wants 1000000000 pods; up to 100000" in told.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], ["agent"]),
+        (["--node-conditions=both"], ["agent"]),
+        (["--node-conditions=conditions"], []),
+        (["--node-conditions=taints"], ["agent", "web"]),
+        (["--scores=seed"], ["agent"]),
+        (["--scheduler-config=CONFIG"], ["agent"]),
+    ],
+)
+def test_node_conditions_count_as_for_serve(desk: Desk, flags: list[str], expected: list[str]) -> None:
+    """A node under disk pressure without a taint: for who tolerates the taint it does, for others it does not."""
+    sick = node("n1", "4")
+    sick["status"]["conditions"] = [{"type": "DiskPressure", "status": "True"}]
+    key = {"key": "node.kubernetes.io/disk-pressure", "operator": "Exists", "effect": "NoSchedule"}
+    config = desk.folder / "config.yaml"
+    config.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
+    flags = [flag.replace("CONFIG", str(config)) for flag in flags]
+    told = desk.placed([sick], [pod("agent", "1", tolerations=[key]), pod("web", "1")], *flags, "-o", "json")
+    placed = [each["pod"] for each in json.loads(told.output) if each["node"]]
+    assert placed == [f"default/{name}" for name in expected]
+
+
+def test_scores_are_told_from_0_to_100_whatever_the_score_set(desk: Desk) -> None:
+    for scores in ("kube", "seed"):
+        told = desk.placed([node("n1", "4"), node("n2", "7")], [pod("a", "1")], f"--scores={scores}", "-o", "json")
+        (found,) = json.loads(told.output)
+        assert all(0 <= each["normalised"] <= 100 for each in found["scores"].values())
+        assert found["score"] == pytest.approx(sum(each["weighted"] for each in found["scores"].values()), abs=1e-3)

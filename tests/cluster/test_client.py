@@ -548,6 +548,7 @@ async def test_leaving_a_stream_ends_its_connection(server: ScriptedServer, clie
         async for _ in chunks:
             break
     await server.wait_until_left(1.0)
+    assert server.open_connections == 0
 
 
 # --- who we are -------------------------------------------------------------------------------------------

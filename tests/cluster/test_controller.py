@@ -310,8 +310,10 @@ async def test_stopping_does_not_wait_for_a_mirror_that_never_comes(room: Room, 
     controller.watches(mirror_of())
     task = asyncio.create_task(controller.run())
     await settle()
+    assert not task.done()
     controller.stop()
     await asyncio.wait_for(task, 1)
+    assert room.looks == []
 
 
 async def test_a_controller_stopped_before_it_ran_does_not_run(room: Room, clock: ManualClock) -> None:

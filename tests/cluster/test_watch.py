@@ -540,6 +540,7 @@ async def test_cancelling_lets_go_of_the_connection(
     async with client_of(server) as api:
         async with running(watch_of(api, clock, metrics), told):
             await server.wait_for(lambda: len(server.seen(WATCH)) == 1)
+            assert server.open_connections == 2, "one for calls, one for the watch"
         await server.wait_for(lambda: server.open_connections <= 1, 1.0)
 
 

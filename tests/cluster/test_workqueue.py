@@ -179,6 +179,8 @@ async def test_cancelling_the_timer_leaves_nothing(clock: ManualClock, metrics: 
     await settle()
     timer.cancel()
     await asyncio.gather(timer, return_exceptions=True)
+    await clock.advance(20)
+    assert (timer.cancelled(), len(queue)) == (True, 0)
 
 
 # --- any sequence -----------------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.forecast import Change, Forecast, Rises, change
+from fairlead.engine.forecast import Change, Forecast, Rises, change, unmatched
 from fairlead.engine.profile import seed_profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.model.pod import Pod
-from fairlead.model.workloads import Service
+from fairlead.model.workloads import ReplicaSet, Service, StatefulSet
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 GI = 2**30
@@ -104,3 +104,47 @@ def test_what_is_repaired_row_by_row_is_what_counting_anew_gives(steps: list[tup
         kept_N = change(forecast, table.view(), user).copy()
         anew_N = Rises(forecast, table, user).refreshed(table, user)
         assert kept_N.tolist() == anew_N.tolist()
+
+
+def a_set(name: str, deployment: str, **labels: str) -> ReplicaSet:
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment, "uid": "u", "controller": True}
+    metadata = {"name": name, "namespace": "default", "ownerReferences": [owner]}
+    return msgspec.convert({"metadata": metadata, "spec": {"selector": {"matchLabels": labels}}}, ReplicaSet)
+
+
+def test_a_forecast_is_found_by_the_name_of_a_workload_too() -> None:
+    catalog = Catalog()
+    catalog.set_selecting(a_set("shop-1", "shop", app="web", hash="1"))
+    catalog.set_selecting(a_set("shop-2", "shop", app="web", hash="2"))
+    document = {
+        "metadata": {"name": "db", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "db"}}},
+    }
+    catalog.set_selecting(msgspec.convert(document, StatefulSet))
+    catalog.set_forecast(Forecast(services={("default", "shop"): 0.25, ("default", "db"): 0.125}))
+    pods = [
+        a_pod("1", node="small", labels={"app": "web", "hash": "1"}),
+        of("db", "2", "small"),
+        of("db", "3", "large"),
+    ]
+    pods.append(a_pod("4", node="large", labels={"app": "web", "hash": "2"}))
+    table = a_table(NODES, pods, catalog)
+    assert expected(table, of("web", "p")) == {"small": 0.375, "large": 0.375}
+    assert unmatched(catalog.forecast, table) == []
+    for name in ("shop-1", "shop-2"):
+        catalog.drop_selecting(a_set(name, "shop"))
+    assert unmatched(catalog.forecast, table) == ["service default/shop"]
+    assert expected(table, of("web", "q")) == {"small": 0.125, "large": 0.125}
+
+
+def test_the_same_pods_count_once() -> None:
+    catalog = a_catalog(Forecast(services={("default", "web"): 0.25, ("default", "shop"): 0.5}))
+    catalog.set_selecting(a_set("shop-1", "shop", app="web", hash="1"))
+    table = a_table(NODES, [a_pod("1", node="small", labels={"app": "web", "hash": "1"})], catalog)
+    assert expected(table, of("web", "p"))["small"] == 0.25
+
+
+def test_forecasts_of_what_is_not_there_are_named() -> None:
+    forecast = Forecast(nodes={"small": 0.1, "gone": 0.1}, services={("default", "web"): 0.1, ("other", "web"): 0.1})
+    table = a_table(NODES, [], a_catalog(forecast))
+    assert unmatched(forecast, table) == ["node gone", "service other/web"]

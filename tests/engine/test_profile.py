@@ -12,6 +12,8 @@ from fairlead.engine.profile import (
     Conditions,
     Profile,
     ProfileError,
+    build,
+    job_profile,
     kube_profile,
     seed_profile,
 )
@@ -210,3 +212,48 @@ def test_every_rule_is_called_by_its_key() -> None:
     args = PluginArgs()
     assert {key: make(args).name for key, make in PREDICATES.items()} == {key: key for key in PREDICATES}
     assert {key: make(args).name for key, make in PRIORITIES.items()} == {key: key for key in PRIORITIES}
+
+
+def test_the_forecast_is_in_force_where_there_is_one_unless_it_is_left_out() -> None:
+    assert "NodeLoadForecast" not in weights(kube_profile())
+    assert weights(kube_profile(forecasts=True))["NodeLoadForecast"] == 1
+    (profile,) = parse_configuration({}, forecasts=True).values()
+    assert weights(profile)["NodeLoadForecast"] == 1
+    for point in ("score", "multiPoint"):
+        for name in ("NodeLoadForecast", "NodeLoadForecastPriority", "*"):
+            off = {"profiles": [{"plugins": {point: {"disabled": [{"name": name}]}}}]}
+            if (point, name) == ("multiPoint", "*"):
+                off["profiles"][0]["plugins"] |= {
+                    each: {"enabled": [{"name": plugin}]}
+                    for each, plugin in (("queueSort", "PrioritySort"), ("bind", "DefaultBinder"))
+                }
+            (profile,) = parse_configuration(off, forecasts=True).values()
+            assert "NodeLoadForecast" not in weights(profile), (point, name)
+
+
+def test_a_profile_says_its_own_pick_and_load() -> None:
+    said = {"pluginConfig": [{"name": "Fairlead", "args": {"pick": "round-robin", "loadBasis": "max"}}]}
+    (profile,) = parse_configuration({"profiles": [said]}).values()
+    assert (profile.args.pick, profile.args.load_basis) == ("round-robin", "max")
+    base = PluginArgs(pick="round-robin")
+    (profile,) = parse_configuration({}, base=base).values()
+    assert profile.args.pick == "round-robin"
+    assert (seed_profile().args.pick, kube_profile().args.pick) == ("round-robin", "first")
+    for args, wrong in (({"pick": "best"}, "pick"), ({"loadBasis": "guess"}, "loadBasis"), ({"pack": 1}, "")):
+        with pytest.raises(ProfileError, match=f"args.*{wrong}"):
+            parse_configuration({"profiles": [{"pluginConfig": [{"name": "Fairlead", "args": args}]}]})
+
+
+def test_weights_hold_for_scores_on_one_scale() -> None:
+    names = ("LeastRequestedPriority", "NodeResourcesFit", "SeedFreeRatio")
+    profile = build("mixed", (), dict.fromkeys(names, 2), PluginArgs())
+    assert profile.unit == 10**6
+    assert {rule.name: points for rule, points in profile.weighed} == {
+        "LeastRequestedPriority": 2 * 10**5,
+        "NodeResourcesFit": 2 * 10**4,
+        "SeedFreeRatio": 2,
+    }
+    kube = kube_profile()
+    assert kube.weighed == kube.priorities
+    policy = job_profile("MinFragment", kube_profile())
+    assert [points for _, points in policy.weighed] == [1]

@@ -7,12 +7,14 @@ import pytest
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.forecast import Forecast
+from fairlead.engine.load_basis import Usage
+from fairlead.engine.pick import RoundRobin
 from fairlead.engine.priorities.seed.forecast import SeedForecast
 from fairlead.engine.priorities.seed.service import SeedServiceSpread
 from fairlead.engine.priorities.seed.utilisation import SeedEvenness, SeedFreeRatio
 from fairlead.engine.priorities.seed.wishes import SeedWishes
 from fairlead.engine.profile import seed_profile
-from fairlead.engine.removal import RemovalWeights, epoch_s, plan_removal
+from fairlead.engine.removal import RemovalScores, RemovalWeights, epoch_s, plan_removal
 from fairlead.engine.rule import Priority
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
@@ -92,10 +94,58 @@ def test_removal_takes_from_the_fullest_and_the_most_crowded() -> None:
     pods = [web("1", "a"), web("2", "a"), web("3", "b")]
     table = a_table(NODES, pods, catalog())
     plan = plan_removal(Statement(table), pods, 1, now_s=NOW)
-    # a after one less: cpu 1/4, memory 500/1000: 0.375 + 0.5 + 2/3; b: 0, 0: 0 + 1 + 1/3
+    # a after one less: cpu 1/4, memory 500/1000: 0.375 + 0.5 + 2/3; b: 0 + 0 + 1/3
     assert [(r.pod, r.node, r.score) for r in plan.removed] == [("default/1", "a", 375_000 + 500_000 + 666_667)]
     assert plan.shortfall == 0
     assert "uid-default-1" not in table.occupants
+
+
+def test_a_node_that_the_removal_empties_does_not_win_over_a_busy_one() -> None:
+    # Both have one pod of the service; b is otherwise idle, a is busy with others.
+    other = a_pod("other", node="a", cpu="2", memory="100Mi", labels={"app": "other"})
+    pods = [web("1", "a"), web("2", "b")]
+    table = a_table(NODES, [*pods, other], catalog())
+    (removed,) = plan_removal(Statement(table), pods, 1, now_s=NOW).removed
+    # a after: cpu 2/4, memory 100/1000: 0.3 + 0.2 + 0.5; b: 0 + 0 + 0.5
+    assert (removed.node, removed.score) == ("a", 300_000 + 200_000 + 500_000)
+    assert removed.scores == RemovalScores(300_000, 200_000, 500_000)
+    assert removed.why == "it is the only one there"
+
+
+def test_soft_rules_count_for_removing_where_they_have_a_weight() -> None:
+    soft = [{"key": "slow", "effect": "PreferNoSchedule"}]
+    nodes = [a_node("a"), a_node("b", taints=soft)]
+    pods = [web("1", "a"), web("2", "b")]
+    by_default, weighed = (
+        plan_removal(Statement(a_table(nodes, pods)), pods, 1, now_s=NOW, weights=weights).removed[0]
+        for weights in (RemovalWeights(), RemovalWeights(wishes=1))
+    )
+    assert (by_default.node, weighed.node) == ("a", "b")
+    assert weighed.scores is not None
+    assert weighed.scores.wishes == 1_000_000
+
+
+def test_ties_for_removing_go_round() -> None:
+    nodes = [a_node(name) for name in ("a", "b", "c")]
+    pods = [web(f"{name}{number}", name) for name in ("a", "b", "c") for number in (1, 2)]
+    plan = plan_removal(Statement(a_table(nodes, pods)), pods, 3, now_s=NOW, pick=RoundRobin(1))
+    # Level at first; then two of three are level again, and the turn goes on among them.
+    assert [each.node for each in plan.removed] == ["b", "a", "c"]
+
+
+def test_load_is_requested_used_or_the_larger_of_both() -> None:
+    usage = {"a": Usage(cpu_milli=3000, memory_bytes=None), "b": Usage(cpu_milli=0, memory_bytes=0)}
+    # Nothing was requested when it was read; b has got a pod since.
+    table = a_table(NODES, [web("1", "b")], catalog(Forecast(usage=usage)))
+    by = {basis: scores(SeedFreeRatio(basis), table, web("p")) for basis in ("requests", "usage", "max")}
+    # a: cpu 1/4 or (3+1)/4, memory 500/1000 whatever; b: (1+1)/2 and 1000/2000 whatever
+    assert by["requests"] == {"a": 625_000, "b": 250_000}
+    assert by["usage"] == {"a": 250_000, "b": 250_000}
+    assert by["max"] == by["usage"]
+    idle = Forecast(usage={"b": Usage(0, 0, requested_cpu_milli=1000, requested_memory_bytes=500 * 2**20)})
+    table = a_table(NODES, [web("1", "b")], catalog(idle))
+    assert scores(SeedFreeRatio("usage"), table, web("p"))["b"] == 625_000
+    assert scores(SeedFreeRatio("max"), table, web("p"))["b"] == 250_000
 
 
 def test_removal_follows_the_forecast_up() -> None:

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from fairlead.engine.catalog import Catalog
+from fairlead.engine.cycle import Cycle
+from fairlead.engine.dialect import parse_profile
 from fairlead.engine.predicates.v113.node_condition import CheckNodeCondition
 from fairlead.engine.predicates.v113.pressure import (
     CheckNodeDiskPressure,
@@ -27,6 +29,7 @@ from fairlead.engine.priorities.v113.resources import (
     RequestedToCapacityRatioPriority,
 )
 from fairlead.engine.priorities.v113.selector_spread import SelectorSpreadPriority
+from fairlead.engine.profile import Conditions, kube_profile, seed_profile
 from fairlead.engine.rule import Predicate, Priority
 from fairlead.engine.table import NodeTable
 from fairlead.model.pod import Pod
@@ -94,6 +97,9 @@ def test_silence_is_assumed_to_use_something() -> None:
     assert scores(LeastRequestedPriority(), table, a_pod(cpu=None, memory=None)) == {"a": 8}
 
 
+BOTH = Conditions.BOTH
+
+
 def test_conditions_are_read_directly() -> None:
     table = a_table(
         [
@@ -110,6 +116,33 @@ def test_conditions_are_read_directly() -> None:
         "lost": ["node(s) were not ready", "node(s) were out of disk space", "node(s) had unavailable network"],
         "cordoned": ["node(s) were unschedulable"],
     }
+
+
+def test_beside_taints_a_toleration_lets_past_the_condition_too() -> None:
+    nodes = [
+        a_node("cordoned", unschedulable=True),
+        a_node("full", conditions={"DiskPressure": "True"}),
+        a_node("busy", conditions={"PIDPressure": "True"}),
+        a_node("down", conditions={"Ready": "False"}),
+        a_node("lost", conditions={"Ready": "Unknown"}),
+        a_node("cut off", conditions={"NetworkUnavailable": "True"}),
+    ]
+    # What the DaemonSet controller gives its pods.
+    keys = ("unschedulable", "disk-pressure", "memory-pressure", "pid-pressure")
+    tolerations = [
+        *({"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoSchedule"} for key in keys),
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+        {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
+    ]
+    agent = a_pod("agent", tolerations=tolerations)
+    for profile in (kube_profile(conditions=Conditions.BOTH), seed_profile(), parse_profile({}, conditions=BOTH)):
+        feasible = Cycle(a_table(nodes), profile).explain(agent).totals.keys()
+        assert feasible == {"cordoned", "full", "busy"}, profile.name
+        assert not Cycle(a_table(nodes), profile).explain(a_pod()).totals
+        everything = a_pod("all", tolerations=[{"operator": "Exists"}])
+        assert len(Cycle(a_table(nodes), profile).explain(everything).totals) == len(nodes)
+    strict = kube_profile(conditions=Conditions.CONDITIONS)
+    assert not Cycle(a_table(nodes), strict).explain(agent).totals
 
 
 def test_memory_pressure_keeps_away_only_those_who_promise_nothing() -> None:

@@ -148,3 +148,63 @@ def public_names(module: ModuleType) -> list[str]:
         and (inspect.isclass(value) or inspect.isroutine(value))
         and value.__module__ == module.__name__
     ]
+
+
+# --- tests ------------------------------------------------------------------------------------------------
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+ASKING_CALLS: Final = frozenset({"pytest.raises", "pytest.warns", "pytest.fail"})
+
+
+def empty_tests(folder: Path) -> list[str]:
+    """Tests without an assertion: their own, a `pytest.raises`, or one of a function they call by its name.
+
+    A wait that times out does not count: it says what is waited for, not what must hold.
+    """
+    modules = {file: _functions(ast.parse(file.read_text())) for file in sorted(folder.rglob("*.py"))}
+    return [
+        f"{file.relative_to(folder)}::{name}"
+        for file, functions in modules.items()
+        if file.name.startswith("test_")
+        for name, function in functions.items()
+        if name.startswith("test_") and not _asks(function, _within_reach(file, folder, modules), set())
+    ]
+
+
+def _functions(module: ast.Module) -> dict[str, Function | ast.ImportFrom]:
+    """What a module defines at its top, and what it imports by name, with where from."""
+    found: dict[str, Function | ast.ImportFrom] = {}
+    for each in module.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            found[each.name] = each
+        elif isinstance(each, ast.ImportFrom):
+            found |= {alias.asname or alias.name: each for alias in each.names}
+    return found
+
+
+def _within_reach(
+    file: Path, folder: Path, modules: Mapping[Path, Mapping[str, Function | ast.ImportFrom]]
+) -> dict[str, Function]:
+    found: dict[str, Function] = {}
+    for name, each in modules[file].items():
+        if isinstance(each, ast.ImportFrom):
+            home = folder.parent.joinpath(*(each.module or "").split(".")).with_suffix(".py")
+            meant = modules.get(home, {}).get(name)
+            if isinstance(meant, ast.FunctionDef | ast.AsyncFunctionDef):
+                found[name] = meant
+        else:
+            found[name] = each
+    return found
+
+
+def _asks(function: Function | ast.ImportFrom, known: Mapping[str, Function], seen: set[str]) -> bool:
+    for each in ast.walk(function):
+        if isinstance(each, ast.Assert):
+            return True
+        if isinstance(each, ast.Call):
+            called = ast.unparse(each.func)
+            if called in ASKING_CALLS:
+                return True
+            if called in known and called not in seen and _asks(known[called], known, seen | {called}):
+                return True
+    return False

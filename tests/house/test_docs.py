@@ -13,6 +13,7 @@ from tests.house.rules import (
     UNFINISHED,
     commands_not_named,
     commands_that_do_not_exist,
+    empty_tests,
     entries_not_documented,
     glossary,
     large_files,
@@ -77,6 +78,10 @@ def test_nothing_is_left_unfinished() -> None:
 
 def test_no_tracked_file_is_large() -> None:
     assert large_files(tracked_files()) == []
+
+
+def test_every_test_asks_something() -> None:
+    assert empty_tests(ROOT / "tests") == []
 
 
 # --- the rules themselves ---------------------------------------------------------------------------------
@@ -189,3 +194,31 @@ def test_a_large_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "small").write_bytes(b"x" * 10)
     (tmp_path / "large").write_bytes(b"x" * 11)
     assert large_files(sorted(tmp_path.iterdir()), largest_bytes=10) == [f"{tmp_path / 'large'}: 11 bytes"]
+
+
+TESTS = """
+import pytest
+from tests.kit import checked, waited
+
+def test_asserts(): assert True
+async def test_raises():
+    with pytest.raises(ValueError): int("x")
+def test_by_a_helper(): own()
+def test_by_a_helper_of_another_module(): checked()
+def own(): deeper()
+def deeper(): assert True
+def test_asks_nothing(): print("all is well")
+def test_only_waits(): waited()
+def test_goes_round(): round()
+def round(): round()
+def test_calls_a_method_of_that_name(thing): thing.own()
+"""
+
+
+def test_a_test_that_asks_nothing_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "kit.py").write_text("def checked(): assert True\ndef waited(): print()\ndef test_no_test(): ...\n")
+    (folder / "test_it.py").write_text(TESTS)
+    wanted = ("test_asks_nothing", "test_only_waits", "test_goes_round", "test_calls_a_method_of_that_name")
+    assert empty_tests(folder) == [f"test_it.py::{name}" for name in wanted]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.journeys.test_explain import fairlead
 from tests.journeys.test_up import Cluster
 from tests.journeys.test_up import new_cluster as new_cluster
 from tests.kube.rig.servers import until
@@ -80,3 +81,43 @@ def test_what_was_accepted_survives_kill_9(new_cluster: Callable[..., Cluster]) 
     cluster.start("--nodes=0", "--simulate=4")
     assert [finished(cluster, name)["added"] for name in names] == [1, 2, 3, 4, 5]
     assert cluster.kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "17"
+
+
+def test_new_pods_spread_as_scaled_ones_do_and_every_choice_is_explained(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster("--nodes=0", "--simulate=10")
+    requests = '{"requests":{"cpu":"10m","memory":"16Mi"}}'
+    for name in ("web", "twin"):
+        cluster.kubectl("create", "deployment", name, "--image=none", "--replicas=0")
+        change = f'{{"spec":{{"template":{{"spec":{{"containers":[{{"name":"none","resources":{requests}}}]}}}}}}}}'
+        cluster.kubectl("patch", "deployment", name, "--type=strategic", f"--patch={change}")
+    nodes = "jsonpath={range .items[*]}{.spec.nodeName}{'\\n'}{end}"
+    cluster.kubectl("scale", "deployment/twin", "--replicas=8")
+    cluster.kubectl("rollout", "status", "deployment/twin", "--timeout=120s")
+    scaled = sorted(cluster.kubectl("get", "pods", "-l", "app=twin", "-o", nodes).split())
+    cluster.kubectl("delete", "deployment/twin")
+    assert until(lambda: not cluster.kubectl("get", "pods", "-l", "app=twin", "-o", nodes).split(), 60)
+
+    item = {"operation": 1, "namespace": "default", "serviceName": "web", "number": "8"}
+    post = GET.replace("curl -sS", f"curl -sS -d '{json.dumps({'podList': [item]})}'")
+    name = typed(cluster.data, f'{post}"')["requestId"]
+    (added,) = finished(cluster, name)["items"]
+    promised = [place["promisedNode"] for place in added["places"]]
+    assert sorted(promised) == scaled
+    assert len(set(promised)) == 8
+
+    told = typed(cluster.data, f'{GET}/{name}?explain=true"')
+    assert {each["type"]: each["status"] for each in told["conditions"]}["AdmissionKnown"] == "True"
+    for place in told["items"][0]["places"]:
+        reason = place["reason"]
+        assert (reason["nodes"], reason["feasible"]) == (10, 10)
+        assert reason["chosen"]["node"] == place["promisedNode"]
+        assert place["score"] == sum(score["weighted"] for score in reason["chosen"]["scores"])
+        assert reason["runnerUp"]["total"] <= reason["chosen"]["total"]
+    said = fairlead("explain", f"request/{name}", f"--data={cluster.data}")
+    assert said.returncode == 0, said.stderr
+    assert f"place 1: {promised[0]} with" in said.stdout
+    assert "runner-up: " in said.stdout
+    pod = added["places"][0]["pod"]
+    said = fairlead("explain", f"pod/{pod}", f"--data={cluster.data}")
+    assert f"promised {promised[0]} by request {name}, when that was planned:" in said.stdout, said.stdout
+    assert "scores did not count" not in said.stdout

@@ -40,7 +40,8 @@ class Cluster:
         return code
 
     def kubectl(self, *arguments: str) -> str:
-        command = [str(self._kubectl), f"--kubeconfig={self.data / 'kubeconfig'}", *arguments]
+        command = [str(self._kubectl), f"--kubeconfig={self.data / 'kubeconfig'}"]
+        command += [f"--cache-dir={self.data.parent / 'kubectl-cache'}", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout

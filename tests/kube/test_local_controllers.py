@@ -350,6 +350,7 @@ async def test_pods_of_a_node_that_is_no_more_are_given_up(world: World, namespa
     world.kubelet.dead.add("ctl-x")
     await world.api.delete(NODES, "ctl-x")
     await world.until(lambda: not world.pods(namespace))
+    assert (await world.get(f"/api/v1/namespaces/{namespace}/pods"))["items"] == []
 
 
 async def test_a_daemon_set_follows_the_nodes(world: World, namespace: str) -> None:
@@ -497,19 +498,24 @@ async def test_a_cron_job_runs_and_clears_up(world: World, namespace: str) -> No
         return not (await world.get(f"{path}/jobs"))["items"]
 
     await world.until(is_cleared)
+    assert (await world.get(f"{path}/cronjobs/tick"))["spec"]["suspend"]
 
 
 async def test_every_namespace_has_its_account_and_its_authority(world: World, namespace: str) -> None:
-    async def has_both() -> bool:
+    async def found() -> Json:
         accounts = await world.get(f"/api/v1/namespaces/{namespace}/serviceaccounts")
         maps = await world.get(f"/api/v1/namespaces/{namespace}/configmaps")
-        names = [found["metadata"]["name"] for found in (*accounts["items"], *maps["items"])]
-        return names == ["default", "kube-root-ca.crt"]
+        return {each["metadata"]["name"]: each["metadata"]["uid"] for each in (*accounts["items"], *maps["items"])}
+
+    async def has_both() -> bool:
+        return list(await found()) == ["default", "kube-root-ca.crt"]
 
     await world.until(has_both)
+    before = await found()
     await world.kubectl("delete", "serviceaccount", "default", "-n", namespace)
     await world.kubectl("delete", "configmap", "kube-root-ca.crt", "-n", namespace)
     await world.until(has_both)
+    assert not set(before.values()) & set((await found()).values()), "they are new ones"
 
 
 async def test_controllers_wait_for_a_server_and_stop_when_asked(world: World, namespace: str) -> None:
@@ -544,5 +550,8 @@ async def test_a_replication_controller_keeps_its_pods(world: World, namespace: 
     }
     await make(world, namespace, body)
     await world.until(lambda: [pod.is_ready for pod in world.pods(namespace)] == [True, True])
-    await world.kubectl("delete", "pod", "-n", namespace, world.pods(namespace)[0].metadata.name)
+    gone, stays = (pod.metadata.name for pod in world.pods(namespace))
+    await world.kubectl("delete", "pod", "-n", namespace, gone)
     await world.until(lambda: [pod.is_active and pod.is_ready for pod in world.pods(namespace)] == [True, True])
+    names = {pod.metadata.name for pod in world.pods(namespace)}
+    assert (stays in names, gone in names) == (True, False)

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases/fairlead
 
 
 @contextlib.contextmanager
-def serving(kubeconfig: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+def serving(
+    kubeconfig: Path, *flags: str, variables: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "fairlead", "serve", f"--kubeconfig={kubeconfig}", "--listen=127.0.0.1:0", *flags]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(variables or {})})
     try:
         yield process
     finally:
@@ -82,6 +85,26 @@ def test_fairlead_waits_for_a_server_that_is_not_there_yet(rig: Rig, tmp_path: P
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+def test_fairlead_started_before_its_server_is_let_in_once_that_is_up(new_rig: Callable[[], Rig]) -> None:
+    own = new_rig().start()
+    kubeconfig = own.kubeconfig(own.service_account_token())
+    own.stop_apiserver(signal.SIGKILL)
+    with serving(kubeconfig) as process:
+        said(process, "no cluster yet")
+        own.start_apiserver()
+        identity = said(process, "leading")["identity"]
+        assert own.request("GET", LEASE).json()["spec"]["holderIdentity"] == identity
+
+
+def test_a_token_that_nobody_knows_is_refused_for_a_while_and_then_for_good(rig: Rig) -> None:
+    with serving(rig.kubeconfig("nobody-knows-this"), variables={"FAIRLEAD_OPENING_REFUSED_S": "1"}) as process:
+        assert "401 Unauthorized" in said(process, "no cluster yet")["problem"]
+        _, rest = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert rest.splitlines()[-1].startswith(f"fairlead: {rig.url} (")
+    assert "refused us for 1 s: GET /version: 401 Unauthorized" in rest.splitlines()[-1]
 
 
 async def test_events_are_told_once_and_then_counted(rig: Rig, namespace: str) -> None:

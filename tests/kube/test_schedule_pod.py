@@ -265,6 +265,29 @@ async def test_thirty_pods_come_and_twenty_go_where_it_was_promised(
     assert "ScaledByRequest" in await shop.cluster.kubectl("get", "events")
 
 
+async def test_planned_nodes_are_those_of_pods_made_by_kubectl_scale(
+    shop: Shop, nodes: list[str], new_replica: Callable[[], Replica]
+) -> None:
+    replica = new_replica()
+    await shop.cluster.deployment("twin", 0, "10m", "16Mi")
+    await shop.cluster.kubectl("scale", "deployment/twin", "--replicas=6")
+    await shop.runs(twin=6)
+    scaled = sorted(pod["spec"]["nodeName"] for pod in await shop.cluster.pods())
+    await shop.cluster.kubectl("delete", "deployment/twin")
+
+    async def is_gone() -> bool:
+        return not await shop.cluster.pods()
+
+    await shop.cluster.until("the twin is gone", is_gone)
+    await shop.cluster.deployment("web", 0, "10m", "16Mi")
+    told = await shop.finished(replica, await shop.post(replica, (1, "web", 6)))
+    (item,) = told["items"]
+    assert sorted(place["promisedNode"] for place in item["places"]) == scaled
+    assert len(set(scaled)) == 6, "without a Service, one on each node"
+    (known,) = [each for each in told["conditions"] if each["type"] == "AdmissionKnown"]
+    assert (known["status"], known["reason"]) == ("True", "Tried"), known
+
+
 async def test_stateful_sets_lose_the_highest_and_pods_of_nobody_are_evicted(
     shop: Shop, nodes: list[str], new_replica: Callable[[], Replica]
 ) -> None:

@@ -26,8 +26,9 @@ def run_pytest(*args: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_plain_test_stays() -> None:
+def test_a_plain_test_stays(request: pytest.FixtureRequest) -> None:
     """Stands for all tests that no option may leave out."""
+    assert request.node.get_closest_marker("kube") is None
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist", "loadgroup")], ids=["one process", "two workers"])

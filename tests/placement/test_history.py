@@ -14,6 +14,8 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.dialect import parse_profile
 from fairlead.engine.forecast import Forecast
 from fairlead.engine.gang import Gangs
+from fairlead.engine.load_basis import BASES
+from fairlead.engine.pick import ROUND_ROBIN
 from fairlead.engine.preemption import Preemption
 from fairlead.engine.priorities.jobs.fragment import ExpectedPods
 from fairlead.engine.profile import Profile, build, kube_profile, seed_profile
@@ -49,7 +51,8 @@ def some_profile(rng: Random) -> Profile:
     kube = kube_profile()
     names = [rule.name for rule in kube.predicates]
     weights = {name: rng.randint(1, 5) for name in PRIORITIES if worlds.some(rng, 0.6)}
-    return rng.choice((kube, seed_profile(), build("mixed", names, weights, kube.args)))
+    seed = seed_profile(load_basis=rng.choice(BASES))
+    return rng.choice((kube, seed, kube_profile(pick=ROUND_ROBIN), build("mixed", names, weights, kube.args)))
 
 
 class Story:
@@ -167,13 +170,15 @@ class Story:
         pod = msgspec.convert(document, Pod)
         first = f"node-{rng.randint(0, 7)}" if worlds.some(rng, 0.2) else ""
         nominated = self.nominated()
-        position = self.history.mark()
+        position, turn = self.history.mark(), self.cycle.pick.counter
         before = sheet(self.cycle, pod, nominated)
         outcome = self.cycle.decide(pod, nominated=nominated, first=first)
         plan = None
         if not isinstance(outcome, Placed):
             plan = Preemption(self.state.table, self.profile).plan(pod, nominated)
-        self.history.decided(position, NOW, self.profile, pod, outcome, nominated=nominated, first=first, plan=plan)
+        self.history.decided(
+            position, NOW, self.profile, pod, outcome, nominated=nominated, first=first, plan=plan, turn=turn
+        )
         self.sheets[next(iter(self.history)).number] = before
         if isinstance(outcome, Placed):
             if worlds.some(rng, 0.6):
@@ -248,12 +253,12 @@ class Told:
 
     def decide(self, pod: Pod) -> DecisionDocument:
         history = self.state.history
-        position = history.mark()
+        position, turn = history.mark(), self.cycle.pick.counter
         outcome = self.cycle.decide(pod)
         plan = None
         if not isinstance(outcome, Placed):
             plan = Preemption(self.state.table, self.cycle.profile).plan(pod)
-        history.decided(position, NOW, self.cycle.profile, pod, outcome, plan=plan)
+        history.decided(position, NOW, self.cycle.profile, pod, outcome, plan=plan, turn=turn)
         return written(history, next(iter(history)).number)
 
 
@@ -414,3 +419,16 @@ def test_profiles_survive_as_documents() -> None:
             (rule.name, weight) for rule, weight in profile.priorities
         ]
         assert again.args == profile.args
+
+
+def test_a_turn_is_part_of_the_decision() -> None:
+    """Equal nodes, taken in turn: made again from its document, each decision has its own turn."""
+    told = Told(*(a_node(name) for name in ("a", "b", "c")))
+    told.cycle = Cycle(told.state.table, kube_profile(pick=ROUND_ROBIN))
+    idle = {"cpu": None, "memory": None, "requests": {"cpu": "0", "memory": "0"}}
+    documents = [told.decide(a_pod(f"p{number}", **idle)) for number in range(4)]  # type: ignore[arg-type]
+    assert [document.result.places[0].node for document in documents] == ["a", "b", "c", "a"]
+    assert [document.turn for document in documents] == [0, 1, 2, 3]
+    assert [replay(document) for document in documents] == [[]] * 4
+    other = msgspec.structs.replace(documents[1], turn=2)
+    assert replay(other) == ['result.places[0].node: was "b", now "c"']

@@ -22,6 +22,7 @@ from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.dialect import parse_profile
 from fairlead.engine.profile import Profile, kube_profile
+from fairlead.engine.table import occupant_of
 from fairlead.engine.unit import Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
 from fairlead.model.kinds import Kind
@@ -501,6 +502,40 @@ async def test_promised_room_that_its_pod_does_not_take_is_had_by_who_waits_for_
         server.put(wanting("own", cpu="5", owner=owner))
         await clock.advance(2.0)
         assert server.writes.bindings == {"late": "n1"}
+
+
+async def test_room_that_is_still_being_left_is_kept_for_the_pod_it_was_promised_to() -> None:
+    async with looping(nodes=1) as (server, clock):
+        leaving = [wanting(name, cpu="2", node="n1", deleted=True) for name in ("old-1", "old-2")]
+        server.put(*leaving)
+        await settle()
+
+        def plan(desk: Desk) -> None:
+            planned = wanting("planned", cpu="4")
+            planned = msgspec.structs.replace(planned, metadata=msgspec.structs.replace(planned.metadata, uid=""))
+            desk.table.place(occupant_of(planned, desk.table.request(planned), "n1"))
+            desk.promises.hold(Promise(planned, "n1", "rs-uid", "test", 1000.0, waits=True))
+
+        await server.loop.on_table(plan)
+        owner = {"kind": "ReplicaSet", "name": "rs", "uid": "rs-uid"}
+        server.put(wanting("own", cpu="4", owner=owner))
+        await clock.advance(1.0)
+        server.put(wanting("stranger", cpu="2"))
+        server.delete(leaving[0])
+        await clock.advance(15.0)
+        assert server.writes.bindings == {}, "two cpus are free, and held"
+        server.delete(leaving[1])
+        await clock.advance(15.0)
+        assert server.writes.bindings == {"own": "n1"}
+
+
+async def test_profiles_that_go_round_have_one_turn() -> None:
+    async with looping(nodes=3, profile=kube_profile(pick="round-robin")) as (server, _):
+        idle = {"cpu": None, "memory": None, "requests": {"cpu": "0", "memory": "0"}}
+        for name in ("a", "b", "c", "d"):
+            server.put(a_pod(name, schedulerName=NAME, **idle))  # type: ignore[arg-type]
+        await settle()
+        assert server.writes.bindings == {"a": "n1", "b": "n2", "c": "n3", "d": "n1"}
 
 
 async def test_promises_of_a_former_leader_run_out_too() -> None:

@@ -21,7 +21,8 @@ from tests.kube.rig.servers import _spawner, free_ports
 
 READY_S: Final = 120.0
 END_S: Final = 20.0
-HEAP: Final = "-Xms512m\n-Xmx512m\n"
+# The last: a JVM leaves its counters in a folder of the system's otherwise.
+HEAP: Final = "-Xms512m\n-Xmx512m\n-XX:-UsePerfData\n"
 
 
 class ServerBroken(Exception):
@@ -202,7 +203,7 @@ class Elasticsearch(Server):
     def environment(self) -> Mapping[str, str]:
         java = shutil.which("java")
         assert java is not None, "Elasticsearch needs Java 17 (Debian: default-jre-headless)"
-        own = {"ES_TMPDIR": str(self.folder / "tmp"), "HOME": str(self.folder)}
+        own = {"ES_TMPDIR": str(self.folder / "tmp"), "HOME": str(self.folder), "CLI_JAVA_OPTS": "-XX:-UsePerfData"}
         return {**os.environ, **own, "ES_JAVA_HOME": str(Path(java).resolve().parents[1])}
 
     def is_ready(self) -> bool:

@@ -101,6 +101,8 @@ class Cluster:
         ports = free_ports(2)
         authority = self.home / "data" / "pki" / "ca.crt"
         account_key = self.home / "data" / "service-accounts.key"
+        flexvolume = self.home / "flexvolume"
+        flexvolume.mkdir()
         side = ["--bind-address=127.0.0.1", f"--cert-dir={self.home / 'side'}"]
         self._servers.append(
             Server(
@@ -115,6 +117,8 @@ class Cluster:
                     "--kube-api-burst=1000",
                     "--leader-elect=false",
                     "--use-service-account-credentials=false",
+                    # It warns where this folder is missing, and makes it.
+                    f"--flex-volume-plugin-dir={flexvolume}",
                     f"--service-account-private-key-file={account_key}",
                     f"--root-ca-file={authority}",
                     f"--controllers=*,{','.join(f'-{name}' for name in CONTROLLERS_OFF)}",

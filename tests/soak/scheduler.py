@@ -41,7 +41,9 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases/fairlead
 REQUESTS = "/apis/fairlead.io/v1alpha1/namespaces/fairlead-system/schedulerequests"
 WEB = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/web"
 CHANGED_BY = "fairlead.io/schedule-request"
-DURATION_S = 3
+# Short leases make for many take-overs; a busy machine cannot keep the shortest.
+DURATION_S, LONG_FORM_S = 3, 8
+MOST_PATIENCE = 8
 # Nobody is here to take the taint of new nodes away again.
 SERVER_FLAGS = ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",)
 # Nodes without kubelets would soon be taken for dead.
@@ -220,6 +222,7 @@ class Story:
     rig: Rig
     seed: int
     bug: str = ""
+    duration_s: int = DURATION_S
     rng: random.Random = field(init=False)
     replicas: list[Replica] = field(default_factory=list)
     started: int = 0
@@ -280,7 +283,7 @@ class Story:
         self.started += 1
         name = f"replica-{self.started}"
         command = [sys.executable, "-m", "tests.soak.scheduler_process", f"--kubeconfig={self.kubeconfig}"]
-        command += [f"--identity={name}", f"--duration={DURATION_S}", *([f"--bug={self.bug}"] if self.bug else [])]
+        command += [f"--identity={name}", f"--duration={self.duration_s}", *([f"--bug={self.bug}"] if self.bug else [])]
         with (self.rig.home / f"{name}.log").open("wb") as log:
             self.replicas.append(Replica(name, subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)))
 
@@ -307,7 +310,7 @@ class Story:
         """The leader sleeps past its lease and goes on as if nothing had been."""
         leader = self.leader() or self.replicas[0]
         leader.process.send_signal(signal.SIGSTOP)
-        until(lambda: self.holder() not in ("", leader.name), 4 * DURATION_S)
+        until(lambda: self.holder() not in ("", leader.name), 4 * self.duration_s)
         time.sleep(self.rng.random())
         leader.process.send_signal(signal.SIGCONT)
         self.troubles["freezes"] += 1
@@ -399,10 +402,10 @@ class Story:
         raise RigBroken(f"{method} {path} found no server for half a minute")
 
     def verdict(self, patience_s: float) -> list[str]:
-        """What is wrong once the troubles are over and everybody had time to settle."""
+        """What is wrong once the troubles are over and nothing has come any further for so long."""
         self.off.touch()
         nodes = self.rig.request("GET", "/api/v1/nodes").json()["items"]
-        until(lambda: not judge_end(self.pods(), nodes) and not self._requests_wrong([]), patience_s, every_s=1.0)
+        self._settle(nodes, patience_s)
         pods, events = self.pods(), self.rig.audit()
         bound = sum("nodeName" in pod["spec"] for pod in pods)
         bindings = sum(_is_binding(event) for event in events)
@@ -414,14 +417,39 @@ class Story:
         )
         wrong = judge_bindings(events) + judge_room(events, nodes, self.sizes) + judge_end(pods, nodes)
         wrong += self._requests_wrong(events)
+        if wrong:
+            print(self._story_told(), flush=True)
         for replica in self.replicas:
             if replica.process.poll() is not None:
                 wrong.append(f"{replica.name} ended with {replica.process.returncode}:\n{self._last_words()}")
         return wrong
 
+    def _settle(self, nodes: Sequence[Mapping[str, Any]], patience_s: float) -> None:
+        """A slow machine is given time while it gets on, eight times the patience at most."""
+        progress, since_s = (-1, -1), time.monotonic()
+        give_up_s = since_s + MOST_PATIENCE * patience_s
+        while time.monotonic() < min(since_s + patience_s, give_up_s):
+            pods, left = self.pods(), self._requests_wrong([])
+            if not left and not judge_end(pods, nodes):
+                return
+            now = (sum("nodeName" in pod["spec"] for pod in pods), -len(left))
+            if now > progress:
+                progress, since_s = now, time.monotonic()
+            time.sleep(1.0)
+
     def _last_words(self) -> str:
         logs = [self.rig.home / f"{replica.name}.log" for replica in self.replicas]
         return "\n".join(line for log in logs if log.exists() for line in log.read_text().splitlines()[-5:])
+
+    def _story_told(self) -> str:
+        """What the replicas alive at the end have said, counted, and the last of it: who reads a failure needs that."""
+        lines = []
+        for replica in self.replicas:
+            said = Counter[str]()
+            for line in (self.rig.home / f"{replica.name}.log").read_text().splitlines():
+                said[str(json.loads(line).get("event")) if line.startswith("{") else line[:80]] += 1
+            lines.append(f"  {replica.name}: " + ", ".join(f"{count} {what}" for what, count in said.most_common(12)))
+        return "\n".join([*lines, self._last_words()])
 
     def _end_replicas(self) -> None:
         for replica in self.replicas:
@@ -452,9 +480,10 @@ def soak(
     share: float = 0.05,
     asks: int = 1,
     lose: str = "",
+    duration_s: int = DURATION_S,
 ) -> list[str]:
     """Everything that was found wrong. `lose`: writes on such paths lose every other answer as well."""
-    story = Story(rig, seed, bug)
+    story = Story(rig, seed, bug, duration_s)
     with story.running(nodes, share, lose):
         troubles = ["kill"] * kills + ["freeze"] * freezes + ["restart"] * restarts
         story.rng.shuffle(troubles)
@@ -468,7 +497,7 @@ def soak(
                     story.ask()
                 making.result()
                 story.thin(0.15)
-                time.sleep(story.rng.random() * DURATION_S)
+                time.sleep(story.rng.random() * story.duration_s)
         return story.verdict(patience_s=90.0 if not bug else 12.0)
 
 
@@ -483,11 +512,21 @@ def start(rig: Rig) -> Rig:
 @click.option("--burst", default=200, help="Pods made at every trouble.")
 @click.option("--freezes", default=3)
 @click.option("--restarts", default=4, help="Of the API server.")
+@click.option("--lease", "duration_s", default=LONG_FORM_S, help="Seconds after which a silent leader is followed.")
 @click.option("--seed", default=1)
-def main(nodes: int, kills: int, burst: int, freezes: int, restarts: int, seed: int) -> None:
+def main(nodes: int, kills: int, burst: int, freezes: int, restarts: int, duration_s: int, seed: int) -> None:
     with Rig(ensure_built()) as rig:
         start(rig)
-        wrong = soak(rig, nodes=nodes, kills=kills, burst=burst, freezes=freezes, restarts=restarts, seed=seed)
+        wrong = soak(
+            rig,
+            nodes=nodes,
+            kills=kills,
+            burst=burst,
+            freezes=freezes,
+            restarts=restarts,
+            seed=seed,
+            duration_s=duration_s,
+        )
     for line in wrong[:20]:
         print(f"  wrong: {line}")
     print(f"{0 if wrong else 1} passed, {1 if wrong else 0} failed")

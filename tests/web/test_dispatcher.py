@@ -1,8 +1,9 @@
 """What holds for every route: callers are known, bodies bounded, failures of one shape."""
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import aiohttp
@@ -300,25 +301,38 @@ def a_pair(folder: Path, name: str) -> tuple[Path, Path, str]:
     return certificate, key, made.authority
 
 
+@contextlib.asynccontextmanager
+async def opened(pair: ServingCertificate) -> AsyncIterator[Callable[[str], Awaitable[bool]]]:
+    """A listener with the pair; gives a question: does whoever trusts this authority get an answer?"""
+    table = RouteTable()
+    table.add(get_hello("/open", public=True))
+    dispatcher = Dispatcher(table, clock=RealClock(), registry=CollectorRegistry(), limits=Limits(100.0, 100))
+    async with served(dispatcher.routes(), "127.0.0.1", 0, pair.context) as (_, port):
+
+        async def is_served_as(authority: str) -> bool:
+            trust = ssl.create_default_context(cadata=authority)
+            try:
+                async with (
+                    aiohttp.ClientSession() as http,
+                    http.get(f"https://127.0.0.1:{port}/open", ssl=trust) as answer,
+                ):
+                    return answer.status == 200
+            except aiohttp.ClientConnectorCertificateError:
+                return False
+
+        yield is_served_as
+
+
 async def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path) -> None:
     certificate, key, first = a_pair(tmp_path, "one")
     pair = ServingCertificate(certificate, key)
-    table = RouteTable()
-    table.add(get_hello("/open", public=True))
-
-    async def ask(port: int, authority: str) -> int:
-        trust = ssl.create_default_context(cadata=authority)
-        async with aiohttp.ClientSession() as http, http.get(f"https://127.0.0.1:{port}/open", ssl=trust) as answer:
-            return answer.status
-
-    dispatcher = Dispatcher(table, clock=RealClock(), registry=CollectorRegistry(), limits=Limits(100.0, 100))
-    async with served(dispatcher.routes(), "127.0.0.1", 0, pair.context) as (_, port):
-        assert await ask(port, first) == 200
+    async with opened(pair) as is_served_as:
+        assert await is_served_as(first)
         clock = ManualClock()
         following = asyncio.create_task(pair.follow(clock))
         _, _, second = a_pair(tmp_path, "two")
         await clock.advance(61.0)
-        assert await ask(port, second) == 200
+        assert (await is_served_as(first), await is_served_as(second)) == (False, True)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 
@@ -332,10 +346,18 @@ def test_files_that_are_no_certificate_are_the_users_to_mend(tmp_path: Path) -> 
         ServingCertificate(certificate, key)
 
 
-def test_half_a_renewal_leaves_the_old_pair_in_use(tmp_path: Path) -> None:
-    certificate, key, _ = a_pair(tmp_path, "one")
+async def test_half_a_renewal_leaves_the_old_pair_in_use(tmp_path: Path) -> None:
+    certificate, key, first = a_pair(tmp_path, "one")
     pair = ServingCertificate(certificate, key)
-    key.write_text("not a key")
-    pair.look_again()
-    a_pair(tmp_path, "two")
-    pair.look_again()
+    async with opened(pair) as is_served_as:
+        key.write_text("not a key")
+        pair.look_again()
+        assert await is_served_as(first)
+        _, new_key, second = a_pair(tmp_path, "two")
+        whole = new_key.read_bytes()
+        new_key.write_bytes(whole[: len(whole) // 2])
+        pair.look_again()
+        assert (await is_served_as(first), await is_served_as(second)) == (True, False)
+        new_key.write_bytes(whole)
+        pair.look_again()
+        assert (await is_served_as(first), await is_served_as(second)) == (False, True)

@@ -1,4 +1,6 @@
-"""`fairlead explain pod/x`: why a pod is where it is, or nowhere; asked of the running Fairlead, else worked out here.
+"""`fairlead explain pod/x` and `request/ID`: why a pod is where it is, or nowhere, and why a request chose as it did.
+
+A running Fairlead is asked; of a pod, what it would say is else worked out here.
 
 Without a Fairlead to ask, the cluster is read once through the kubeconfig and the pod explained on that.
 """
@@ -9,16 +11,34 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 import msgspec
 
 from fairlead.placement.explaining import explain_again
-from fairlead.placement.explanation import Blockage, Choice, Explanation, NodeScores, PodExplanation, Room
+from fairlead.placement.explanation import (
+    Blockage,
+    Choice,
+    Difference,
+    Explanation,
+    NodeScores,
+    PlaceReason,
+    PodExplanation,
+    Room,
+    WeightChange,
+)
+from fairlead.placement.scale import told as told_points
 from fairlead.settings import BadSettings, default_data_folder, load
 
+if TYPE_CHECKING:
+    from fairlead.placement.api.schedule_pod import RequestView
+
+T = TypeVar("T")
+
+REQUESTS = ("request", "requests", "schedulerequest", "schedulerequests", "sreq")
 MOST_BYTES = 64 << 20
 TIMEOUT_S = 30.0
 
@@ -28,7 +48,7 @@ class NoAnswer(Exception):
 
 
 @click.command()
-@click.argument("what", metavar="pod/NAME")
+@click.argument("what", metavar="pod/NAME|request/ID")
 @click.option("-n", "--namespace", default="default", show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--all", "whole", is_flag=True, help="Tell of every node.")
@@ -54,12 +74,18 @@ def explain(
     context: str | None,
     offline: bool,
 ) -> None:
-    """Tell why a pod is where it is, or what keeps it from being anywhere, and what would change that."""
+    """Tell why a pod is where it is, or what keeps it from being anywhere, and what would change that.
+
+    Of a request of POST /schedulePod: why each place is on its node, and why each victim goes.
+    """
     kind, _, name = what.rpartition("/")
-    if kind not in ("", "pod", "pods", "po") or not name:
-        _mistake(f"wanted pod/NAME, got {what!r}")
+    if kind not in ("", "pod", "pods", "po", *REQUESTS) or not name:
+        _mistake(f"wanted pod/NAME or request/ID, got {what!r}")
     if server and not server.startswith(("http://", "https://")):
         _mistake(f"--server: wanted an http:// or https:// address, got {server!r}")
+    if kind in REQUESTS:
+        _explain_request(name, output, data, server, token, token_file, ca_file, kubeconfig, context, offline=offline)
+        return
     said = ""
     told: PodExplanation | None = None
     if not offline:
@@ -102,9 +128,13 @@ def _address(data: Path | None, server: str | None, token: str | None, token_fil
 
 
 def ask(url: str, token: str, namespace: str, name: str, whole: bool, ca_file: Path | None) -> PodExplanation:
-    scheme = urllib.parse.urlsplit(url).scheme
     path = f"/explain/pods/{urllib.parse.quote(namespace, safe='')}/{urllib.parse.quote(name, safe='')}"
-    request = urllib.request.Request(url + path + ("?all=true" if whole else ""))
+    return ask_for(PodExplanation, url, path + ("?all=true" if whole else ""), token, ca_file)
+
+
+def ask_for(struct: type[T], url: str, path: str, token: str, ca_file: Path | None) -> T:
+    scheme = urllib.parse.urlsplit(url).scheme
+    request = urllib.request.Request(url + path)
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:
@@ -115,7 +145,7 @@ def ask(url: str, token: str, namespace: str, name: str, whole: bool, ca_file: P
             body = answer.read(MOST_BYTES + 1)
         if len(body) > MOST_BYTES:
             _mistake(f"{url} answered with more than {MOST_BYTES} bytes; leave out --all")
-        return msgspec.json.decode(body, type=PodExplanation)
+        return msgspec.json.decode(body, type=struct)
     except urllib.error.HTTPError as refusal:
         message = _message(refusal)
         if message is None:
@@ -145,6 +175,38 @@ async def _kubeconfig_token(kubeconfig: str | None, context: str | None) -> str:
         return ""
     scheme, _, token = dict(headers).get("Authorization", "").partition(" ")
     return token if scheme == "Bearer" else ""
+
+
+def _explain_request(
+    name: str,
+    output: str,
+    data: Path | None,
+    server: str | None,
+    token: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+    *,
+    offline: bool,
+) -> None:
+    """Reasons are kept with the request: there is nothing to work out here."""
+    from fairlead.placement.api.schedule_pod import RequestView
+
+    if offline:
+        _mistake("--offline: a request is asked of a running Fairlead; name one with --server or --data")
+    try:
+        url, given = _address(data, server, token, token_file)
+        if server and not given:
+            given = asyncio.run(_kubeconfig_token(kubeconfig, context))
+        path = f"/schedulePod/{urllib.parse.quote(name, safe='')}?explain=true"
+        told = ask_for(RequestView, url, path, given, ca_file)
+    except NoAnswer as problem:
+        _mistake(str(problem))
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+    else:
+        click.echo("\n".join(request_lines(told)))
 
 
 # -- reading the cluster ------------------------------------------------------------------------------------------
@@ -216,7 +278,47 @@ def lines(told: PodExplanation) -> list[str]:
         found.append(line)
     if told.explanation is not None:
         found += _explained(told.explanation)
+    if told.promise is not None:
+        found.append(f"promised {told.promise.node} by request {told.promise.request}, when that was planned:")
+        found += [f"  {line}" for line in _reason(told.promise.reason)]
     return [*found, *(f"note: {note}" for note in told.notes)]
+
+
+def request_lines(told: "RequestView") -> list[str]:
+    """A request for a person: each place and each victim with its reasons."""
+    found = [f"{told.request_id}: {told.phase}; {told.message}"]
+    found += [f"warning: {each}" for each in told.warnings]
+    found += [f"{each.type}={each.status} {each.reason}: {each.message}" for each in told.conditions]
+    for item in told.items:
+        verb = "add" if item.operation == 1 else "remove"
+        found.append(f"{verb} {item.number} of {item.namespace}/{item.workload}: {item.phase}; {item.message}")
+        for number, place in enumerate(item.places, 1):
+            where = f"{place.promised_node} with {told_points(place.score)}" if place.promised_node else "no node"
+            came = f"; {place.pod} went to {place.node or 'no node yet'}" if place.pod else ""
+            found.append(f"  place {number}: {where}{came}" + (f"; {place.note}" if place.note else ""))
+            if place.reason is not None:
+                found += [f"    {line}" for line in _reason(place.reason)]
+            elif place.promised_node:
+                found.append("    its reasons were not kept: the request or the cluster is too large")
+        for victim in item.victims:
+            found.append(f"  {victim.pod} of {victim.node or 'no node'} with {told_points(victim.score)}: {victim.why}")
+            if victim.scores is not None:
+                values = msgspec.to_builtins(victim.scores)
+                parts = [f"{name} {told_points(value)}" for name, value in values.items() if value is not None]
+                found.append(f"    {', '.join(parts)}")
+    return found
+
+
+def _reason(reason: PlaceReason) -> list[str]:
+    found = [f"{reason.feasible} of {reason.nodes} nodes would do (profile {reason.profile}; {reason.scale})"]
+    found.append(_scores(reason.chosen))
+    if reason.runner_up is not None:
+        found.append(_runner_up(reason.runner_up, reason.margin, reason.pick, reason.turn))
+    if reason.decided_by:
+        found.append(_between(reason.decided_by))
+    found += _would_change(reason.weight_changes, reason.room)
+    found += [f"refused: {each.nodes} {each.reason} ({each.rule})" for each in reason.refusals]
+    return found
 
 
 def _explained(explanation: Explanation) -> list[str]:
@@ -226,7 +328,7 @@ def _explained(explanation: Explanation) -> list[str]:
     if explanation.blockage is not None:
         found += _blockage(explanation.blockage)
     if explanation.best:
-        found.append("best nodes:")
+        found.append(f"best nodes ({explanation.scale}):" if explanation.scale else "best nodes:")
         found += [f"  {_scores(each)}" for each in explanation.best]
     if explanation.refused:
         found.append("refused nodes:")
@@ -243,23 +345,35 @@ def _explained(explanation: Explanation) -> list[str]:
 
 def _choice(choice: Choice) -> list[str]:
     if choice.by == "promise":
-        return [f"chosen: {choice.node}, which was cleared for the pod or promised to it; scores did not count"]
-    found = [f"chosen: {choice.node} with {choice.score}"]
+        return [f"chosen: {choice.node}, which was cleared for the pod or promised to it before it came"]
+    found = [f"chosen: {choice.node} with {told_points(choice.score)}"]
     if choice.runner_up is not None:
-        margin = f"{choice.margin} behind" if choice.margin else "level; the first by name is taken"
-        found.append(f"runner-up: {choice.runner_up.node} with {choice.runner_up.total}, {margin}")
+        found.append(_runner_up(choice.runner_up, choice.margin, choice.pick, choice.turn))
     if choice.decided_by:
-        parts = ", ".join(f"{each.rule} {each.points:+d}" for each in choice.decided_by)
-        found.append(f"between the two: {parts}")
-    found += [
+        found.append(_between(choice.decided_by))
+    return found + _would_change(choice.weight_changes, choice.room)
+
+
+def _runner_up(runner_up: NodeScores, margin: float | None, pick: str, turn: int) -> str:
+    level = "the first by name is taken" if pick == "first" else f"in turn, and this is turn {turn}"
+    behind = f"{told_points(margin)} behind" if margin else f"level; {level}"
+    return f"runner-up: {runner_up.node} with {told_points(runner_up.total)}, {behind}"
+
+
+def _between(decided_by: Sequence[Difference]) -> str:
+    parts = [f"{each.rule} {'+' if each.points > 0 else ''}{told_points(each.points)}" for each in decided_by]
+    return f"between the two: {', '.join(parts)}"
+
+
+def _would_change(changes: Sequence[WeightChange], rooms: Sequence[Room]) -> list[str]:
+    found = [
         f"would change it: {change.rule} with weight {change.instead} (is {change.weight}) → {change.node}"
-        for change in choice.weight_changes[:3]
+        for change in changes[:3]
     ]
-    found += [
+    return found + [
         f"would change it: a request of over {_amount(room, room.free)} {room.resource} does not fit there"
-        for room in choice.room
+        for room in rooms
     ]
-    return found
 
 
 def _blockage(blockage: Blockage) -> list[str]:
@@ -285,8 +399,9 @@ def _blockage(blockage: Blockage) -> list[str]:
 
 
 def _scores(node: NodeScores) -> str:
-    parts = ", ".join(f"{each.rule} {each.normalised}×{each.weight}" for each in node.scores)
-    return f"{node.node} {node.total}: {parts}" if parts else f"{node.node} {node.total}"
+    parts = ", ".join(f"{each.rule} {told_points(each.normalised)}×{each.weight}" for each in node.scores)
+    total = told_points(node.total)
+    return f"{node.node} {total}: {parts}" if parts else f"{node.node} {total}"
 
 
 def _amount(room: Room, value: int) -> str:

@@ -12,12 +12,14 @@ from rich.table import Table
 
 from fairlead.cli.snapshot import BadInput, pods_wanted, table_from
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.diagnosis import Explanation
 from fairlead.engine.dialect import parse_configuration
-from fairlead.engine.profile import Profile, ProfileError, kube_profile, seed_profile
+from fairlead.engine.profile import Conditions, Profile, ProfileError, kube_profile, seed_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
+from fairlead.placement.explaining import explain
+from fairlead.placement.explanation import Explanation
+from fairlead.placement.scale import told
 
 
 class Mistake(click.ClickException):
@@ -36,13 +38,22 @@ class Mistake(click.ClickException):
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--scores", type=click.Choice(["kube", "seed"]), default="kube", show_default=True, help="The score set.")
+@click.option(
+    "--node-conditions",
+    type=click.Choice([each.value for each in Conditions]),
+    default=Conditions.BOTH.value,
+    show_default=True,
+    help="How a node's health is told, as in the setting nodeConditions.",
+)
 @click.option("--scheduler-config", type=click.Path(path_type=Path), help="A KubeSchedulerConfiguration file.")
-def place(manifest: Path, snapshot: Path, output: str, scores: str, scheduler_config: Path | None) -> None:
+def place(
+    manifest: Path, snapshot: Path, output: str, scores: str, node_conditions: str, scheduler_config: Path | None
+) -> None:
     """Say where each pod would go on a snapshot of a cluster, one after another, and why."""
     try:
         table = table_from(snapshot)
         pods = pods_wanted(manifest)
-        profiles = _profiles(scheduler_config, scores)
+        profiles = _profiles(scheduler_config, scores, Conditions(node_conditions))
     except BadInput as problem:
         raise Mistake(str(problem)) from None
     decisions = list(decide(table, pods, profiles))
@@ -59,7 +70,7 @@ def decide(table: NodeTable, pods: Iterable[Pod], profiles: dict[str, Profile]) 
     default = next(iter(cycles.values()))
     for pod in pods:
         cycle = cycles.get(pod.spec.scheduler_name, default)
-        explanation = cycle.explain(pod)
+        explanation = explain(cycle, pod, whole=True, preempting=False)
         outcome = cycle.decide(pod)
         yield _told(pod, outcome, explanation)
 
@@ -74,22 +85,27 @@ def _told(pod: Pod, outcome: Placed | Refused, explanation: Explanation) -> dict
             "refusals": diagnosis.refusals,
             "nearestMisses": diagnosis.misses,
         }
-    others = sorted(((total, name) for name, total in explanation.totals.items() if name != outcome.node), reverse=True)
+    chosen = next(each for each in explanation.best if each.node == outcome.node)
+    other = next((each for each in explanation.best if each.node != outcome.node), None)
     return {
         "pod": pod.key,
         "node": outcome.node,
-        "score": explanation.totals.get(outcome.node),
-        "feasible": len(explanation.totals),
-        "runnerUp": {"node": others[0][1], "score": others[0][0]} if others else None,
-        "scores": {rule: found[outcome.node] for rule, found in explanation.scores.items() if outcome.node in found},
+        "score": chosen.total,
+        "feasible": explanation.feasible,
+        "runnerUp": {"node": other.node, "score": other.total} if other is not None else None,
+        "scores": {
+            each.rule: {"raw": each.raw, "normalised": each.normalised, "weighted": each.weighted}
+            for each in chosen.scores
+        },
     }
 
 
-def _profiles(path: Path | None, scores: str) -> dict[str, Profile]:
+def _profiles(path: Path | None, scores: str, conditions: Conditions) -> dict[str, Profile]:
     if path is None:
-        return {"default-scheduler": kube_profile() if scores == "kube" else seed_profile()}
+        profile = kube_profile(conditions=conditions) if scores == "kube" else seed_profile(conditions=conditions)
+        return {"default-scheduler": profile}
     try:
-        return parse_configuration(yaml.safe_load(path.read_text()) or {})
+        return parse_configuration(yaml.safe_load(path.read_text()) or {}, conditions=conditions)
     except ProfileError as problem:
         raise BadInput(f"{path}: {problem}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
@@ -106,9 +122,9 @@ def _print(decisions: list[dict[str, Any]]) -> None:
         if each["node"] is None:
             table.add_row(each["pod"], "<none>", "", "0", each["message"])
             continue
-        parts = sorted(each["scores"].items(), key=lambda item: -item[1].weighted)
-        why = ", ".join(f"{rule} {score.weighted}" for rule, score in parts if score.weighted)
+        parts = sorted(each["scores"].items(), key=lambda item: -item[1]["weighted"])
+        why = ", ".join(f"{rule} {told(score['weighted'])}" for rule, score in parts if score["weighted"])
         if each["runnerUp"]:
-            why += f"; next {each['runnerUp']['node']} with {each['runnerUp']['score']}"
-        table.add_row(each["pod"], each["node"], str(each["score"]), str(each["feasible"]), why)
+            why += f"; next {each['runnerUp']['node']} with {told(each['runnerUp']['score'])}"
+        table.add_row(each["pod"], each["node"], told(each["score"]), str(each["feasible"]), why)
     Console(soft_wrap=True).print(table)

@@ -2,7 +2,9 @@
 
 import msgspec
 
+from fairlead.engine.load_basis import REQUESTS
 from fairlead.engine.node_terms import NodeTerm
+from fairlead.engine.pick import FIRST
 from fairlead.engine.priorities.inter_pod_affinity import AffinityArgs
 from fairlead.engine.priorities.jobs.fragment import ExpectedPods
 from fairlead.engine.priorities.node_affinity import WeightedNodeTerm
@@ -34,6 +36,12 @@ class PluginArgs(msgspec.Struct, frozen=True):
     expected: tuple[ExpectedPods, ...] = ()
     # How long volumes of a decided pod may take.
     bind_timeout_s: float = 600.0
+    # Whether a pod that tolerates a condition's taint is let past the condition itself.
+    conditions_tolerated: bool = False
+    # What counts as load in the seed's w1 and w2: requests, usage or max.
+    load_basis: str = REQUESTS
+    # Which of the best is taken: first (by name) or round-robin.
+    pick: str = FIRST
     # Of job-level rules: the label that pods of one job share, and whether a leader is being placed.
     job_label: str = ""
     is_leader: bool = False

@@ -57,6 +57,8 @@ class Catalog:
         self.attachments: dict[str, VolumeAttachment] = {}
         self._services: dict[str, dict[str, dict[str, str]]] = {}
         self._controllers: dict[tuple[str, str, str], Selector] = {}
+        # By namespace and name of a Deployment, the names of its ReplicaSets.
+        self._sets_of: dict[tuple[str, str], set[str]] = {}
 
     # Namespaces
 
@@ -85,6 +87,8 @@ class Catalog:
         else:
             key = (type(thing).__name__, namespace, name)
             selects = _selector_of(thing)
+            if (above := _deployment_of(thing)) is not None:
+                self._sets_of.setdefault(above, set()).add(name)
             changed = self._controllers.get(key) != selects
             self._controllers[key] = selects
         if changed:
@@ -96,6 +100,10 @@ class Catalog:
             gone = self._drop_service(namespace, name)
         else:
             gone = self._controllers.pop((type(thing).__name__, namespace, name), None) is not None
+            if (above := _deployment_of(thing)) is not None and (sets := self._sets_of.get(above)) is not None:
+                sets.discard(name)
+                if not sets:
+                    del self._sets_of[above]
         if gone:
             self._workloads_changed()
 
@@ -123,6 +131,24 @@ class Catalog:
             ),
             None,
         )
+
+    def services_named(self, namespace: str, labels: Mapping[str, str]) -> list[str]:
+        """Names of the services that select pods with these labels."""
+        return [
+            name
+            for name, selector in sorted(self._services.get(namespace, {}).items())
+            if selector and all(labels.get(key) == value for key, value in selector.items())
+        ]
+
+    def selectors_of(self, namespace: str, name: str) -> list[Selector]:
+        """What selects the pods of a service by its name: the Service's, else those of the workload of that name."""
+        service = self.service_selector(namespace, name)
+        if service:
+            return [equal_to(service)]
+        sets = [("ReplicaSet", each) for each in sorted(self._sets_of.get((namespace, name), ()))]
+        keys = [*sets, *((kind, name) for kind in ("StatefulSet", "ReplicaSet", "ReplicationController"))]
+        found = [self._controllers.get((kind, namespace, each)) for kind, each in keys]
+        return [selector for selector in found if selector is not None and not selector.is_empty]
 
     def service_selector(self, namespace: str, name: str) -> dict[str, str] | None:
         return self._services.get(namespace, {}).get(name)
@@ -193,6 +219,12 @@ class Catalog:
         shelf = shelves[type(thing)]
         assert isinstance(shelf, dict)
         return shelf
+
+
+def _deployment_of(thing: Selecting) -> tuple[str, str] | None:
+    """Namespace and name of the Deployment that a ReplicaSet belongs to."""
+    owner = thing.metadata.controller if isinstance(thing, ReplicaSet) else None
+    return (thing.metadata.namespace, owner.name) if owner is not None and owner.kind == "Deployment" else None
 
 
 def _selector_of(thing: ReplicaSet | StatefulSet | ReplicationController) -> Selector:

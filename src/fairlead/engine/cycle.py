@@ -15,7 +15,7 @@ from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.gpus import GpuHold
 from fairlead.engine.ladder import INFEASIBLE
 from fairlead.engine.nominated import held_rows
-from fairlead.engine.pick import FirstByName, Pick
+from fairlead.engine.pick import FirstByName, Pick, pick_named
 from fairlead.engine.predicates.volume_binding import choose_volumes
 from fairlead.engine.profile import Profile
 from fairlead.engine.request import Request
@@ -37,7 +37,7 @@ class Cycle:
     def __init__(self, table: NodeTable, profile: Profile, pick: Pick | None = None) -> None:
         self.table = table
         self.profile = profile
-        self.pick = pick or FirstByName()
+        self.pick = pick or pick_named(profile.args.pick)
         self._evaluations: dict[int, Evaluation] = {}
         self._key_bytes = 0
 

@@ -172,7 +172,7 @@ def explain(evaluation: Evaluation) -> Explanation:
     totals = np.zeros(view.size, dtype=np.int64)
     scores: dict[str, dict[str, NodeScore]] = {}
     skipped: list[str] = []
-    for priority, weight in evaluation.profile.priorities:
+    for priority, weight in evaluation.profile.weighed:
         if not priority.applies(table, request):
             skipped.append(priority.name)
             continue

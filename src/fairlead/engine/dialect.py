@@ -15,6 +15,7 @@ from fairlead.engine.profile import DEFAULT_NAME, Conditions, Profile, ProfileEr
 from fairlead.engine.quirks import NONE, Quirks
 from fairlead.engine.registry import (
     DEFAULT_WEIGHTS,
+    FORECAST_WEIGHTS,
     OTHER_PLUGINS,
     PREDICATE_ALIASES,
     PREDICATES,
@@ -76,9 +77,18 @@ _HELPERS: Final = {"DynamicResources": 0, "DefaultPreemption": 0}
 
 
 def parse_configuration(
-    document: Mapping[str, Any], quirks: Quirks = NONE, *, conditions: Conditions = Conditions.TAINTS
+    document: Mapping[str, Any],
+    quirks: Quirks = NONE,
+    *,
+    conditions: Conditions = Conditions.TAINTS,
+    base: PluginArgs = PluginArgs(),  # noqa: B008 - frozen
+    forecasts: bool = False,
 ) -> dict[str, Profile]:
-    """The profiles of a KubeSchedulerConfiguration by scheduler name; without any, the default one."""
+    """The profiles of a KubeSchedulerConfiguration by scheduler name; without any, the default one.
+
+    `base` is what holds where a profile says nothing else; with `forecasts` the load forecast is among the defaults.
+    """
+    base = msgspec.structs.replace(base, conditions_tolerated=conditions is Conditions.BOTH)
     configuration = _configuration(document)
     given = [each or _Profile() for each in configuration.profiles or [None]]
     profiles: dict[str, Profile] = {}
@@ -86,7 +96,7 @@ def parse_configuration(
         at = f"profiles[{i}]"
         if each.scheduler_name is None and len(given) > 1:
             raise ProfileError(f"{at}.schedulerName: want one, since there are several profiles")
-        profile = _profile(each, quirks, conditions, at)
+        profile = _profile(each, quirks, conditions, at, base, forecasts=forecasts)
         if profile.name in profiles:
             raise ProfileError(f"{at}.schedulerName: {profile.name!r} is there twice")
         profiles[profile.name] = profile
@@ -128,22 +138,26 @@ def parse_profile(
     conditions: Conditions = Conditions.TAINTS,
     at: str = "profile",
 ) -> Profile:
-    return _profile(convert(document, _Profile, at), quirks, conditions, at)
+    base = PluginArgs(conditions_tolerated=conditions is Conditions.BOTH)
+    return _profile(convert(document, _Profile, at), quirks, conditions, at, base)
 
 
-def _profile(profile: _Profile, quirks: Quirks, conditions: Conditions, at: str) -> Profile:
+def _profile(
+    profile: _Profile, quirks: Quirks, conditions: Conditions, at: str, base: PluginArgs, *, forecasts: bool = False
+) -> Profile:
     name = DEFAULT_NAME if profile.scheduler_name is None else profile.scheduler_name
     if not name:
         raise ProfileError(f"{at}.schedulerName: want the name that pods ask for")
     _share(profile.percentage_of_nodes_to_score, f"{at}.")
     plugins = {point: found or _PluginSet() for point, found in (profile.plugins or {}).items()}
     _check_names(plugins, f"{at}.plugins")
+    scores = {**DEFAULT_WEIGHTS, **(FORECAST_WEIGHTS if forecasts else {})}
     predicates = _choose(plugins, "filter", dict.fromkeys(predicates_for(conditions), 0), PREDICATES, f"{at}.plugins")
-    priorities = _choose(plugins, "score", DEFAULT_WEIGHTS, PRIORITIES, f"{at}.plugins")
+    priorities = _choose(plugins, "score", scores, PRIORITIES, f"{at}.plugins")
     for point, only in (("queueSort", _SORTER), ("bind", _BINDER)):
         if not _choose(plugins, point, only, only, f"{at}.plugins"):
             raise ProfileError(f"{at}.plugins.{point}: nothing is left of it; enable {', '.join(only)}")
-    args = parse_args(profile.plugin_config or (), quirks, at=f"{at}.pluginConfig")
+    args = parse_args(profile.plugin_config or (), quirks, at=f"{at}.pluginConfig", base=base)
     helping = _choose(plugins, "postFilter", _HELPERS, _HELPERS, f"{at}.plugins")
     return build(name, tuple(predicates), priorities, _helped_by(helping, args))
 

@@ -110,11 +110,12 @@ class Evaluation:
         self._cluster_predicates = [
             rule for rule in self.profile.predicates if rule.scope is Scope.CLUSTER and (rule in active or rule.wakes)
         ]
-        scoring = [(rule, weight) for rule, weight in self.profile.priorities if rule.applies(table, request)]
+        weighed = self.profile.weighed
+        scoring = [(rule, weight) for rule, weight in weighed if rule.applies(table, request)]
         self._row_priorities = [(rule, weight) for rule, weight in scoring if rule.scope is Scope.ROW]
         self._cluster_priorities = [
             (rule, weight)
-            for rule, weight in self.profile.priorities
+            for rule, weight in weighed
             if rule.scope is Scope.CLUSTER and ((rule, weight) in scoring or rule.wakes)
         ]
 
@@ -144,7 +145,7 @@ class Evaluation:
                 self._varying.append(Varying(priority, weight, raw_N))
         self.scaled_N: Ints = np.zeros(view.size, dtype=np.int64)
         # Small numbers are searched faster, and with the usual weights sixteen bits are enough.
-        highest = sum(rule.best * weight for rule, weight in self.profile.priorities)
+        highest = sum(rule.best * weight for rule, weight in weighed)
         small = (
             np.int16 if highest < np.iinfo(np.int16).max else np.int32 if highest < np.iinfo(np.int32).max else np.int64
         )

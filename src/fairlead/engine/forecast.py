@@ -11,11 +11,12 @@ import msgspec
 import numpy as np
 
 from fairlead.engine.axes import CPU, MEMORY, Floats
+from fairlead.engine.load_basis import Usage
 from fairlead.engine.request import Request
 from fairlead.engine.spread import SpreadArgs, spread_tally
 from fairlead.engine.tallies import Tally
 from fairlead.engine.view import View
-from fairlead.model.selectors import equal_to
+from fairlead.model.selectors import Selector, equal_to
 
 if TYPE_CHECKING:
     from fairlead.engine.table import NodeTable
@@ -38,6 +39,8 @@ class Forecast(msgspec.Struct, frozen=True):
     nodes: Mapping[str, float | Change] = {}
     # By namespace and service: what becomes of one of its pods.
     services: Mapping[tuple[str, str], float | Change] = {}
+    # What nodes use now.
+    usage: Mapping[str, Usage] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -101,9 +104,8 @@ class Rises:
 
     def _of_services(self, table: "NodeTable", user: Request) -> Iterable[tuple[Tally, tuple[float, float, float]]]:
         for (namespace, service), of_pod in self.forecast.services.items():
-            selector = table.catalog.service_selector(namespace, service)
-            if selector:
-                tally = spread_tally(table, user, namespace, equal_to(selector), SpreadArgs())
+            for selector in counted_selectors(self.forecast, table, namespace, service):
+                tally = spread_tally(table, user, namespace, selector, SpreadArgs())
                 yield tally, _weights(of_pod)
 
     def _sum_all(self) -> Floats:
@@ -127,6 +129,35 @@ class Rises:
         of_services_V = sum_3V[0] + sum_3V[1] * self._per_unit_2N[0, rows] + sum_3V[2] * self._per_unit_2N[1, rows]
         own_V = self._own_N[rows]
         return np.clip(np.where(np.isnan(own_V), of_services_V, own_V), -1.0, 1.0)
+
+
+def counted_selectors(forecast: Forecast, table: "NodeTable", namespace: str, name: str) -> list[Selector]:
+    """Whose pods a service's forecast is about. A workload's is passed over where its Service has one of its own: the
+    same pods count once.
+    """
+    catalog = table.catalog
+    found = catalog.selectors_of(namespace, name)
+    if catalog.service_selector(namespace, name):
+        return found
+    services = [
+        equal_to(selector)
+        for space, other in forecast.services
+        if space == namespace and (selector := catalog.service_selector(namespace, other))
+    ]
+    return [
+        each for each in found if not any(set(service.requirements) <= set(each.requirements) for service in services)
+    ]
+
+
+def unmatched(forecast: Forecast, table: "NodeTable") -> list[str]:
+    """Forecasts of nodes, Services and workloads that are not there."""
+    nodes = [f"node {name}" for name in sorted(forecast.nodes) if name not in table.row_of]
+    services = [
+        f"service {namespace}/{name}"
+        for namespace, name in sorted(forecast.services)
+        if not table.catalog.selectors_of(namespace, name)
+    ]
+    return nodes + services
 
 
 def _versions(table: "NodeTable") -> tuple[int, int]:

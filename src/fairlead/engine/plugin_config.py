@@ -12,7 +12,9 @@ import msgspec
 from fairlead.engine.args import PluginArgs
 from fairlead.engine.gpu_wishes import MOST_DEVICES
 from fairlead.engine.gpus import WHOLE_MILLI
+from fairlead.engine.load_basis import BASES
 from fairlead.engine.node_terms import parse_term, parse_terms
+from fairlead.engine.pick import PICKS
 from fairlead.engine.priorities.inter_pod_affinity import AffinityArgs
 from fairlead.engine.priorities.jobs.fragment import MIB, ExpectedPods
 from fairlead.engine.priorities.node_affinity import WeightedNodeTerm, parse_preferred
@@ -76,6 +78,11 @@ class _FitArgs(_Args):
     scoring_strategy: _Strategy | None = None
 
 
+class _OwnArgs(_Args):
+    pick: str | None = None
+    load_basis: str | None = None
+
+
 class _BalancedArgs(_Args):
     resources: tuple[_ResourceSpec, ...] | None = None
 
@@ -128,9 +135,13 @@ class PluginConfig(Strict):
 
 
 def parse_args(
-    configs: Sequence[PluginConfig] | Sequence[Mapping[str, Any]], quirks: Quirks = NONE, *, at: str = "pluginConfig"
+    configs: Sequence[PluginConfig] | Sequence[Mapping[str, Any]],
+    quirks: Quirks = NONE,
+    *,
+    at: str = "pluginConfig",
+    base: PluginArgs = PluginArgs(),  # noqa: B008 - frozen
 ) -> PluginArgs:
-    args = PluginArgs(quirks=quirks)
+    args = msgspec.structs.replace(base, quirks=quirks)
     seen: set[str] = set()
     for i, each in enumerate(configs):
         config = each if isinstance(each, PluginConfig) else convert(each, PluginConfig, f"{at}[{i}]")
@@ -158,9 +169,20 @@ def parse_args(
                 args = _min_fragment(args, convert(given, _MinFragmentArgs, here), here)
             case "DynamicResources":
                 convert(given, _DynamicResourcesArgs, here)
+            case "Fairlead":
+                args = _own(args, convert(given, _OwnArgs, here), here)
             case name:
                 raise ProfileError(f"{at}[{i}].name: no plugin called {name!r} takes arguments")
     return args
+
+
+def _own(args: PluginArgs, given: _OwnArgs, at: str) -> PluginArgs:
+    """What Kubernetes has no word for."""
+    if given.pick is not None and given.pick not in PICKS:
+        raise ProfileError(f"{at}.pick: want one of {', '.join(PICKS)}, not {given.pick!r}")
+    if given.load_basis is not None and given.load_basis not in BASES:
+        raise ProfileError(f"{at}.loadBasis: want one of {', '.join(BASES)}, not {given.load_basis!r}")
+    return msgspec.structs.replace(args, pick=given.pick or args.pick, load_basis=given.load_basis or args.load_basis)
 
 
 def parse_strategy(document: Mapping[str, Any], *, at: str = "scoringStrategy") -> Strategy:

@@ -7,12 +7,25 @@ from typing import Final
 import msgspec
 
 from fairlead.engine.args import PluginArgs
+from fairlead.engine.load_basis import REQUESTS
+from fairlead.engine.pick import FIRST, ROUND_ROBIN
 from fairlead.engine.quirks import NONE, Quirks
-from fairlead.engine.registry import CONDITION_PREDICATES, DEFAULT_WEIGHTS, KUBE_PREDICATES, PREDICATES, PRIORITIES
+from fairlead.engine.registry import (
+    CONDITION_PREDICATES,
+    DEFAULT_WEIGHTS,
+    FORECAST_WEIGHTS,
+    KUBE_PREDICATES,
+    PREDICATES,
+    PRIORITIES,
+    SEED_PREDICATES,
+)
 from fairlead.engine.rule import Predicate, Priority
 
 DEFAULT_NAME: Final = "default-scheduler"
 SEED_PRIORITIES: Final = ("SeedFreeRatio", "SeedEvenness", "SeedServiceSpread", "SeedWishes", "SeedForecast")
+BEST: Final = 100
+"""The scale that people are told scores on."""
+FINEST: Final = 10**6
 JOB_POLICIES: Final = ("BinPack", "LeaderFirst", "MinFragment", "JobAffinity", "JobAntiAffinity")
 
 
@@ -26,6 +39,21 @@ class Profile(msgspec.Struct, frozen=True, eq=False):
     priorities: tuple[tuple[Priority, int], ...]
     args: PluginArgs = PluginArgs()
 
+    @property
+    def unit(self) -> int:
+        """What a rule's best score is in sums of this profile: that of the finest rule."""
+        return max((rule.best for rule, _ in self.priorities if rule.best <= FINEST), default=BEST)
+
+    @property
+    def weighed(self) -> tuple[tuple[Priority, int], ...]:
+        """The rules with what their scores are multiplied by: weights hold for scores on one scale, whatever steps
+        a rule counts in. Policies of jobs, with tie-breaks in their lower digits, stand by themselves.
+        """
+        unit = self.unit
+        return tuple(
+            (rule, weight * (unit // rule.best if rule.best <= FINEST else 1)) for rule, weight in self.priorities
+        )
+
 
 class Conditions(Enum):
     """Where a node's health is read from: its taints, as Kubernetes does, its conditions, as the seed does, or both."""
@@ -35,16 +63,38 @@ class Conditions(Enum):
     BOTH = "both"
 
 
-def kube_profile(quirks: Quirks = NONE, *, conditions: Conditions = Conditions.TAINTS) -> Profile:
-    """Kubernetes' default profile."""
-    return build(DEFAULT_NAME, predicates_for(conditions), dict(DEFAULT_WEIGHTS), PluginArgs(quirks=quirks))
+def kube_profile(
+    quirks: Quirks = NONE, *, conditions: Conditions = Conditions.TAINTS, pick: str = FIRST, forecasts: bool = False
+) -> Profile:
+    """Kubernetes' default profile; with the load forecast beside its scores where there are `forecasts`."""
+    args = PluginArgs(quirks=quirks, conditions_tolerated=conditions is Conditions.BOTH, pick=pick)
+    weights = {**DEFAULT_WEIGHTS, **(FORECAST_WEIGHTS if forecasts else {})}
+    return build(DEFAULT_NAME, predicates_for(conditions), weights, args)
 
 
 def seed_profile(
-    weights: Sequence[int] = (1, 1, 1, 1, 1), *, conditions: Conditions = Conditions.BOTH, name: str = "seed"
+    weights: Sequence[int] = (1, 1, 1, 1, 1),
+    *,
+    conditions: Conditions = Conditions.BOTH,
+    name: str = "seed",
+    pick: str = ROUND_ROBIN,
+    load_basis: str = REQUESTS,
 ) -> Profile:
-    """The seed's scores w1 to w5, over the same rules."""
-    return build(name, predicates_for(conditions), dict(zip(SEED_PRIORITIES, weights, strict=True)), PluginArgs())
+    """The seed's own: its predicates in its order, its scores w1 to w5, and in turn over the best.
+
+    A score with weight 0 is left out.
+    """
+    args = PluginArgs(conditions_tolerated=conditions is Conditions.BOTH, load_basis=load_basis, pick=pick)
+    counted = {rule: weight for rule, weight in zip(SEED_PRIORITIES, weights, strict=True) if weight}
+    return build(name, seed_predicates(conditions), counted, args)
+
+
+def seed_predicates(conditions: Conditions) -> tuple[str, ...]:
+    """Those that the seed names, in its order, then all others in force; told by taints, the cordon comes first."""
+    in_force = predicates_for(conditions)
+    first = ("NodeUnschedulable",) if conditions is Conditions.TAINTS else ()
+    seeds = tuple(rule for rule in SEED_PREDICATES if rule in in_force)
+    return (*first, *seeds, *(rule for rule in in_force if rule not in first and rule not in seeds))
 
 
 def predicates_for(conditions: Conditions) -> tuple[str, ...]:

@@ -82,16 +82,29 @@ PREDICATES: Final[dict[str, Callable[[PluginArgs], Predicate]]] = {
     # Ours: shares of a device, which Kubernetes does not know. Silent where nobody asks for any.
     "GpuDevices": lambda args: GpuDevices(),
     # Node conditions read directly, as in Kubernetes 1.13 and the seed; not in Kubernetes' own profile.
-    "CheckNodeCondition": lambda args: CheckNodeCondition(),
-    "CheckNodeMemoryPressure": lambda args: CheckNodeMemoryPressure(),
-    "CheckNodePIDPressure": lambda args: CheckNodePIDPressure(),
-    "CheckNodeDiskPressure": lambda args: CheckNodeDiskPressure(),
+    "CheckNodeCondition": lambda args: CheckNodeCondition(tolerated=args.conditions_tolerated),
+    "CheckNodeMemoryPressure": lambda args: CheckNodeMemoryPressure(tolerated=args.conditions_tolerated),
+    "CheckNodePIDPressure": lambda args: CheckNodePIDPressure(tolerated=args.conditions_tolerated),
+    "CheckNodeDiskPressure": lambda args: CheckNodeDiskPressure(tolerated=args.conditions_tolerated),
 }
 CONDITION_PREDICATES: Final = (
     "CheckNodeCondition",
     "CheckNodeMemoryPressure",
     "CheckNodePIDPressure",
     "CheckNodeDiskPressure",
+)
+# In the seed's order; today's names. What the seed does not name comes after, so that no demand of a pod is ignored.
+SEED_PREDICATES: Final = (
+    "CheckNodeCondition",
+    "NodeResourcesFit",
+    "NodePorts",
+    "NodeAffinity",
+    "TaintToleration",
+    "VolumeBinding",
+    "CheckNodeMemoryPressure",
+    "CheckNodePIDPressure",
+    "CheckNodeDiskPressure",
+    "InterPodAffinity",
 )
 KUBE_PREDICATES: Final = tuple(name for name in PREDICATES if name not in CONDITION_PREDICATES)
 
@@ -140,8 +153,8 @@ PRIORITIES: Final[dict[str, Callable[[PluginArgs], Priority]]] = {
     "TaintTolerationPriority": lambda args: TaintTolerationPriority(),
     "ImageLocalityPriority": lambda args: ImageLocalityPriority(),
     # The seed's own w1 to w5.
-    "SeedFreeRatio": lambda args: SeedFreeRatio(),
-    "SeedEvenness": lambda args: SeedEvenness(),
+    "SeedFreeRatio": lambda args: SeedFreeRatio(args.load_basis),
+    "SeedEvenness": lambda args: SeedEvenness(args.load_basis),
     "SeedServiceSpread": lambda args: SeedServiceSpread(),
     "SeedWishes": lambda args: SeedWishes(),
     "SeedForecast": lambda args: SeedForecast(),
@@ -157,6 +170,7 @@ PRIORITY_ALIASES: Final = {
     "BalancedResourceAllocation": "NodeResourcesBalancedAllocation",
     "SelectorSpread": "SelectorSpreadPriority",
     "NodePreferAvoidPods": "NodePreferAvoidPodsPriority",
+    "NodeLoadForecastPriority": "NodeLoadForecast",
 }
 
 
@@ -177,6 +191,9 @@ DEFAULT_WEIGHTS: Final = {
     "NodeResourcesBalancedAllocation": 1,
     "ImageLocality": 1,
 }
+
+# In force as well wherever load forecasts are read.
+FORECAST_WEIGHTS: Final = {"NodeLoadForecast": 1}
 
 # Plugins of the default profile that neither filter nor score here: accepted in a configuration, not rules.
 OTHER_PLUGINS: Final = frozenset(

@@ -14,8 +14,11 @@ import numpy as np
 
 from fairlead.engine.axes import Ints
 from fairlead.engine.forecast import change
+from fairlead.engine.load_basis import REQUESTS, Load
 from fairlead.engine.pick import FirstByName, Pick
+from fairlead.engine.priorities.seed import ONE
 from fairlead.engine.priorities.seed.utilisation import evenness, millionths, utilisation
+from fairlead.engine.priorities.seed.wishes import SeedWishes
 from fairlead.engine.registry import REMOVAL_PREDICATES
 from fairlead.engine.request import Request
 from fairlead.engine.rule import RemovalPredicate
@@ -32,12 +35,27 @@ _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class RemovalWeights(msgspec.Struct, frozen=True):
+    """Of w1 to w5. The seed has no w4 for removing: with a weight, nodes that answer the pods' soft rules less well
+    come first.
+    """
+
     used: int = 1
     even: int = 1
     service: int = 1
+    wishes: int = 0
     forecast: int = 1
     # Kubernetes-like caution says take from where load will rise; −1 applies the seed's sentence to the letter.
     forecast_sign: int = 1
+
+
+class RemovalScores(msgspec.Struct, frozen=True):
+    """A node's w1 to w5 for taking one pod from it, in millionths; None for a rule that did not count."""
+
+    used: int
+    even: int
+    service: int
+    wishes: int | None = None
+    forecast: int | None = None
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -45,7 +63,11 @@ class Removed(msgspec.Struct, frozen=True):
     uid: str
     # Empty for a pod that had no node yet.
     node: str
+    # In millionths, as are its parts.
     score: int = 0
+    scores: RemovalScores | None = None
+    # Why this pod of that node.
+    why: str = ""
 
 
 class RemovalPlan(msgspec.Struct, frozen=True):
@@ -63,6 +85,7 @@ def plan_removal(
     now_s: float,
     weights: RemovalWeights = RemovalWeights(),  # noqa: B008 - frozen
     pick: Pick | None = None,
+    basis: str = REQUESTS,
 ) -> RemovalPlan:
     """Take `count` of a service's pods off the table, one after another; pods on their way out do not count."""
     table, pick = statement.table, pick or FirstByName()
@@ -73,7 +96,7 @@ def plan_removal(
         key=lambda pod: scale_down_order(pod, 0, now_s),
     )
     for pod in homeless[:count]:
-        removed.append(Removed(pod.key, pod.uid, ""))
+        removed.append(Removed(pod.key, pod.uid, "", why="it has no node yet"))
         del left[pod.uid]
     on_row: dict[int, list[Pod]] = {}
     for pod in left.values():
@@ -81,20 +104,36 @@ def plan_removal(
         if occupant is not None and not occupant.terminating:
             on_row.setdefault(occupant.row, []).append(pod)
     rules = [rule() for rule in REMOVAL_PREDICATES.values()]
-    standing = Standing(table, on_row, rules, weights)
+    standing = Standing(table, on_row, rules, weights, basis)
     while len(removed) < count:
         chosen = standing.choose(pick)
         if chosen is None:
             return RemovalPlan(tuple(removed), count - len(removed), _diagnosis(table, rules, left.keys()))
         row, score = chosen
-        pod = min(on_row[row], key=lambda pod: scale_down_order(pod, len(on_row[row]), now_s))
+        pod, why = first_to_go(on_row[row], now_s)
         occupant = table.occupants[pod.uid]
-        removed.append(Removed(pod.key, pod.uid, occupant.node, score))
+        removed.append(Removed(pod.key, pod.uid, occupant.node, score, standing.scores_of(row), why))
         statement.remove(occupant)
         on_row[row].remove(pod)
         del left[pod.uid]
         standing.look_again(row)
     return RemovalPlan(tuple(removed), 0)
+
+
+def node_scores(
+    table: NodeTable, pods: Sequence[Pod], weights: RemovalWeights, basis: str = REQUESTS
+) -> dict[str, tuple[int, RemovalScores]]:
+    """How the nodes of these pods stand, by the pods' uids: for pods that something other than scores takes."""
+    on_row: dict[int, list[Pod]] = {}
+    for pod in pods:
+        occupant = table.occupants.get(pod.uid)
+        if occupant is not None and occupant.row >= 0 and not occupant.terminating:
+            on_row.setdefault(occupant.row, []).append(pod)
+    standing = Standing(table, on_row, [rule() for rule in REMOVAL_PREDICATES.values()], weights, basis)
+    totals = standing.scores()
+    return {
+        pod.uid: (int(totals[i]), standing.scores_of(row)) for i, row in enumerate(standing.rows) for pod in on_row[row]
+    }
 
 
 def _diagnosis(table: NodeTable, rules: Sequence[RemovalPredicate], removable: Collection[str]) -> Diagnosis:
@@ -122,6 +161,7 @@ class Standing:
         on_row: Mapping[int, Sequence[Pod]],
         rules: Sequence[RemovalPredicate],
         weights: RemovalWeights,
+        basis: str = REQUESTS,
     ) -> None:
         self._table = table
         self._on_row = on_row
@@ -132,7 +172,10 @@ class Standing:
         self._at = {row: i for i, row in enumerate(self.rows)}
         self._counts = np.array([len(on_row[row]) for row in self.rows], dtype=np.int64)
         self._open = np.zeros(len(self.rows), dtype=np.bool_)
-        self._own = np.zeros(len(self.rows), dtype=np.int64)
+        # w1, w2 and w5 of each row; w3 and w4 look beyond it.
+        self._own_3V: Ints = np.zeros((3, len(self.rows)), dtype=np.int64)
+        self._load = Load(basis)
+        self._wishes = SeedWishes()
         self._look_at(list(range(len(self.rows))))
 
     def choose(self, pick: Pick) -> tuple[int, int] | None:
@@ -146,9 +189,42 @@ class Standing:
 
     def scores(self) -> Ints:
         """The weighted score of each row; meaningful for open ones."""
-        part_V = millionths(self._counts / self._counts[self._open].sum())
-        scores: Ints = self._own + self._weights.service * part_V
+        weights = self._weights
+        of_own = np.array([weights.used, weights.even, weights.forecast * weights.forecast_sign], dtype=np.int64)
+        scores: Ints = of_own @ self._own_3V + weights.service * self._service()
+        if weights.wishes:
+            scores += weights.wishes * self._unmet()
         return scores
+
+    def scores_of(self, row: int) -> RemovalScores:
+        """The parts of one row's score, before weights."""
+        i, weights = self._at[row], self._weights
+        used, even, rise = (int(part) for part in self._own_3V[:, i])
+        is_forecast = not self._table.catalog.forecast.is_empty and bool(weights.forecast * weights.forecast_sign)
+        return RemovalScores(
+            used,
+            even,
+            int(self._service()[i]),
+            int(self._unmet()[i]) if weights.wishes else None,
+            weights.forecast_sign * rise if is_forecast else None,
+        )
+
+    def _service(self) -> Ints:
+        return millionths(self._counts / max(1, self._counts[self._open].sum()))
+
+    def _unmet(self) -> Ints:
+        """How little each row answers the soft rules of its first pod, beside all rows with pods of the service."""
+        view = self._table.view()
+        among_N = view.among({row for row, is_open in zip(self.rows, self._open, strict=True) if is_open})
+        unmet = np.zeros(len(self.rows), dtype=np.int64)
+        known: dict[int, Ints] = {}
+        for i, row in enumerate(self.rows):
+            if self._open[i]:
+                request = self._request(i)
+                if request.number not in known:
+                    known[request.number] = self._wishes.raw(view, request, among_N)
+                unmet[i] = ONE - int(known[request.number][row])
+        return unmet
 
     def look_again(self, row: int) -> None:
         """A pod of the service has left this row."""
@@ -169,7 +245,7 @@ class Standing:
             if self._open[i]:
                 alike.setdefault(self._request(i).number, []).append(i)
         for same in alike.values():
-            self._own[same] = self._score(
+            self._own_3V[:, same] = self._score(
                 np.array([self.rows[i] for i in same], dtype=np.int64), self._request(same[0])
             )
 
@@ -177,12 +253,35 @@ class Standing:
         return self._table.occupants[self._on_row[self.rows[i]][0].uid].request
 
     def _score(self, rows: Ints, request: Request) -> Ints:
-        view, weights, forecast = self._table.view(rows), self._weights, self._table.catalog.forecast
-        share_2V = utilisation(view, request, sign=-1)
-        score_V = weights.used * millionths(share_2V.mean(axis=0)) + weights.even * millionths(evenness(share_2V))
-        if not forecast.is_empty:
-            score_V += weights.forecast * weights.forecast_sign * millionths(change(forecast, view, request))
-        return score_V
+        view, forecast = self._table.view(rows), self._table.catalog.forecast
+        share_2V = utilisation(view, request, sign=-1, load=self._load)
+        # A node that the removal empties must not win over a busy one for being evenly idle.
+        parts = [millionths(share_2V.mean(axis=0)), millionths(evenness(share_2V, idle=0.0))]
+        rise_V = np.zeros(len(rows)) if forecast.is_empty else change(forecast, view, request)
+        return np.stack([*parts, millionths(rise_V)])
+
+
+_WHY: Final = (
+    "it has no node yet",
+    "pods that do not run yet go first",
+    "it is not ready, and such pods go first",
+    "its pod-deletion-cost is the lowest",
+    "more replicas are beside it",
+    "it became ready last",
+    "it restarted most often",
+    "it is the newest",
+    "it is level with others, and the first by UID",
+)
+
+
+def first_to_go(pods: Sequence[Pod], now_s: float) -> tuple[Pod, str]:
+    """The pod of one node that goes first, and what tells it from the next."""
+    beside = len(pods)
+    ordered = sorted(pods, key=lambda pod: scale_down_order(pod, beside, now_s))
+    if len(ordered) == 1:
+        return ordered[0], "it is the only one there"
+    first, second = (scale_down_order(pod, beside, now_s) for pod in ordered[:2])
+    return ordered[0], next(why for why, one, other in zip(_WHY, first, second, strict=True) if one != other)
 
 
 def scale_down_order(pod: Pod, neighbours: int, now_s: float) -> tuple[object, ...]:

@@ -103,6 +103,9 @@ class NodeTable:
         # Rows in use lie below size; freed ones are taken again, smallest first, so that rows depend on history alone.
         self.size = 0
         self.version = 0
+        # What is written of each row: a node that cannot be read may have been written in part.
+        self._offers_of: dict[int, Mapping[str, int]] = {}
+        self._labels_of: dict[int, Mapping[str, str]] = {}
         self.row_of: dict[str, int] = {}
         self.nodes: list[Node | None] = []
         self._free: list[int] = []
@@ -267,7 +270,7 @@ class NodeTable:
         self.row_of[node.name] = row
         self.nodes[row] = node
         self.valid_N[row] = True
-        self._write(row, None, node)
+        self._write(row, node)
         self._order = self._rank = self._in_order = None
         for occupant in self.waiting.pop(node.name, {}).values():
             self.place(occupant)
@@ -282,7 +285,7 @@ class NodeTable:
         if _visible(old) == _visible(node):
             return False
         self._forget_images(row, old)
-        self._write(row, old, node)
+        self._write(row, node)
         return True
 
     def remove_node(self, name: str) -> None:
@@ -301,22 +304,22 @@ class NodeTable:
         self.valid_N[row] = False
         self.gpus.clear_node(row)
         self.cordoned_N[row] = False
-        self._offer(row, allocatable(node), {})
+        self._offer(row, {})
         self.taint_set_N[row] = self.feature_set_N[row] = self.condition_set_N[row] = 0
-        self._write_labels(row, node.metadata.labels, NO_LABELS)
+        self._write_labels(row, NO_LABELS)
         self._free.append(row)
         self._free.sort()
         self._order = self._rank = self._in_order = None
         self._changed(row)
 
-    def _write(self, row: int, before: Node | None, node: Node) -> None:
-        self._offer(row, {} if before is None else allocatable(before), allocatable(node))
+    def _write(self, row: int, node: Node) -> None:
+        self._offer(row, allocatable(node))
         self._write_gpus(row, node)
         self.cordoned_N[row] = node.spec.unschedulable
         self._taint_sets.set(self.taint_set_N, row, tuple(node.spec.taints or ()))
         self._feature_sets.set(self.feature_set_N, row, frozenset(node.status.declared_features or ()))
         self._condition_sets.set(self.condition_set_N, row, _conditions(node))
-        self._write_labels(row, NO_LABELS if before is None else before.metadata.labels, node.metadata.labels)
+        self._write_labels(row, node.metadata.labels)
         for image in node.status.images or ():
             for name in image.names or ():
                 known = self.images.get(name)
@@ -325,13 +328,15 @@ class NodeTable:
                 known.rows.add(row)
         self._changed(row)
 
-    def _write_labels(self, row: int, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-        self.labels.write(row, before, now)
+    def _write_labels(self, row: int, now: Mapping[str, str]) -> None:
+        self.labels.write(row, self._labels_of.get(row, NO_LABELS), now)
+        self._labels_of[row] = now
         if self.labels.dropped:
             self._forget_dropped()
 
-    def _offer(self, row: int, before: Mapping[str, int], now: Mapping[str, int]) -> None:
+    def _offer(self, row: int, now: Mapping[str, int]) -> None:
         """What the node of this row has to give; scalars that nobody offers any more lose their column."""
+        before, self._offers_of[row] = self._offers_of.get(row, {}), now
         scalars = {name for name in now if name not in _GIVEN}
         self.offered.update(scalars)
         gone = []

@@ -15,8 +15,10 @@ from fairlead.cluster.backoff import Backoff
 from fairlead.cluster.errors import Refused, Temporary
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.mirrors import caught_up
+from fairlead.engine.args import PluginArgs
 from fairlead.engine.dialect import parse_backoff, parse_configuration
 from fairlead.engine.forecast import Forecast
+from fairlead.engine.pick import FIRST, ROUND_ROBIN
 from fairlead.engine.presort import Presort
 from fairlead.engine.profile import Conditions, Profile, ProfileError, kube_profile, seed_profile
 from fairlead.engine.removal import RemovalWeights
@@ -63,7 +65,7 @@ class Placement(Capability):
             sources=runtime.offers.unit_sources,
         )
         self.requests = Requests(runtime, self.loop, self.forecasts)
-        self._explain = Explain(self.loop, runtime.clock)
+        self._explain = Explain(self.loop, runtime.clock, self.requests.mirror)
 
     @classmethod
     def definitions(cls) -> Sequence[Mapping[str, Any]]:
@@ -143,7 +145,16 @@ class Requests:
             options=RoundOptions(
                 settle_s=settings.requests.settle_s,
                 presort=Presort(settings.requests.presort),
-                weights=RemovalWeights(forecast_sign=settings.forecast.remove_sign),
+                weights=RemovalWeights(
+                    used=settings.weights.remove.w1,
+                    even=settings.weights.remove.w2,
+                    service=settings.weights.remove.w3,
+                    wishes=settings.weights.remove.w4,
+                    forecast=settings.weights.remove.w5,
+                    forecast_sign=settings.forecast.remove_sign,
+                ),
+                load_basis=settings.load_basis,
+                reuse_terminating=settings.requests.reuse_terminating_capacity,
                 loads=forecasts.loads,
                 forecasts_problem=forecasts.reader.problem if forecasts.reader is not None else None,
                 are_forecasts_fresh=forecasts.reader.is_fresh if forecasts.reader is not None else lambda: False,
@@ -179,13 +190,29 @@ class Requests:
 
 def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
     """By scheduler name: those of the file named, else the chosen scores under each name of ours."""
-    told_by = Conditions(settings.node_conditions)
+    told_by, weights, forecasts = (
+        Conditions(settings.node_conditions),
+        settings.weights.add,
+        settings.forecast.source != "none",
+    )
+    pick = "" if settings.pick == "default" else settings.pick
     if not settings.scheduler_config:
-        profile = kube_profile(conditions=told_by) if settings.scores == "kube" else seed_profile(conditions=told_by)
+        profile = (
+            kube_profile(conditions=told_by, pick=pick or FIRST, forecasts=forecasts)
+            if settings.scores == "kube"
+            else seed_profile(
+                [weights.w1, weights.w2, weights.w3, weights.w4, weights.w5],
+                conditions=told_by,
+                pick=pick or ROUND_ROBIN,
+                load_basis=settings.load_basis,
+            )
+        )
         # Each under its own name, so that explanations name the one that was asked for.
         return {name: msgspec.structs.replace(profile, name=name) for name in settings.schedulers}, BackoffTimes()
     document = configuration.read_yaml(Path(settings.scheduler_config))
     try:
-        return parse_configuration(document, conditions=told_by), BackoffTimes(*parse_backoff(document))
+        base = PluginArgs(pick=pick or FIRST, load_basis=settings.load_basis)
+        parsed = parse_configuration(document, conditions=told_by, base=base, forecasts=forecasts)
+        return parsed, BackoffTimes(*parse_backoff(document))
     except ProfileError as problem:
         raise BadSettings(f"schedulerConfig: {settings.scheduler_config}: {problem}") from None

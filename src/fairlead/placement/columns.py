@@ -4,7 +4,7 @@ Explanations, replays and the extender read it; deciding does not, for it needs 
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ from fairlead.engine.rule import Failed
 from fairlead.model.outcome import Code
 from fairlead.model.pod import Pod
 from fairlead.placement.explanation import NodeRefusal, NodeScores, ReasonCount, RuleScore, Sheet
+from fairlead.placement.scale import on_scale
 
 EXAMPLES: Final = 3
 """Nodes named with each reason unless all are asked for."""
@@ -33,6 +34,17 @@ class Part(msgspec.Struct):
     unresolvable_N: Bools
 
 
+class ScoreColumn(NamedTuple):
+    """One priority's scores: `factor` is what its steps are multiplied by so that all rules are on one scale."""
+
+    name: str
+    weight: int
+    factor: int
+    best: int
+    raw_N: Ints
+    normal_N: Ints
+
+
 class Columns:
     """Every rule's word on every row."""
 
@@ -45,16 +57,19 @@ class Columns:
         feasible_N[[each.row for each in held]] = False
         self.feasible_N = feasible_N
         self.total_N: Ints = np.zeros(view.size, dtype=np.int64)
-        self.scores: list[tuple[str, int, Ints, Ints]] = []
+        self.scores: list[ScoreColumn] = []
+        self.unit = evaluation.profile.unit
         self.silent: list[str] = []
-        for priority, weight in evaluation.profile.priorities if scoring else ():
+        profile = evaluation.profile
+        for (priority, weight), (_, points) in zip(profile.priorities, profile.weighed, strict=True) if scoring else ():
             if not priority.applies(table, request):
                 self.silent.append(priority.name)
                 continue
             raw_N = priority.raw(view, request, feasible_N)
             normal_N = priority.normalise(raw_N, feasible_N, view, request)
-            self.total_N += weight * normal_N
-            self.scores.append((priority.name, weight, raw_N, normal_N))
+            self.total_N += points * normal_N
+            factor = points // weight if weight else 1
+            self.scores.append(ScoreColumn(priority.name, weight, factor, priority.best, raw_N, normal_N))
         self.parts: list[Part] = []
         # Rows that some rule other than the one about resources refuses, whoever came first.
         self.otherwise_N = ~self.valid_N
@@ -99,15 +114,27 @@ class Columns:
     @property
     def ranking(self) -> list[int]:
         """Feasible rows, the best first, equals by name."""
-        rows = [int(row) for row in self.table.order if self.feasible_N[row]]
-        return sorted(rows, key=lambda row: -int(self.total_N[row]))
+        order = self.table.order
+        rows = order[self.feasible_N[order]]
+        ranked: list[int] = rows[np.argsort(-self.total_N[rows], kind="stable")].tolist()
+        return ranked
 
     def scores_of(self, row: int) -> NodeScores:
         scores = tuple(
-            RuleScore(name, weight, int(raw_N[row]), int(normal_N[row]), weight * int(normal_N[row]))
-            for name, weight, raw_N, normal_N in self.scores
+            RuleScore(
+                each.name,
+                each.weight,
+                int(each.raw_N[row]),
+                on_scale(int(each.normal_N[row]), each.best),
+                on_scale(each.weight * int(each.normal_N[row]), each.best),
+            )
+            for each in self.scores
         )
-        return NodeScores(self.table.name(row), int(self.total_N[row]), scores)
+        return NodeScores(self.table.name(row), self.total(row), scores)
+
+    def total(self, row: int) -> float:
+        """The weighted sum, on the scale that is told."""
+        return on_scale(int(self.total_N[row]), self.unit)
 
     def counts(self) -> tuple[ReasonCount, ...]:
         summed: dict[tuple[str, str], list[Part]] = {}
@@ -151,8 +178,8 @@ def sheet(cycle: Cycle, pod: Pod, nominated: Sequence[Pod] = ()) -> Sheet:
     return Sheet(
         feasible=tuple(cycle.table.name(row) for row in rows.tolist()),
         totals=column(columns.total_N),
-        raw={name: column(raw_N) for name, _, raw_N, _ in columns.scores},
-        normalised={name: column(normal_N) for name, *_, normal_N in columns.scores},
+        raw={each.name: column(each.raw_N) for each in columns.scores},
+        normalised={each.name: column(each.normal_N) for each in columns.scores},
         silent=tuple(columns.silent),
         refused=columns.refused(),
     )

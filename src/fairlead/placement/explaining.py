@@ -5,6 +5,7 @@ choice is solved for, a request that would fit is compared with what is free; no
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -16,7 +17,7 @@ from fairlead.engine.diagnosis import diagnose
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.gpu_wishes import GPU_NAMES
 from fairlead.engine.nominated import Held, held_rows
-from fairlead.engine.pick import FirstByName
+from fairlead.engine.pick import ByChance, FirstByName, on_trial
 from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit
 from fairlead.engine.preemption import Preemption
 from fairlead.engine.statement import Statement
@@ -37,6 +38,7 @@ from fairlead.placement.explanation import (
     Victim,
     WeightChange,
 )
+from fairlead.placement.scale import SCALE, on_scale
 
 # Nodes shown unless all are asked for.
 SHOWN: Final = 5
@@ -84,10 +86,11 @@ def explain(
         feasible=len(ranking),
         choice=_choice(cycle, columns, ranking, chosen, first) if chosen is not None else None,
         blockage=_blockage(cycle, columns, pod, nominated, held, preempting) if chosen is None else None,
-        best=tuple(columns.scores_of(row) for row in (ranking if whole else ranking[:SHOWN])),
+        best=tuple(columns.scores_of(row) for row in (ranking if whole else _shown(ranking, chosen))),
         refusals=columns.counts(),
         refused=columns.refused() if whole else (),
         silent=tuple(columns.silent),
+        scale=SCALE,
     )
 
 
@@ -105,53 +108,69 @@ def explain_again(cycle: Cycle, pod: Pod, *, nominated: Sequence[Pod] = (), whol
         statement.rollback()
 
 
+def _shown(ranking: Sequence[int], chosen: int | None) -> list[int]:
+    """The best few, the chosen one among them: one of many that are level may have its turn."""
+    shown = list(ranking[:SHOWN])
+    return shown if chosen is None or chosen in shown or chosen not in ranking else [chosen, *shown[:-1]]
+
+
 def _chosen(cycle: Cycle, columns: Columns, ranking: Sequence[int], first: str) -> int | None:
     row = cycle.table.row_of.get(first) if first else None
     if row is not None and columns.feasible_N[row]:
         return row
-    return ranking[0] if ranking else None
+    if not ranking:
+        return None
+    if isinstance(cycle.pick, ByChance):
+        return ranking[0]
+    highest = columns.total_N[ranking[0]]
+    best = list(takewhile(lambda row: columns.total_N[row] == highest, ranking))
+    with on_trial(cycle.pick):
+        return cycle.pick.choose(best)
 
 
 def _choice(cycle: Cycle, columns: Columns, ranking: Sequence[int], chosen: int, first: str) -> Choice:
     table = cycle.table
     by_promise = bool(first) and table.name(chosen) == first
-    others = [row for row in ranking if row != chosen]
-    runner_up = others[0] if others else None
-    total = int(columns.total_N[chosen])
-    by_name = isinstance(cycle.pick, FirstByName)
+    runner_up = next((row for row in ranking if row != chosen), None)
+    by_name, by_chance = isinstance(cycle.pick, FirstByName), isinstance(cycle.pick, ByChance)
+    ahead = 0 if runner_up is None else int(columns.total_N[chosen]) - int(columns.total_N[runner_up])
     return Choice(
         node=table.name(chosen),
         by="promise" if by_promise else "score",
-        score=total,
+        score=columns.total(chosen),
         runner_up=columns.scores_of(runner_up) if runner_up is not None else None,
-        margin=None if runner_up is None or by_promise else total - int(columns.total_N[runner_up]),
+        margin=None if runner_up is None or by_promise else on_scale(ahead, columns.unit),
+        pick=cycle.profile.args.pick,
+        turn=cycle.pick.counter,
         decided_by=() if runner_up is None or by_promise else _differences(columns, chosen, runner_up),
-        weight_changes=() if by_promise or not by_name else tuple(weight_changes(columns, chosen)),
+        weight_changes=() if by_promise or by_chance else tuple(weight_changes(columns, chosen, outright=not by_name)),
         room=_room(columns, chosen),
     )
 
 
 def _differences(columns: Columns, chosen: int, other: int) -> tuple[Difference, ...]:
     found = [
-        Difference(name, weight * int(normal_N[chosen] - normal_N[other]))
-        for name, weight, _, normal_N in columns.scores
+        Difference(each.name, on_scale(each.weight * int(each.normal_N[chosen] - each.normal_N[other]), each.best))
+        for each in columns.scores
     ]
     return tuple(sorted((each for each in found if each.points), key=lambda each: -abs(each.points)))
 
 
-def weight_changes(columns: Columns, chosen: int) -> Iterable[WeightChange]:
+def weight_changes(columns: Columns, chosen: int, *, outright: bool = False) -> Iterable[WeightChange]:
     """Per rule the nearest other weight, zero or more, that makes somebody else the best; the nearest rule first.
 
     Totals are sums of weight times a score that does not depend on weights, so this is solved in whole numbers: to
-    overtake, a node must end up ahead of the chosen one, or level with it and first by name.
+    overtake, a node must end up ahead of the chosen one, or level with it and first by name; `outright`, always ahead,
+    for where nodes that are level have their turns.
     """
     table, feasible_N = columns.table, columns.feasible_N
     behind_N = columns.total_N[chosen] - columns.total_N
-    before_N = table.rank < table.rank[chosen]
+    before_N = (table.rank < table.rank[chosen]) & (not outright)
     others_N = feasible_N.copy()
     others_N[chosen] = False
     found: list[WeightChange] = []
-    for name, weight, _, normal_N in columns.scores:
+    for column in columns.scores:
+        name, weight, normal_N = column.name, column.weight, column.factor * column.normal_N
         lead_N = normal_N[chosen] - normal_N
         best: tuple[int, int] | None = None
         for sign in (-1, 1):

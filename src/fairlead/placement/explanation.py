@@ -8,18 +8,20 @@ class Told(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class RuleScore(Told, frozen=True):
+    """`raw` as the rule counts; `normalised` 0 to 100, and that times the weight."""
+
     rule: str
     weight: int
     raw: int
-    normalised: int
-    weighted: int
+    normalised: float
+    weighted: float
 
 
 class NodeScores(Told, frozen=True):
     """A feasible node: its total and what each rule gave it."""
 
     node: str
-    total: int
+    total: float
     scores: tuple[RuleScore, ...] = ()
 
 
@@ -46,7 +48,7 @@ class Difference(Told, frozen=True):
     """What a rule gave the chosen node more than the runner-up; below zero, less."""
 
     rule: str
-    points: int
+    points: float
 
 
 class WeightChange(Told, frozen=True):
@@ -72,10 +74,13 @@ class Choice(Told, frozen=True):
 
     node: str
     by: str
-    score: int
+    score: float
     runner_up: NodeScores | None = None
-    # How far the runner-up is behind; at zero the name decided.
-    margin: int | None = None
+    # How far the runner-up is behind; at zero the pick decided.
+    margin: float | None = None
+    # Which of several that are level is taken: the first by name, or in turn, and then the how manieth turn it is.
+    pick: str = "first"
+    turn: int = 0
     decided_by: tuple[Difference, ...] = ()
     weight_changes: tuple[WeightChange, ...] = ()
     # With more than `free` of any of these the pod would not have fitted here.
@@ -136,6 +141,7 @@ class Explanation(Told, frozen=True):
     refused: tuple[NodeRefusal, ...] = ()
     # Priorities with nothing to say about such pods.
     silent: tuple[str, ...] = ()
+    scale: str = ""
 
 
 class Waiting(Told, frozen=True):
@@ -147,6 +153,32 @@ class Waiting(Told, frozen=True):
     errors: int = 0
     # Until it is looked at again, if nothing happens before that; absent when it is in line now.
     next_try_in_s: float | None = None
+
+
+class PromiseExplanation(Told, frozen=True):
+    """Why a pod's node was promised to it, as it was when the request was planned."""
+
+    request: str
+    node: str
+    reason: "PlaceReason"
+
+
+class PlaceReason(Told, frozen=True):
+    """Why a place of a request is on its node: what `explain` tells of a pod, for a pod that was still to be made."""
+
+    profile: str
+    nodes: int
+    feasible: int
+    chosen: NodeScores
+    scale: str
+    runner_up: NodeScores | None = None
+    margin: float | None = None
+    decided_by: tuple[Difference, ...] = ()
+    weight_changes: tuple[WeightChange, ...] = ()
+    room: tuple[Room, ...] = ()
+    refusals: tuple[ReasonCount, ...] = ()
+    pick: str = "first"
+    turn: int = 0
 
 
 class PodExplanation(Told, frozen=True):
@@ -162,6 +194,7 @@ class PodExplanation(Told, frozen=True):
     decision: str = ""
     at: str = ""
     waiting: Waiting | None = None
+    promise: PromiseExplanation | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -66,6 +66,8 @@ class Decision(msgspec.Struct, frozen=True):
     plan: PreemptionPlan | None = None
     unit: Unit | None = None
     unit_outcome: UnitOutcome | None = None
+    # Where the round robin stood before it, for profiles that go round.
+    turn: int = 0
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -202,13 +204,17 @@ class History:
         nominated: Sequence[Pod] = (),
         first: str = "",
         plan: PreemptionPlan | None = None,
+        turn: int = 0,
     ) -> None:
         """A pod was decided on; `position` is what `mark` said just before."""
         forecast = self._table.catalog.forecast
         if plan is not None:
             # The candidates that were not chosen would keep half the table alive.
             plan = msgspec.structs.replace(plan, candidates=())
-        self._keep(Decision(self._next(), at, position, profile, forecast, pod, tuple(nominated), first, outcome, plan))
+        decision = Decision(
+            self._next(), at, position, profile, forecast, pod, tuple(nominated), first, outcome, plan, turn=turn
+        )
+        self._keep(decision)
         if isinstance(outcome, Placed) and self._cursor == self._table.journal_end - 1:
             # The one row that changed is the pod's own, so there is no need to look at it again.
             self._cursor += 1
@@ -222,12 +228,14 @@ class History:
         unit: Unit,
         outcome: UnitOutcome,
         nominated: Sequence[Pod] = (),
+        *,
+        turn: int = 0,
     ) -> None:
-        forecast, others = self._table.catalog.forecast, tuple(nominated)
-        number = self._next()
-        self._keep(
-            Decision(number, at, position, profile, forecast, None, others, "", None, unit=unit, unit_outcome=outcome)
+        forecast, number, others = self._table.catalog.forecast, self._next(), tuple(nominated)
+        decision = Decision(
+            number, at, position, profile, forecast, None, others, "", None, unit=unit, unit_outcome=outcome, turn=turn
         )
+        self._keep(decision)
 
     def _next(self) -> int:
         self._numbered += 1

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from fairlead.cluster.client import Client
@@ -19,8 +20,10 @@ from fairlead.cluster.mirror import Delta as Change
 from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.writer import Writer
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.forecast import Forecast
+from fairlead.engine.forecast import Forecast, unmatched
 from fairlead.engine.gang import Gangs
+from fairlead.engine.load_basis import beside_requests
+from fairlead.engine.pick import ROUND_ROBIN, RoundRobin
 from fairlead.engine.preemption import Preemption, PreemptionPlan
 from fairlead.engine.profile import Profile
 from fairlead.engine.statement import Statement
@@ -57,6 +60,7 @@ MOST_AT_DESK = 256
 # How long the place of a gang's member is kept for a pod that is still to be made.
 PROMISED_S = 300.0
 
+NO_FORECAST = Forecast()
 NO_PLAN = PreemptionPlan(Code.UNSCHEDULABLE)
 
 MakeMirror = Callable[[Any], Mirror[Any]]
@@ -90,16 +94,24 @@ class Loop:
         self._clock = clock
         self._sources = sources
         self._forecast = forecast
+        self._forecast_read = NO_FORECAST
         self._metrics = PlacementMetrics(metrics)
         self._unreadable = Unreadable(self._metrics.unreadable, now_s=clock.elapsed_s, tell=self._tell_unreadable)
         self._state = State(self._unreadable)
-        self._cycles = {name: Cycle(self._state.table, profile) for name, profile in profiles.items()}
+        # One turn for all profiles that go round: it is the engine's, not a profile's.
+        turns = RoundRobin()
+        self._cycles = {
+            name: Cycle(self._state.table, profile, turns if profile.args.pick == ROUND_ROBIN else None)
+            for name, profile in profiles.items()
+        }
         self._gangs = {name: Gangs(cycle) for name, cycle in self._cycles.items()}
         self._preemptions = {name: Preemption(self._state.table, profile) for name, profile in profiles.items()}
         self._queue = UnitQueue(backoff)
         self._nominations = Nominations()
         self._binder = Binder(self._state.table.catalog, writer=writer, reader=reader, clock=clock)
         self._preemptor = Preemptor(writer=writer, clock=clock)
+        # Pods whose promised room is still being left, and until when it is held for them, by UID.
+        self._awaiting: dict[str, float] = {}
         # By UID, when each was first seen.
         self._assumed: dict[str, float] = {}
         # Members whose binding failed: the others of their unit are placed, and these are tried again by themselves.
@@ -306,6 +318,7 @@ class Loop:
         """The cluster's word on this pod counts from now on, not ours."""
         self._queue.drop(uid)
         self._alone.discard(uid)
+        self._awaiting.pop(uid, None)
         since_s = self._assumed.pop(uid, None)
         if since_s is not None:
             self._metrics.bound_seconds.observe(self._clock.elapsed_s() - since_s)
@@ -341,9 +354,12 @@ class Loop:
 
     def _take_forecast(self) -> None:
         if self._forecast is not None:
-            forecast, catalog = self._forecast(), self._state.table.catalog
-            if forecast is not catalog.forecast:
-                catalog.set_forecast(forecast)
+            forecast, table = self._forecast(), self._state.table
+            if forecast is not self._forecast_read:
+                self._forecast_read = forecast
+                usage = beside_requests(forecast.usage, table)
+                self._metrics.forecasts_unmatched.set(len(unmatched(forecast, table)))
+                table.catalog.set_forecast(msgspec.structs.replace(forecast, usage=usage) if usage else forecast)
 
     def _pods_of(self, workload: str) -> Iterable[Pod]:
         found = (self.pods.get(key) for key in self._state.owners.pods_of(workload))
@@ -410,19 +426,24 @@ class Loop:
             first = promise.node
         nominated = self._nominations.all()
         cycle, history, before = self._cycles[name], self._state.history, self._state.history.mark()
+        turn = cycle.pick.counter
         outcome = cycle.decide(pod, nominated=nominated, first=first)
         if promise is not None and not (isinstance(outcome, Placed) and outcome.node == promise.node):
             self._queue.changed([Delta.POD_REMOVED], self._clock.elapsed_s())  # what was held there is free
         now, profile = self._clock.now(), cycle.profile
         if isinstance(outcome, Placed):
-            history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first)
+            history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, turn=turn)
             self._metrics.attempts.labels("scheduled", name).inc()
             self._assume(pod, outcome)
             return
         self._metrics.attempts.labels("unschedulable", name).inc()
         # A pod that is refused wherever it might go is not helped by evicting anybody.
         plan = NO_PLAN if outcome.diagnosis.rejection is not None else self._preempt(pod, nominated)
-        history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, plan=plan)
+        history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, plan=plan, turn=turn)
+        if promise is not None and promise.waits and plan.node is None:
+            # The room is still being left: nobody else gets it meanwhile.
+            self._awaiting[pod.uid] = promise.until_s
+            self._nominations.set(pod, promise.node)
         cures = outcome.diagnosis.cures | ({Delta.POD_REMOVED} if plan.node is not None else set())
         self._queue.refused(pod.uid, cures, self._clock.elapsed_s())
         self._tell_refused(pod, outcome.diagnosis, plan)
@@ -438,12 +459,12 @@ class Loop:
         if any(member.pod.uid in self._assumed for member in unit.members):
             self._queue.failed(unit.key, self._clock.elapsed_s())  # a binding under way: its end comes first
             return
-        before = self._state.history.mark()
+        before, turn = self._state.history.mark(), self._cycles[name].pick.counter
         statement, nominated = Statement(self._state.table), self._nominations.all()
         try:
             outcome = gangs.decide(unit, statement, nominated)
             now, profile = self._clock.now(), self._cycles[name].profile
-            self._state.history.decided_unit(before, now, profile, unit, outcome, nominated)
+            self._state.history.decided_unit(before, now, profile, unit, outcome, nominated, turn=turn)
         except BaseException:
             statement.rollback()
             raise
@@ -559,7 +580,9 @@ class Loop:
         if plan.message:
             message = f"{message} {plan.message}"
         nominate: str | None = plan.node
-        if plan.node is None and not plan.waits and (self._nominations.node_of(pod.uid)):
+        if plan.node is None and self._awaiting.get(pod.uid, 0.0) > self._clock.elapsed_s():
+            nominate = self._nominations.node_of(pod.uid)
+        elif plan.node is None and not plan.waits and (self._nominations.node_of(pod.uid)):
             # What was cleared for it has been taken, and nothing else can be cleared.
             nominate = ""
             self._nominations.drop(pod.uid)

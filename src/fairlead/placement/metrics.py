@@ -48,6 +48,11 @@ class PlacementMetrics:
             ["kind"],
             registry=registry,
         )
+        self.forecasts_unmatched = Gauge(
+            "fairlead_forecast_unmatched",
+            "Forecasts of nodes, Services and workloads that are not there.",
+            registry=registry,
+        )
         self.promises = Gauge(
             "fairlead_promised_places", "Places held for pods that do not exist yet.", registry=registry
         )

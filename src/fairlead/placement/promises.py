@@ -23,6 +23,8 @@ class Promise(msgspec.Struct, frozen=True):
     # Who made it, to be let go of together: the name of a request, the key of a unit.
     by: str
     until_s: float
+    # Its room is there only once pods on their way out are gone.
+    waits: bool = False
 
     @property
     def key(self) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from fairlead import __version__
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.gang import Gangs
+from fairlead.engine.pick import pick_named
 from fairlead.engine.preemption import Preemption, PreemptionPlan
 from fairlead.engine.statement import Statement
 from fairlead.engine.unit import Unit, UnitOutcome, UnitPlaced
@@ -74,6 +75,8 @@ class DecisionDocument(Part, frozen=True):
     # The node that is taken before all others if it will do: cleared for the pod, or promised to it.
     first: str = ""
     unit: Unit | None = None
+    # Where the round robin stood, for profiles that go round.
+    turn: int = 0
     # Of a single pod: every verdict and every score, as made from this very world.
     sheet: Sheet | None = None
 
@@ -94,6 +97,7 @@ def document_of(decision: Decision, former: Former, name: str) -> DecisionDocume
         nominated=tuple(bare_pod(pod) for pod in decision.nominated),
         first=decision.first,
         unit=decision.unit,
+        turn=decision.turn,
     )
     if document.pod is None:
         return document
@@ -103,7 +107,8 @@ def document_of(decision: Decision, former: Former, name: str) -> DecisionDocume
 
 def cycle_of(document: DecisionDocument) -> Cycle:
     """The table and the profile of a decision."""
-    return Cycle(table_of(document.world), profile_of(document.profile))
+    profile = profile_of(document.profile)
+    return Cycle(table_of(document.world), profile, pick_named(profile.args.pick, document.turn))
 
 
 def read(text: bytes) -> DecisionDocument:

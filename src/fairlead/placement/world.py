@@ -13,6 +13,7 @@ from fairlead.engine.args import PluginArgs
 from fairlead.engine.forecast import Change, Forecast
 from fairlead.engine.gpu_wishes import ANNOTATIONS, DEVICES
 from fairlead.engine.gpus import GpuHold
+from fairlead.engine.load_basis import Usage
 from fairlead.engine.profile import Profile, ProfileError, build
 from fairlead.engine.registry import PREDICATES, PRIORITIES
 from fairlead.engine.request import Request
@@ -98,6 +99,7 @@ class World(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     surroundings: Mapping[str, tuple[Any, ...]] = {}
     node_forecasts: Mapping[str, float | Change] = {}
     service_forecasts: tuple[ServiceForecast, ...] = ()
+    node_usage: Mapping[str, Usage] = {}
 
 
 def world_of(
@@ -142,6 +144,7 @@ def world_of(
         service_forecasts=tuple(
             ServiceForecast(namespace, service, change) for (namespace, service), change in forecast.services.items()
         ),
+        node_usage=forecast.usage,
     )
 
 
@@ -155,9 +158,9 @@ def table_of(world: World) -> NodeTable:
         table.catalog.set_all(
             thing if isinstance(thing, struct) else msgspec.convert(thing, struct) for thing in things
         )
-    if world.node_forecasts or world.service_forecasts:
+    if world.node_forecasts or world.service_forecasts or world.node_usage:
         services = {(each.namespace, each.service): each.change for each in world.service_forecasts}
-        table.catalog.set_forecast(Forecast(world.node_forecasts, services))
+        table.catalog.set_forecast(Forecast(world.node_forecasts, services, world.node_usage))
     for node in world.nodes:
         table.add_node(node)
     for name, size in world.image_sizes.items():
@@ -239,13 +242,12 @@ def _images_of(pods: Iterable[Pod]) -> frozenset[str]:
 
 def _seen(around: Iterable[Any], forecast: Forecast, pods: tuple[Pod, ...]) -> dict[str, tuple[Any, ...]]:
     """By kind what such decisions look at: selectors of the pods' namespaces, storage if a pod has any, the rest."""
-    namespaces = {pod.metadata.namespace for pod in pods}
+    namespaces = {pod.metadata.namespace for pod in pods} | {namespace for namespace, _ in forecast.services}
     stored = any(pod.spec.volumes for pod in pods)
     found: dict[str, list[Any]] = {}
     for thing in around:
         if isinstance(thing, _SELECTING):
-            meta = thing.metadata
-            if meta.namespace not in namespaces and (meta.namespace, meta.name) not in forecast.services:
+            if thing.metadata.namespace not in namespaces:
                 continue
         elif isinstance(thing, Namespace):
             thing = Namespace(metadata=ObjectMeta(name=thing.metadata.name, labels=thing.metadata.labels))

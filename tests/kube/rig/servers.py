@@ -6,7 +6,6 @@ Fixtures in tests/kube/conftest.py and the comparisons in bench/ start it. It mu
 
 import base64
 import contextlib
-import fcntl
 import http.client
 import json
 import os
@@ -70,6 +69,7 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
+_claims: Final[list[socket.socket]] = []
 # The kernel sends the leash's signal when the starting *thread* ends, so every server of this process is
 # started from one thread that lives as long as the process does, whoever calls.
 _spawner: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rig-spawner")
@@ -144,16 +144,20 @@ def free_ports(count: int) -> list[int]:
 
 
 def reserved(port: int) -> bool:
-    """Between finding a port and listening on it seconds go by: until this process ends, it is no one else's."""
-    folder = Path(tempfile.gettempdir()) / "fairlead-ports"
-    folder.mkdir(exist_ok=True)
-    claim = os.open(folder / str(port), os.O_RDWR | os.O_CREAT)
+    """Between finding a port and listening on it seconds go by: until this process ends, it is no one else's.
+
+    The claim is a name in the kernel, not a file: whoever runs the tests, and wherever, nothing is left behind.
+    """
+    if sys.platform != "linux":
+        return True
+    claim = socket.socket(socket.AF_UNIX)
     try:
-        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        claim.bind(f"\0fairlead-port-{port}")
     except OSError:
-        os.close(claim)
+        claim.close()
         return False
-    # Never closed: the lock ends with the process.
+    # Never closed: the name is free again when the process ends.
+    _claims.append(claim)
     return True
 
 
@@ -530,6 +534,8 @@ class Rig:
             f"--root-ca-file={self.ca_file}",
             "--leader-elect=false",
             "--use-service-account-credentials=false",
+            # It makes this folder; left to itself, one of the system's.
+            f"--flex-volume-plugin-dir={self.home / 'flexvolume'}",
             *more,
         ]
 
@@ -624,13 +630,20 @@ class Rig:
         # The last line may be half written.
         whole = text.rfind(b"\n") + 1
         self._audit_read += whole
-        return [json.loads(line) for line in text[:whole].splitlines()]
+        return [_audit_event(line) for line in text[:whole].splitlines()]
 
     def _write(self, name: str, text: str) -> Path:
         path = self.home / name
         path.touch(mode=0o600)
         path.write_text(text)
         return path
+
+
+def _audit_event(line: bytes) -> dict[str, Any]:
+    """The event of a line. A server killed in the middle of one leaves its half, and the next goes on behind it."""
+    begins = line.rfind(b'{"kind":"Event","apiVersion":"audit.k8s.io/')
+    event: dict[str, Any] = json.loads(line[max(begins, 0) :])
+    return event
 
 
 def in_base64(file: Path) -> str:

@@ -438,6 +438,7 @@ async def test_usage_is_counted(machine: Machine) -> None:
     started = pod("p", "sleep", "60")
     await machine.start(started)
     await until(lambda: machine.provider.usage(started.uid)["main"].memory_bytes > 0)
+    assert list(machine.provider.usage(started.uid)) == ["main"]
 
 
 # --- ends -------------------------------------------------------------------------------------------------

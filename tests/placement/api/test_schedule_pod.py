@@ -355,8 +355,64 @@ async def test_pods_of_a_daemon_set_cannot_be_scaled(shop: Shop) -> None:
 async def test_two_items_about_one_workload_belong_together(shop: Shop) -> None:
     await shop.workload("web")
     await shop.service("front", app="web")
-    said = "podList[0] is about Deployment web as well: put them into one item"
-    assert await refused(shop, item(), item(2, "front")) == said
+    said = "podList[0] adds 3 pods of Deployment web and this {}; a workload is changed once by a request: ask for {}"
+    less = said.format("removes 1", "one item that adds 2")
+    assert await refused(shop, item(), item(2, "front", 1)) == less
+    assert await refused(shop, item(), item(2, "front", 5)) == said.format("removes 5", "one item that removes 2")
+    assert await refused(shop, item(), item(1, "front", 4)) == said.format("adds 4", "one item that adds 7")
+    assert await refused(shop, item(), item(2, "front")) == said.format("removes 3", "neither: they undo each other")
+
+
+async def test_everything_wrong_with_every_item_is_told_at_once(shop: Shop) -> None:
+    await shop.workload("web")
+    told = await shop.post(item(3), item(), item(1, "missing"), item(number="many", namespace=7), wrong=1)
+    assert told.status == 422
+    found = [(each.get("index"), each["field"]) for each in told.body["errors"]]
+    assert found == [(None, "wrong"), (0, "operation"), (2, "serviceName"), (3, "namespace"), (3, "number")]
+    assert await shop.stored() == []
+
+
+async def test_what_is_wrong_is_told_beside_what_is_forbidden(shop: Shop) -> None:
+    await shop.workload("web")
+    elsewhere = {**item(), "namespace": "default"}
+    told = await shop.post(elsewhere, item(3), item(1, "missing"))
+    assert told.status == 403
+    assert [each["index"] for each in told.body["errors"]] == [0, 1, 2]
+
+
+async def test_a_daemon_set_is_there_and_cannot_be_scaled(shop: Shop) -> None:
+    labels = {"app": "agent"}
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "a"}]}},
+    }
+    kind = Kind("apps", "v1", "daemonsets", "DaemonSet", Thing)
+    await shop.client.create(kind, {"metadata": {"name": "agent"}, "spec": spec}, "shop")
+    said = await refused(shop, item(service="agent"))
+    assert said.startswith("DaemonSet agent in namespace shop cannot be scaled: it runs one pod on every node")
+    # Not told to who may not look at it.
+    jobs = {**spec["template"]["spec"], "restartPolicy": "Never"}  # type: ignore[index]
+    body = {"metadata": {"name": "once"}, "spec": {"template": {"spec": jobs}}}
+    await shop.client.create(Kind("batch", "v1", "jobs", "Job", Thing), body, "shop")
+    assert (await shop.post(item(service="once"))).status == 403
+
+
+async def test_a_service_that_leads_elsewhere_is_warned_of(shop: Shop) -> None:
+    await shop.workload("web")
+    await shop.workload("web-next", app="next")
+    await shop.service("web", app="next")
+    told = await shop.post(item())
+    assert told.status == 202
+    (warning,) = told.body["warnings"]
+    assert warning == (
+        "Deployment web is changed, but Service web of the same name selects other pods: behind it is Deployment "
+        "web-next"
+    )
+    read = await shop.api.ask("GET", f"/schedulePod/{told.body['requestId']}", "token-of-ann")
+    assert read.body["warnings"] == [warning]
+    await shop.workload("api")
+    await shop.service("api", app="api")
+    assert "warnings" not in (await shop.post(item(service="api"))).body
 
 
 # --- who may ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.profile import kube_profile
+from fairlead.engine.profile import Profile, kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.pod import Pod
@@ -88,6 +88,7 @@ class AtDesk:
         *,
         cpu: str = "8",
         above: Mapping[str, str] | None = None,
+        profile: Profile | None = None,
     ) -> None:
         if isinstance(nodes, int):
             nodes = [a_node(f"n{number}", cpu=cpu) for number in range(1, nodes + 1)]
@@ -95,7 +96,7 @@ class AtDesk:
         self.table: NodeTable = a_table(nodes, pods)
         self.promises = Promises(self.table)
         self.now_s = 0.0
-        cycles = {"fairlead": Cycle(self.table, kube_profile())}
+        cycles = {"fairlead": Cycle(self.table, profile or kube_profile())}
         self.desk = Desk(
             self.table,
             cycles,

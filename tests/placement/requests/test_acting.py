@@ -1,5 +1,6 @@
 """What is done about a plan, and that doing it twice does it once."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.intents import Evict, Patch, Scale
 from fairlead.model.kinds import POD_THINGS
-from fairlead.model.meta import ObjectMeta
+from fairlead.model.meta import Condition, ObjectMeta
 from fairlead.placement.requests.acting import (
     acted,
     plan_costs,
@@ -19,7 +20,8 @@ from fairlead.placement.requests.acting import (
     plan_tidying,
     summed_up,
 )
-from fairlead.placement.requests.plan import RoundOptions, forecasts_condition
+from fairlead.placement.requests.conditions import forecasts_conditions
+from fairlead.placement.requests.plan import RoundOptions
 from fairlead.placement.requests.spec import (
     WORKLOADS,
     ItemStatus,
@@ -173,7 +175,9 @@ def a_request(name: str = "sr-1", status: RequestStatus | None = None) -> Schedu
     ],
 )
 def test_a_request_is_as_far_as_its_items(items: list[Phase], whole: Phase) -> None:
-    status = summed_up(a_request(), [ItemStatus(phase=phase, added=2, removed=1) for phase in items], NOW)
+    asked = msgspec.structs.replace(a_request().spec, items=tuple(an_item() for _ in items))
+    request = msgspec.structs.replace(a_request(), spec=asked)
+    status = summed_up(request, [ItemStatus(phase=phase, added=2, removed=1) for phase in items], NOW)
     assert status.phase == whole
     assert (status.added, status.removed) == (2 * len(items), len(items))
     assert bool(status.finished_at) == (whole in ("Done", "Partial", "Failed"))
@@ -186,21 +190,51 @@ def test_the_end_is_told_once() -> None:
 
 
 def test_whether_forecasts_counted_is_told_and_since_when() -> None:
-    assert forecasts_condition(RoundOptions(), (), NOW) == ()
+    def told(options: RoundOptions, before: Sequence[Condition], hours: int) -> Condition:
+        return forecasts_conditions(options, [""], (), before, NOW + timedelta(hours=hours))[0]
+
+    assert forecasts_conditions(RoundOptions(), [""], (), (), NOW) == ()
     fine = RoundOptions(forecasts_problem=lambda: None)
     stale = RoundOptions(forecasts_problem=lambda: "Elasticsearch gave no answer in 1 s")
-    (first,) = forecasts_condition(fine, (), NOW)
+    first = told(fine, (), 0)
     assert (first.type, first.status, first.reason) == ("ForecastsFresh", "True", "Read")
-    (second,) = forecasts_condition(stale, (first,), NOW + timedelta(hours=1))
+    second = told(stale, (first,), 1)
     assert (second.status, second.message) == ("False", "Elasticsearch gave no answer in 1 s")
     assert second.last_transition_time != first.last_transition_time
-    (third,) = forecasts_condition(stale, (second,), NOW + timedelta(hours=2))
+    third = told(stale, (second,), 2)
     assert third == second
     odd = RoundOptions(forecasts_problem=lambda: "1 forecast documents were left out", are_forecasts_fresh=lambda: True)
-    (fourth,) = forecasts_condition(odd, (third,), NOW + timedelta(hours=3))
+    fourth = told(odd, (third,), 3)
     assert (fourth.status, fourth.reason, fourth.message) == ("True", "Read", "1 forecast documents were left out")
     status = summed_up(a_request(), [ItemStatus()], NOW, (second,))
     assert summed_up(a_request(status=status), [ItemStatus(phase="Done")], NOW).conditions == (second,)
+
+
+def test_forecasts_that_did_not_count_are_not_called_fresh() -> None:
+    fine = RoundOptions(forecasts_problem=lambda: None)
+    fresh, matched = forecasts_conditions(fine, ["the profile leaves it out"], (), (), NOW)
+    assert (fresh.status, fresh.reason, fresh.message) == ("False", "NotCounted", "the profile leaves it out")
+    assert (matched.type, matched.status) == ("ForecastsMatched", "True")
+    # One of two items is enough.
+    assert forecasts_conditions(fine, ["the profile leaves it out", ""], (), (), NOW)[0].status == "True"
+
+
+def test_forecasts_of_nobody_are_named() -> None:
+    fine = RoundOptions(forecasts_problem=lambda: None)
+    _, matched = forecasts_conditions(fine, [""], [f"node n{number}" for number in range(12)], (), NOW)
+    assert (matched.status, matched.reason) == ("False", "Unmatched")
+    assert "node n0, node n1" in matched.message
+    assert "and 2 more" in matched.message
+
+
+def test_a_request_that_comes_to_less_says_what_each_item_lacks() -> None:
+    request = msgspec.structs.replace(
+        a_request(), spec=msgspec.structs.replace(a_request().spec, items=(an_item(), an_item(of="api")))
+    )
+    short = ItemStatus(phase="Partial", message="1 of 2 pods have a node; 1 pod short: Insufficient cpu")
+    said = summed_up(request, [ItemStatus(phase="Done"), short], NOW)
+    assert said.phase == "Partial"
+    assert said.message == f"2 of 2 items finished; item 1 (default/api): {short.message}"
 
 
 def finished(name: str, hour: int) -> ScheduleRequest:

@@ -23,13 +23,15 @@ from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Result, Writer
-from fairlead.engine.removal import DELETION_COST
+from fairlead.engine.forecast import Forecast
+from fairlead.engine.removal import DELETION_COST, RemovalWeights
 from fairlead.model.intents import Apply, Evict, Intent, RecordEvent, Scale
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import Thing
 from fairlead.model.pod import Pod
 from fairlead.placement.desk import Desk
 from fairlead.placement.requests import controller
+from fairlead.placement.requests.admission import Admission
 from fairlead.placement.requests.controller import Rounds
 from fairlead.placement.requests.plan import RoundOptions
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS, WORKLOADS, ScheduleRequest, Workload, definition
@@ -458,6 +460,84 @@ async def test_a_workload_that_we_may_not_read_is_waited_for_for_a_while_only(wo
     over = (await world.request("sr-1")).status
     assert (over.phase, [item.phase for item in over.items]) == ("Failed", ["Failed", "Failed"])
     assert over.items[0].message == f"{waits.items[0].message}; no longer waited for"
+
+
+class NoTrials:
+    """A reader whose role does not let it create pods, not even on trial."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def create(self, kind: Kind[Any], body: Any, namespace: str, *, dry_run: bool) -> Any:
+        message = f'pods is forbidden: User "x" cannot create resource "pods" in the namespace "{namespace}"'
+        raise Forbidden("POST pods", Status(message=message, reason="Forbidden", code=403))
+
+
+async def test_without_the_right_to_try_pods_are_planned_all_the_same_and_that_is_said(world: World) -> None:
+    await a_small_world(world)
+    leader = Leader.made(world)
+    leader.rounds._admission = Admission(NoTrials(world.client), RealClock())  # type: ignore[arg-type]
+    await leader.lead()
+    assert await outcome(world) == WANTED
+    (told,) = (await world.request("sr-1")).status.conditions
+    assert (told.type, told.status, told.reason) == ("AdmissionKnown", "False", "Forbidden")
+    assert "apply deploy/rbac/requests.yaml" in told.message
+
+
+async def test_forecasts_that_no_profile_counts_are_not_called_fresh(world: World) -> None:
+    await a_small_world(world)
+    leader = Leader.made(world)
+    options = leader.rounds._options
+    weights = RemovalWeights(forecast=0)
+    leader.rounds._options = dataclasses.replace(options, forecasts_problem=lambda: None, weights=weights)
+    leader.at.table.catalog.set_forecast(Forecast(nodes={"n1": 0.5, "gone": 0.5}))
+    await leader.lead()
+    told = {each.type: each for each in (await world.request("sr-1")).status.conditions}
+    assert (told["ForecastsFresh"].status, told["ForecastsFresh"].reason) == ("False", "NotCounted")
+    assert "the profile of fairlead leaves NodeLoadForecast and SeedForecast out" in told["ForecastsFresh"].message
+    assert "(weights.remove.w5, forecast.removeSign)" in told["ForecastsFresh"].message
+    assert "node gone" in told["ForecastsMatched"].message
+    assert told["AdmissionKnown"].status == "True"
+
+
+async def test_a_deployment_whose_replica_set_is_still_to_be_made_is_waited_for(world: World) -> None:
+    labels = {"app": "new"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"schedulerName": "fairlead", "containers": [{"name": "main", "image": "app:1"}]},
+    }
+    kind = WORKLOADS["Deployment"]
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    made = await world.client.create(kind, {"metadata": {"name": "new"}, "spec": spec}, "default")
+    reference = {"kind": "Deployment", "name": "new", "uid": made.metadata.uid}
+    item = {"operation": "Add", "namespace": "default", "serviceName": "new", "number": 2, "workload": reference}
+    body = {
+        "apiVersion": "fairlead.io/v1alpha1",
+        "kind": "ScheduleRequest",
+        "metadata": {"name": "sr-1"},
+        "spec": {"user": "ann", "acceptedAt": "2099-01-01T00:00:00.000000Z", "items": [item]},
+    }
+    await world.client.create(SCHEDULE_REQUESTS, body, HOME)
+    leader = Leader.made(world)
+    await leader.hear()
+    await leader.rounds.once()
+    (status,) = (await world.request("sr-1")).status.items
+    assert (status.phase, status.message) == ("Waiting", "the ReplicaSet of Deployment new is not made yet")
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "new", "uid": made.metadata.uid, "controller": True}
+    hashed = {**labels, "pod-template-hash": "abc"}
+    found = await world.client.get(kind, "new", "default")
+    stored = {"metadata": {"labels": hashed}, "spec": found.spec.template.spec}
+    a_set = {
+        "metadata": {"name": "new-abc", "labels": hashed, "ownerReferences": [owner]},
+        "spec": {"replicas": 0, "selector": {"matchLabels": hashed}, "template": stored},
+    }
+    await world.client.create(SETS, a_set, "default")
+    await leader.rounds.once()
+    (status,) = (await world.request("sr-1")).status.items
+    assert status.phase in ("Planned", "Scaled")
+    assert status.planned is not None
+    assert status.planned["metadata"]["labels"] == hashed
+    assert status.planned["metadata"]["ownerReferences"][0]["name"] == "new-abc"
 
 
 async def test_a_role_that_is_given_late_is_not_too_late(world: World) -> None:

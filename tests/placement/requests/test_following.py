@@ -85,11 +85,28 @@ def test_a_pod_without_a_node_says_why() -> None:
 def test_pods_that_never_come_are_not_waited_for_for_ever() -> None:
     status = after(adding("n1", "n2"), a_replica("web-x", "n1"), now=LATE)
     assert status.phase == "Partial"
-    assert status.message == "1 of 2 pods have a node: on n1; 1 are not made yet; no longer waited for"
+    said = "1 of 2 pods have a node: on n1; 1 are not made yet; 1 pod short; no longer waited for"
+    assert (status.message, status.shortfall) == (said, 1)
 
 
-def test_the_places_of_another_scheduler_are_its_own_affair() -> None:
-    assert after(adding()).phase == "Done"
+def test_what_pods_lack_is_told_when_they_are_not_waited_for_any_longer() -> None:
+    refusal = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: 3 Insufficient cpu."}
+    pending = a_replica("web-y")
+    pending = msgspec.structs.replace(
+        pending, status=msgspec.structs.replace(pending.status, conditions=(msgspec.convert(refusal, Condition),))
+    )
+    status = after(adding("n1", ""), a_replica("web-x", "n1"), pending, now=LATE)
+    assert (status.phase, status.shortfall) == ("Partial", 1)
+    assert "1 pod short: 0/3 nodes are available: 3 Insufficient cpu." in status.message
+
+
+def test_what_another_scheduler_did_is_told() -> None:
+    status = msgspec.structs.replace(adding("", ""), scheduler="default-scheduler")
+    first = after(status, a_replica("web-x", "n2"))
+    assert (first.phase, first.added) == ("Scaled", 1)
+    done = after(first, a_replica("web-x", "n2"), a_replica("web-y", "n3"))
+    assert (done.phase, done.message) == ("Done", "2 pods added and placed by scheduler default-scheduler: on n2, n3")
+    assert [place.bound_to for place in done.places] == ["n2", "n3"]
 
 
 def test_more_pods_than_asked_for_count_only_as_asked() -> None:

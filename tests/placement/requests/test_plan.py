@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.engine.profile import seed_profile
+from fairlead.placement.requests import reasons
 from fairlead.placement.requests.acting import acted
 from fairlead.placement.requests.following import seen_names
 from fairlead.placement.requests.model import model_pod
 from fairlead.placement.requests.plan import RoundOptions, Wanted, plan_all, plan_round, restore_promises
-from fairlead.placement.requests.spec import ItemStatus, PodTemplate, Replicas
+from fairlead.placement.requests.reasons import read_reason
+from fairlead.placement.requests.spec import ItemStatus, Place, PodTemplate, Replicas
 from fairlead.testing.builders import a_node, a_pod
 from tests.placement.requests.kit import NOW, AtDesk, a_replica, a_workload, an_item, wanted
 
@@ -52,9 +55,102 @@ def test_what_has_no_room_is_told_and_not_promised() -> None:
 def test_places_of_another_scheduler_are_left_to_it() -> None:
     at = AtDesk()
     (status,) = plan(at, wanted(an_item("Add", 2), a_workload(scheduler="default-scheduler")))
-    assert (status.phase, status.places) == ("Planned", ())
+    assert (status.phase, status.scheduler) == ("Planned", "default-scheduler")
+    assert status.places == (Place(note="up to scheduler default-scheduler"),) * 2
     assert status.message == "2 more pods of Deployment web: their places are up to scheduler default-scheduler"
     assert at.planned_on() == []
+
+
+def test_each_place_carries_why_it_is_there() -> None:
+    at = AtDesk(nodes=[a_node("n1", cpu="8"), a_node("n2", cpu="4"), a_node("n3", cpu="2")])
+    (status,) = plan(at, wanted(an_item("Add", 2), a_workload(cpu="3")))
+    first, second = status.places
+    reason = read_reason(first, status)
+    assert reason is not None
+    assert (reason.profile, reason.nodes, reason.feasible) == ("default-scheduler", 3, 2)
+    assert (reason.chosen.node, reason.chosen.total) == (first.node, first.score)
+    assert reason.chosen.total == sum(score.weighted for score in reason.chosen.scores)
+    assert all(0 <= score.normalised <= 100 for score in reason.chosen.scores)
+    assert reason.runner_up is not None
+    assert reason.margin == reason.chosen.total - reason.runner_up.total
+    assert reason.margin == sum(each.points for each in reason.decided_by)
+    assert [(each.reason, each.nodes) for each in reason.refusals] == [("Insufficient cpu", 1)]
+    assert ("cpu", 3000, 8000) in [(each.resource, each.wanted, each.free) for each in reason.room]
+    # The second was decided with the first in its place.
+    again = read_reason(second, status)
+    assert again is not None
+    assert {each.resource: each.free for each in again.room}["cpu"] < 8000
+
+
+def test_a_reason_of_another_version_is_none() -> None:
+    status = ItemStatus(rules='{"profile":"p","pick":"first","rules":[["NodeAffinity",2]]}')
+    assert read_reason(Place(node="n1", reason="[1,1,200,[100]]"), status) is not None
+    for odd in ("", "{}", "[1]", "[1,1,200,[100,3]]", '[1,1,200,[100],"",0,[],[[7,1,"n2"]]]'):
+        assert read_reason(Place(node="n1", reason=odd), status) is None
+
+
+def test_reasons_are_not_kept_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reasons, "MOST_CELLS", 7)
+    (status,) = plan(AtDesk(nodes=3), wanted(an_item("Add", 4), a_workload()))
+    assert [bool(place.reason) for place in status.places] == [True, True, False, False]
+    monkeypatch.setattr(reasons, "MOST_CELLS", 10**6)
+    monkeypatch.setattr(reasons, "MOST_BYTES", 1)
+    (status,) = plan(AtDesk(nodes=3), wanted(an_item("Add", 4), a_workload()))
+    assert [bool(place.reason) for place in status.places] == [True, False, False, False]
+
+
+def test_each_victim_carries_how_its_node_scored_and_why_it_is_the_one() -> None:
+    pods = [a_replica("web-1", "n1"), a_replica("web-2", "n1"), a_replica("web-3", "n2")]
+    (status,) = plan(AtDesk(nodes=2, pods=pods), wanted(an_item("Remove", 1), a_workload(replicas=3)))
+    (victim,) = status.victims
+    assert victim.node == "n1"
+    scores = victim.scores
+    assert scores is not None
+    # n1 after: cpu 1/8, memory 128Mi/16Gi; two of three pods there
+    assert (scores.w1, scores.w2, scores.w3) == (6.6406, 6.25, 66.6667)
+    assert (scores.w4, scores.w5) == (None, None)
+    assert victim.score == pytest.approx(scores.w1 + scores.w2 + scores.w3, abs=2e-4)
+    assert victim.why == "it is level with others, and the first by UID"
+
+
+def test_victims_that_scores_do_not_choose_tell_them_all_the_same() -> None:
+    pods = [a_replica("db-0", "n1", of="db"), a_replica("db-1", "n2", of="db")]
+    item = an_item("Remove", 1, of="db", kind="StatefulSet")
+    (status,) = plan(AtDesk(pods=pods), wanted(item, a_workload("db", 2)))
+    (victim,) = status.victims
+    assert (victim.pod, victim.why) == ("db-1", "a StatefulSet removes its highest ordinal")
+    assert victim.scores is not None
+    assert victim.scores.w3 == 50
+
+
+# --- room that is being left ------------------------------------------------------------------------------
+
+
+def test_room_that_is_being_left_is_planned_on_where_that_is_wanted() -> None:
+    leaving = a_replica("old-1", "n1", of="old", cpu="6", deleted=True)
+    at = AtDesk(nodes=1, pods=[leaving])
+    options = RoundOptions(reuse_terminating=True)
+    (status,) = plan(at, wanted(an_item("Add", 3), a_workload(cpu="2")), options=options)
+    assert status.phase == "Planned"
+    assert [(place.node, place.note) for place in status.places] == [
+        ("n1", ""),
+        ("n1", "binds after the pods that leave n1"),
+        ("n1", "binds after the pods that leave n1"),
+    ]
+    assert all(read_reason(place, status) is not None for place in status.places)
+    held = [at.promises.get(f"default/sr-1.0.{number}") for number in range(3)]
+    assert [promise is not None and promise.waits for promise in held] == [False, True, True]
+
+
+def test_a_turn_is_not_spent_on_what_is_only_tried() -> None:
+    at = AtDesk(nodes=3, profile=seed_profile())
+    cycle = at.desk.cycle("fairlead")
+    assert cycle is not None
+    (status,) = plan(at, wanted(an_item("Add", 2), a_workload(cpu="3")))
+    assert cycle.pick.counter == 2
+    restore_promises(at.desk, "sr-2/0", an_item("Add", 2), msgspec.structs.replace(status, acted_at=""), 300.0, NOW)
+    plan(at, wanted(an_item("Add", 9, of="big"), a_workload("big", cpu="9"), request="sr-3"))
+    assert cycle.pick.counter == 2
 
 
 def test_a_template_without_a_scheduler_is_the_default_ones() -> None:

@@ -5,23 +5,34 @@ one at a time, so that deciding goes on meanwhile.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from fairlead.cluster.clock import Clock, rfc3339
 from fairlead.engine.cycle import Cycle
+from fairlead.engine.pick import pick_named
 from fairlead.engine.unit import UnitPlaced
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
 from fairlead.placement.desk import Desk
 from fairlead.placement.explaining import explain, explain_again
-from fairlead.placement.explanation import Blockage, Explanation, PodExplanation, Victim, Waiting
+from fairlead.placement.explanation import (
+    Blockage,
+    Explanation,
+    PodExplanation,
+    PromiseExplanation,
+    Victim,
+    Waiting,
+)
 from fairlead.placement.history import Decision, Former
 from fairlead.placement.loop import DeskFull, Loop
 from fairlead.placement.queue import FLUSH_AFTER_S
 from fairlead.placement.replaying import MOST_BYTES, document_of
+from fairlead.placement.requests.reasons import read_reason
+from fairlead.placement.requests.spec import ScheduleRequest
+from fairlead.placement.scale import on_scale
 from fairlead.placement.world import profile_document, profile_of, table_of
 from fairlead.web.guard import Action, Guard
 from fairlead.web.problems import Problem
@@ -45,7 +56,7 @@ class DecisionSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     pods: tuple[str, ...]
     profile: str
     node: str = ""
-    score: int = 0
+    score: float = 0
     message: str = ""
 
 
@@ -57,9 +68,11 @@ class DecisionList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Explain:
-    def __init__(self, loop: Loop, clock: Clock) -> None:
+    def __init__(self, loop: Loop, clock: Clock, requests: Iterable[ScheduleRequest] = ()) -> None:
+        """`requests`: those there are, whenever they are looked at; a mirror."""
         self._loop = loop
         self._clock = clock
+        self._requests = requests
         # Numbers start anew with every process: this makes an id of another one unknown rather than wrong.
         self._prefix = f"{int(clock.now().timestamp()):x}"
         self._rebuilding = asyncio.Semaphore(1)
@@ -115,6 +128,8 @@ class Explain:
         if not isinstance(told, PodExplanation):
             told = await self._rebuilt(told)
         explanation = told.explanation
+        if told.node and explanation is not None and (choice := explanation.choice) and choice.by == "promise":
+            told = _replaced(told, promise=promise_of(self._requests, namespace, name))
         if explanation is not None and explanation.blockage is not None:
             blockage = await self._reticent(call, namespace, explanation.blockage)
             told = _replaced(told, explanation=_replaced(explanation, blockage=blockage))
@@ -267,8 +282,9 @@ class Explain:
         profile, at = decision.profile.name, rfc3339(decision.at)
         outcome = decision.outcome
         if isinstance(outcome, Placed):
+            score = on_scale(outcome.score, decision.profile.unit)
             return DecisionSummary(
-                id=self._id(decision), at=at, pods=pods, profile=profile, node=outcome.node, score=outcome.score
+                id=self._id(decision), at=at, pods=pods, profile=profile, node=outcome.node, score=score
             )
         message = outcome.diagnosis.message() if isinstance(outcome, Refused) else _unit_message(decision)
         return DecisionSummary(id=self._id(decision), at=at, pods=pods, profile=profile, message=message)
@@ -295,11 +311,23 @@ class Explain:
             self._waiting -= 1
 
 
+def promise_of(requests: Iterable[ScheduleRequest], namespace: str, name: str) -> PromiseExplanation | None:
+    """Why a request promised this pod its node, if one did and its reasons were kept."""
+    for request in requests:
+        for item, status in zip(request.spec.items, request.item_statuses, strict=True):
+            if item.namespace != namespace or item.is_removal:
+                continue
+            for place in status.places:
+                if place.pod == name and place.node and (reason := read_reason(place, status)) is not None:
+                    return PromiseExplanation(request.name, place.node, reason)
+    return None
+
+
 def explain_former(decision: Decision, former: Former, *, whole: bool = False) -> Explanation:
     """A kept decision about one pod, explained in its own world. Rules are made anew: theirs are the loop's."""
     assert decision.pod is not None
     profile = profile_of(profile_document(decision.profile))
-    cycle = Cycle(table_of(former.document()), profile)
+    cycle = Cycle(table_of(former.document()), profile, pick_named(profile.args.pick, decision.turn))
     return explain(cycle, decision.pod, nominated=decision.nominated, first=decision.first, whole=whole)
 
 

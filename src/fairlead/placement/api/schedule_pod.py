@@ -18,8 +18,10 @@ from fairlead.cluster.clock import Clock, rfc3339_micro
 from fairlead.cluster.errors import AlreadyExists, Unavailable
 from fairlead.cluster.mirror import Mirror
 from fairlead.model.meta import Condition
-from fairlead.placement.api.schedule_pod_body import Asked, ScheduleAsked, invalid, parse_asked
-from fairlead.placement.requests.resolve import Sight, Unresolved, resolve
+from fairlead.placement.api.schedule_pod_body import Asked, Parsed, ScheduleAsked, invalid, parse_asked
+from fairlead.placement.explanation import PlaceReason
+from fairlead.placement.requests.reasons import read_reason
+from fairlead.placement.requests.resolve import Sight, Unresolved, other_service, resolve
 from fairlead.placement.requests.spec import (
     GROUP,
     SCHEDULE_REQUESTS,
@@ -30,6 +32,7 @@ from fairlead.placement.requests.spec import (
     Replicas,
     RequestSpec,
     ScheduleRequest,
+    VictimScores,
     WorkloadRef,
 )
 from fairlead.web.guard import Action, Guard, User
@@ -52,16 +55,20 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_succeed: bool
     request_id: str
     replayed: Annotated[bool, Meta(description="The same request was accepted before, under the same key.")] = False
+    warnings: Annotated[
+        tuple[str, ...] | msgspec.UnsetType, Meta(description="What was accepted and may not be what was meant.")
+    ] = msgspec.UNSET
 
 
 class PlaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A pod to come: the promised node, and what became of it."""
 
     promised_node: str = ""
-    score: int = 0
+    score: float = 0
     pod: str = ""
     node: str = ""
     note: str = ""
+    reason: PlaceReason | None = None
 
 
 class VictimView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -69,7 +76,9 @@ class VictimView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     pod: str
     node: str = ""
-    score: int = 0
+    score: float = 0
+    scores: VictimScores | None = None
+    why: str = ""
     promised: bool = False
     gone: bool = False
     note: str = ""
@@ -93,6 +102,7 @@ class ItemView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     places: tuple[PlaceView, ...] = ()
     victims: tuple[VictimView, ...] = ()
     gone_instead: tuple[str, ...] = ()
+    scheduler: str = ""
     planned_at: str = ""
     acted_at: str = ""
 
@@ -111,6 +121,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     removed: int = 0
     items: tuple[ItemView, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -195,6 +206,9 @@ class SchedulePod:
                 "One request: what was decided, where, why, and how far it is",
                 gives={200: RequestView},
                 parameters={"requestId": "As POST gave it."},
+                query={
+                    "explain": "`true` tells why each place is on its node, and how the node of each victim scored."
+                },
             ),
         ]
 
@@ -204,15 +218,17 @@ class SchedulePod:
         key = call.headers.get("Idempotency-Key", "").strip()
         if len(key) > MOST_KEY:
             raise Problem(422, "Invalid", f"Idempotency-Key: wanted up to {MOST_KEY} characters, got {len(key)}")
-        asked = parse_asked(call.body, self._most_number)
-        digest = _digest(asked)
-        if key and (known := await self._known(_keyed(call.user, key), digest)) is not None:
+        parsed = parse_asked(call.body, self._most_number)
+        if not parsed.items:
+            raise invalid(parsed.problems, parsed.count)
+        digest = _digest(list(parsed.items.values()))
+        if key and not parsed.problems and (known := await self._known(_keyed(call.user, key), digest)) is not None:
             return known
         await self._check_room()
         assert call.guard is not None, "the route is not public"
-        items = await self._items(asked, call.user, call.guard)
+        items, warnings = await self._items(parsed, call.user, call.guard)
         name = _keyed(call.user, key) if key else f"sr-{self._new_id()}"
-        return await self._create(name, call.user, items, digest, is_keyed=bool(key))
+        return await self._create(name, call.user, items, warnings, digest, is_keyed=bool(key))
 
     async def _known(self, name: str, digest: str) -> Answer | None:
         """The answer to a key that was used before."""
@@ -222,7 +238,7 @@ class SchedulePod:
         if found.spec.digest != digest:
             message = "Idempotency-Key: this key was used for another request: take another one"
             raise Problem(422, "KeyReused", message, request_id=name)
-        return _accepted(name, replayed=True)
+        return _accepted(name, found.spec.warnings, replayed=True)
 
     async def _check_room(self) -> None:
         await self._check_known()
@@ -246,34 +262,36 @@ class SchedulePod:
         )
         raise Problem(503, "Unavailable", message, retry_after_s=RETRY_S)
 
-    async def _items(self, asked: Sequence[Asked], user: User, guard: Guard) -> list[Item]:
-        """Each item with the workload it means; the caller may change every one of them."""
+    async def _items(self, parsed: Parsed, user: User, guard: Guard) -> tuple[list[Item], list[str]]:
+        """Each item with the workload it means, and what to warn of; the caller may change every one of them.
+
+        Whatever is wrong with any item, malformed or unknown, is told in one answer.
+        """
         sight, slots = Sight(self._client), asyncio.Semaphore(LOOKING)
+        warnings: list[str] = []
 
-        async def look(each: Asked) -> WorkloadRef | Unresolved | None:
+        async def look(index: int, each: Asked) -> tuple[int, WorkloadRef | Unresolved | None]:
             async with slots:
-                return await self._resolve(each, sight, user, guard)
+                return index, await self._resolve(each, sight, user, guard, warnings)
 
-        found = await asyncio.gather(*(look(each) for each in asked))
-        forbidden = [index for index, each in enumerate(found) if each is None]
-        if forbidden:
-            message = "{} may not change the pods of service {} in namespace {}: patch on its workload is needed"
-            said = [message.format(user.username, asked[i].service_name, asked[i].namespace) for i in forbidden]
-            errors = [
-                FieldProblem(index=index, field="serviceName", message=each)
-                for index, each in zip(forbidden, said, strict=True)
-            ]
-            raise Problem(403, "Forbidden", f"nothing was accepted: {said[0]}", errors=errors)
-        problems: list[FieldProblem] = []
+        found = await asyncio.gather(*(look(index, each) for index, each in parsed.items.items()))
+        problems, forbidden = list(parsed.problems), []
         items: list[Item] = []
         first: dict[str, int] = {}
-        for index, (each, meant) in enumerate(zip(asked, found, strict=True)):
-            assert meant is not None, "the forbidden ones are dealt with"
+        for index, meant in found:
+            each = parsed.items[index]
+            if meant is None:
+                message = (
+                    f"{user.username} may not change the pods of service {each.service_name} in namespace "
+                    f"{each.namespace}: patch on its workload is needed"
+                )
+                forbidden.append(FieldProblem(index=index, field="serviceName", message=message))
+                continue
             if isinstance(meant, Unresolved):
                 problems.append(FieldProblem(index=index, field=meant.field, message=meant.sentence))
                 continue
             if (other := first.setdefault(meant.uid, index)) != index:
-                message = f"podList[{other}] is about {meant.described()} as well: put them into one item"
+                message = _same_workload(other, parsed.items[other], each, meant)
                 problems.append(FieldProblem(index=index, field="serviceName", message=message))
                 continue
             items.append(
@@ -286,22 +304,37 @@ class SchedulePod:
                     workload=meant,
                 )
             )
+        if forbidden:
+            raise Problem(403, "Forbidden", f"rejected: {forbidden[0].message}", errors=[*forbidden, *problems])
         if problems:
-            raise invalid(problems, len(asked))
-        return items
+            raise invalid(problems, parsed.count)
+        return items, sorted(set(warnings))
 
-    async def _resolve(self, asked: Asked, sight: Sight, user: User, guard: Guard) -> WorkloadRef | Unresolved | None:
+    async def _resolve(
+        self, asked: Asked, sight: Sight, user: User, guard: Guard, warnings: list[str]
+    ) -> WorkloadRef | Unresolved | None:
         """None when the caller may not: also for a name that means nothing, unless they may look around there."""
         found = await sight.find(asked.namespace, asked.service_name)
         meant = resolve(found, asked.operation, asked.service_name, asked.namespace, force=asked.force)
+        of_service = Action("get", "services", "", asked.namespace, asked.service_name)
         if isinstance(meant, WorkloadRef):
-            return meant if await guard.allows(user, _needed(meant, asked.namespace)) else None
-        resource = "services" if not found.named else WORKLOADS[found.named[0].kind].plural
-        look = Action("get", resource, "" if not found.named else "apps", asked.namespace, asked.service_name)
+            if not await guard.allows(user, _needed(meant, asked.namespace)):
+                return None
+            warning = other_service(found, meant)
+            if warning and await guard.allows(user, of_service):
+                warnings.append(warning)
+            return meant
+        look = of_service
+        kind = WORKLOADS[found.named[0].kind] if found.named else found.unscalable
+        if kind is not None:
+            look = Action("get", kind.plural, kind.group, asked.namespace, asked.service_name)
         return meant if await guard.allows(user, look) else None
 
-    async def _create(self, name: str, user: User, items: Sequence[Item], digest: str, *, is_keyed: bool) -> Answer:
+    async def _create(
+        self, name: str, user: User, items: Sequence[Item], warnings: Sequence[str], digest: str, *, is_keyed: bool
+    ) -> Answer:
         spec = RequestSpec(
+            warnings=tuple(warnings),
             user=user.username,
             accepted_at=rfc3339_micro(self._clock.now()),
             items=tuple(items),
@@ -320,9 +353,9 @@ class SchedulePod:
             # Somebody was quicker with the same key; or our own create came through after all.
             known = await self._known(name, digest)
             if known is None:
-                message = "it was there and is gone again"
+                message = "the request was deleted while it was being created; send it again"
                 raise Problem(503, "Unavailable", message, retry_after_s=RETRY_S) from None
-            return known if is_keyed else _accepted(name)
+            return known if is_keyed else _accepted(name, spec.warnings)
         except Unavailable as trouble:
             if not trouble.may_have_happened:
                 raise
@@ -330,7 +363,7 @@ class SchedulePod:
                 told = from_cluster(trouble)
                 message = f"it is not known yet whether this was accepted; ask for {name}. {told.failure.message}"
                 raise Problem(503, "Unavailable", message, retry_after_s=RETRY_S, request_id=name) from trouble
-        return _accepted(name)
+        return _accepted(name, spec.warnings)
 
     # -- telling ----------------------------------------------------------------------------------------------
 
@@ -342,7 +375,7 @@ class SchedulePod:
         found = await self._client.find(SCHEDULE_REQUESTS, name, self._namespace)
         if found is None or not await self._may_see(call, found):
             raise Problem(404, "NotFound", f"there is no request {name[:100]} for you to see")
-        return Answer(view(found))
+        return Answer(view(found, explain=call.query.get("explain", "") in ("true", "1")))
 
     async def get_all(self, call: Call) -> Answer:
         await self._check_known()
@@ -369,8 +402,8 @@ class SchedulePod:
         return Action(verb, SCHEDULE_REQUESTS.plural, GROUP, self._namespace, name)
 
 
-def view(request: ScheduleRequest) -> RequestView:
-    """A request as callers see it."""
+def view(request: ScheduleRequest, *, explain: bool = False) -> RequestView:
+    """A request as callers see it; with the reasons of its places and the scores of its victims if asked for."""
     status = request.status
     return RequestView(
         is_succeed=True,
@@ -383,6 +416,7 @@ def view(request: ScheduleRequest) -> RequestView:
         added=status.added,
         removed=status.removed,
         conditions=status.conditions,
+        warnings=request.spec.warnings,
         items=tuple(
             ItemView(
                 operation=2 if item.is_removal else 1,
@@ -399,7 +433,12 @@ def view(request: ScheduleRequest) -> RequestView:
                 shortfall=told.shortfall,
                 places=tuple(
                     PlaceView(
-                        promised_node=place.node, score=place.score, pod=place.pod, node=place.bound_to, note=place.note
+                        promised_node=place.node,
+                        score=place.score,
+                        pod=place.pod,
+                        node=place.bound_to,
+                        note=place.note,
+                        reason=read_reason(place, told) if explain else None,
                     )
                     for place in told.places
                 ),
@@ -408,6 +447,8 @@ def view(request: ScheduleRequest) -> RequestView:
                         pod=each.pod,
                         node=each.node,
                         score=each.score,
+                        scores=each.scores if explain else None,
+                        why=each.why,
                         promised=each.promised,
                         gone=each.gone,
                         note=each.note,
@@ -415,6 +456,7 @@ def view(request: ScheduleRequest) -> RequestView:
                     for each in told.victims
                 ),
                 gone_instead=told.gone_instead,
+                scheduler=told.scheduler,
                 planned_at=told.planned_at,
                 acted_at=told.acted_at,
             )
@@ -438,9 +480,24 @@ def _summed_up(request: ScheduleRequest) -> RequestSummary:
     )
 
 
-def _accepted(name: str, *, replayed: bool = False) -> Answer:
-    told = Accepted(is_succeed=True, request_id=name, replayed=replayed)
+def _accepted(name: str, warnings: Sequence[str] = (), *, replayed: bool = False) -> Answer:
+    heard: tuple[str, ...] | msgspec.UnsetType = tuple(warnings) or msgspec.UNSET
+    told = Accepted(is_succeed=True, request_id=name, replayed=replayed, warnings=heard)
     return Answer(told, 202, headers={"Location": f"/schedulePod/{name}"})
+
+
+def _same_workload(at: int, other: Asked, asked: Asked, meant: WorkloadRef) -> str:
+    """Two items about one workload: one request changes it once, so what to ask for instead."""
+    signed = [each.number if each.operation == "Add" else -each.number for each in (other, asked)]
+    sums = signed[0] + signed[1]
+    verbs = ["adds" if number > 0 else "removes" for number in signed]
+    instead = (
+        f"one item that {'adds' if sums > 0 else 'removes'} {abs(sums)}" if sums else "neither: they undo each other"
+    )
+    return (
+        f"podList[{at}] {verbs[0]} {other.number} pods of {meant.described()} and this {verbs[1]} {asked.number}; a "
+        f"workload is changed once by a request: ask for {instead}"
+    )
 
 
 def _needed(meant: WorkloadRef, namespace: str) -> Action:

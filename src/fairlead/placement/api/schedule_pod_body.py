@@ -51,8 +51,16 @@ class Asked(msgspec.Struct, frozen=True):
     force: bool = False
 
 
-def parse_asked(body: bytes, most_number: int) -> list[Asked]:
-    """The items; a Problem with every mistake of every item otherwise."""
+class Parsed(msgspec.Struct, frozen=True):
+    """The items that can be read, by their place in the list, and everything that is wrong with the rest."""
+
+    items: dict[int, Asked]
+    problems: list[FieldProblem]
+    count: int
+
+
+def parse_asked(body: bytes, most_number: int) -> Parsed:
+    """What was asked for; a Problem where there is no list of items to look at."""
     try:
         read = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -60,34 +68,32 @@ def parse_asked(body: bytes, most_number: int) -> list[Asked]:
     if not isinstance(read, dict):
         error = FieldProblem(message=f"wanted an object with podList, got {_shown(read)}")
         raise Problem(422, "Invalid", error.message, errors=[error])
-    if unknown := sorted(read.keys() - {"podList"}):
-        errors = [
-            FieldProblem(field=each[:100], message="there is no such field; there is podList") for each in unknown
-        ]
-        raise Problem(422, "Invalid", f"{errors[0].field}: {errors[0].message}", errors=errors)
+    problems = [
+        FieldProblem(field=each[:100], message="there is no such field; there is podList")
+        for each in sorted(read.keys() - {"podList"})
+    ]
     listed = read.get("podList")
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_ITEMS:
         wanted = f"wanted podList with 1 to {MOST_ITEMS} items"
         found = f"{len(listed)} items" if isinstance(listed, list) else _shown(listed) if read else "nothing"
-        error = FieldProblem(field="podList", message=f"{wanted}, got {found}")
-        raise Problem(422, "Invalid", f"podList: {error.message}", errors=[error])
-    problems: list[FieldProblem] = []
+        problems.append(FieldProblem(field="podList", message=f"{wanted}, got {found}"))
+        raise Problem(422, "Invalid", f"{problems[0].field}: {problems[0].message}", errors=problems)
     items = [_item(each, index, most_number, problems) for index, each in enumerate(listed)]
-    if problems:
-        raise invalid(problems, len(listed))
-    return [item for item in items if item is not None]
+    return Parsed({index: item for index, item in enumerate(items) if item is not None}, problems, len(listed))
 
 
 def invalid(problems: list[FieldProblem], count: int) -> Problem:
     """All or nothing: what was wrong with which items."""
-    wrong = len({problem.index for problem in problems})
+    problems = sorted(problems, key=lambda each: -1 if each.index is None else each.index)
+    wrong = len({problem.index for problem in problems if problem.index is not None})
     first = problems[0]
-    where = f"podList[{first.index}]" if first.index is not None else ""
-    where = ".".join(part for part in (where, first.field) if part)
+    if first.index is None:
+        return Problem(422, "Invalid", f"{first.field}: {first.message}", errors=problems)
+    where = ".".join(part for part in (f"podList[{first.index}]", first.field) if part)
     return Problem(
         422,
         "Invalid",
-        f"nothing was accepted: {wrong} of {count} items cannot be; {where}: {first.message}",
+        f"rejected: {wrong} of {count} items {'is' if wrong == 1 else 'are'} invalid; {where}: {first.message}",
         errors=problems,
     )
 

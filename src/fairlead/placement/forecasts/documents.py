@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.engine.forecast import Change, Forecast
+from fairlead.engine.load_basis import Usage
 from fairlead.model.resources import CPU, MEMORY
 from fairlead.settings import ForecastFields
 
@@ -182,6 +183,7 @@ def summary(documents: Sequence[Document], now: datetime, *, ttl_s: float, horiz
         Forecast(
             nodes={name: each for (space, name), each in changes.items() if not space},
             services={subject: each for subject, each in changes.items() if subject[0]},
+            usage=_usage(counted),
         ),
         _loads(counted),
         min(until, default=None),
@@ -198,6 +200,18 @@ def _changes(counted: Mapping[tuple[Subject, str], Counted]) -> dict[Subject, Ch
     return {
         subject: Change(None if (cores := of.get(CPU)) is None else cores * 1000, of.get(MEMORY))
         for subject, of in rises.items()
+    }
+
+
+def _usage(counted: Mapping[tuple[Subject, str], Counted]) -> dict[str, Usage]:
+    """What each node uses now."""
+    used: dict[str, dict[str, float]] = {}
+    for (subject, resource), each in counted.items():
+        if not subject[0]:
+            used.setdefault(subject[1], {})[resource] = each.baseline
+    return {
+        node: Usage(None if (cores := of.get(CPU)) is None else cores * 1000, of.get(MEMORY))
+        for node, of in used.items()
     }
 
 

@@ -4,7 +4,7 @@ The current load is the baseline of its forecast documents, where there are any;
 synchronously while a round is sorted, so nothing here waits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -43,9 +43,12 @@ class Profiles:
         self._now = now
         self._allocatable = allocatable
 
-    def of(self, namespace: str, service: str, pod: Pod) -> ServiceProfile:
-        """The profile of a service by its name and one of its pods, or a pod as its template would make it."""
-        load = self._loads(self._now()).get((namespace, service), {})
+    def of(self, namespace: str, names: Sequence[str], pod: Pod) -> ServiceProfile:
+        """The profile of a service by one of its pods, or a pod as its template would make it, and by what it is
+        called: by the caller, as a workload, as a Service; the first name that somebody knows a load of counts.
+        """
+        loads = self._loads(self._now())
+        load = next((found for name in names if (found := loads.get((namespace, name)))), {})
         asked = dict(counted(pod_requests(pod)))
         return profile(
             round(load.get(CPU, 0.0) * 1000),

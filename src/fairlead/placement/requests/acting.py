@@ -27,6 +27,8 @@ from fairlead.placement.requests.spec import (
     Workload,
 )
 
+MOST_SHORT: Final = 5
+"""Items that are named in a request's own message when they came to less than was asked for."""
 LOWEST_COST: Final = "-2147483647"
 """Below any cost people give, so that Kubernetes takes this pod before its equals."""
 
@@ -118,6 +120,14 @@ def summed_up(
     if len(items) > 1:
         finished = sum(1 for each in phases if each in FINISHED)
         message = f"{finished} of {len(items)} items finished"
+        short = [
+            f"item {index} ({item.namespace}/{item.service_name}): {status.message}"
+            for index, (item, status) in enumerate(zip(request.spec.items, items, strict=True))
+            if status.phase in ("Partial", "Failed")
+        ]
+        if short:
+            more = f" and {len(short) - MOST_SHORT} more" if len(short) > MOST_SHORT else ""
+            message += f"; {'; '.join(short[:MOST_SHORT])}{more}"
     else:
         message = said[0] if said else ""
     return RequestStatus(

@@ -6,6 +6,7 @@ its PATCH was sent is told by the workload itself.
 """
 
 import asyncio
+import dataclasses
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
@@ -20,6 +21,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError, NotLeader, Refused
 from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.writer import Outcome, Result, Writer
+from fairlead.engine.forecast import unmatched
 from fairlead.engine.removal import DELETION_COST
 from fairlead.model.intents import Delete, Intent, PatchStatus, RecordEvent, Regarding
 from fairlead.model.meta import Condition
@@ -27,8 +29,10 @@ from fairlead.model.pod import Pod
 from fairlead.placement.desk import Desk
 from fairlead.placement.loop import DeskFull, NotLeading
 from fairlead.placement.promises import GivenUp
-from fairlead.placement.requests import acting, following, plan
+from fairlead.placement.requests import acting, conditions, following, plan
+from fairlead.placement.requests.admission import Admission, Unadmitted
 from fairlead.placement.requests.metrics import RequestMetrics
+from fairlead.placement.requests.model import next_maker, pod_body
 from fairlead.placement.requests.plan import RoundOptions, Wanted
 from fairlead.placement.requests.spec import (
     ANNOTATION,
@@ -59,6 +63,8 @@ MOST_IN_ROUND = 5000
 AGAIN_S = 5.0
 # How long we wait between two looks for something to show.
 HEARING_S = 0.02
+# How long a Deployment's ReplicaSet is waited for before its pods are planned without it.
+MAKER_S = 30.0
 # A workload that changes under our hands so often is left for the next look.
 MOST_CONFLICTS = 8
 
@@ -70,6 +76,15 @@ MOST_SHOWN = 200
 
 class OnTable(Protocol):
     def __call__(self, work: Callable[[Desk], T], /) -> Awaitable[T]: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Heard:
+    """What a round could and could not take into account, by the keys of items: for the conditions of requests."""
+
+    trials: dict[str, Unadmitted | None]
+    uses: dict[str, str]
+    unmatched: list[str]
 
 
 class Rounds:
@@ -97,6 +112,7 @@ class Rounds:
         self._clock = clock
         self._on_table = on_table
         self._find_pod = find_pod
+        self._admission = Admission(reader, clock)
         self._options = options
         self._metrics = metrics or RequestMetrics(CollectorRegistry())
         self._keep = keep
@@ -256,8 +272,9 @@ class Rounds:
         if not wanted and not settled:
             return
         now = self._clock.now()
-        statuses = await self._on_table(
-            lambda desk: plan.plan_all(
+
+        def work(desk: Desk) -> tuple[list[ItemStatus], dict[str, str], list[str]]:
+            found = plan.plan_all(
                 desk,
                 wanted,
                 now=now,
@@ -266,24 +283,42 @@ class Rounds:
                 leaving=frozenset(leaving),
                 broken=lambda item: log.exception("bug in planning", item=item),
             )
-        )
+            planned = [each for each, status in zip(wanted, found, strict=True) if status.phase == "Planned"]
+            if self._options.forecasts_problem is None or not planned:
+                return found, {}, []
+            forecast = desk.table.catalog.forecast
+            return found, plan.forecast_uses(desk, planned, self._options), unmatched(forecast, desk.table)
+
+        statuses, uses, strangers = await self._on_table(work)
         planned = {each.key: status for each, status in zip(wanted, statuses, strict=True)} | settled
         self._promising |= {key for key, status in planned.items() if status.phase == "Planned" and status.places}
         # Whoever comes first for a workload and waits, waits for room.
         first = {each.item.workload.uid: each.key for each in reversed(wanted) if each.item.workload.uid not in busy}
         again_at_s = self._clock.elapsed_s() + AGAIN_S
         self._again_at_s |= {key: again_at_s for key in first.values() if planned[key].phase == "Waiting"}
-        await at_once([partial(self._guarded, partial(self._begin, planned), request) for request in requests])
+        trials = {
+            each.key: each.admitted if isinstance(each.admitted, Unadmitted) else None
+            for each in wanted
+            if each.admitted is not None and planned[each.key].phase == "Planned"
+        }
+        heard = Heard(trials, uses, strangers)
+        begin = partial(self._begin, planned, heard)
+        await at_once([partial(self._guarded, begin, request) for request in requests])
 
-    async def _begin(self, planned: dict[str, ItemStatus], request: ScheduleRequest) -> None:
-        items = [planned.get(f"{request.name}/{index}", status) for index, status in enumerate(request.item_statuses)]
+    async def _begin(self, planned: dict[str, ItemStatus], heard: "Heard", request: ScheduleRequest) -> None:
+        mine = [f"{request.name}/{index}" for index in range(len(request.spec.items))]
+        items = [planned.get(key, status) for key, status in zip(mine, request.item_statuses, strict=True)]
         if items == list(request.item_statuses):
             return
-        told = plan.forecasts_condition(self._options, request.status.conditions, self._clock.now())
-        saved = await self._save(request, items, told)
+        before, now = request.status.conditions, self._clock.now()
+        trials = [heard.trials[key] for key in mine if key in heard.trials]
+        uses = [heard.uses[key] for key in mine if key in heard.uses]
+        told = conditions.forecasts_conditions(self._options, uses, heard.unmatched, before, now) if uses else ()
+        told += conditions.admission_condition(trials, before, now)
+        saved = await self._save(request, items, conditions.merged(before, told))
         if saved is None:
             # Nothing may be done that is not written: whatever became of it is seen next time.
-            await self._release([f"{request.name}/{index}" for index in range(len(items))], keep=request)
+            await self._release(mine, keep=request)
         else:
             await self._act(saved)
 
@@ -351,7 +386,26 @@ class Rounds:
         workload = await self._workload(seen)
         if workload is None:
             return plan.failed(seen, f"{item.workload.described()} is gone, or another one now")
-        return Wanted(seen.request, seen.index, item, seen.status, seen.accepted_at, workload)
+        if item.is_removal:
+            return dataclasses.replace(seen, workload=workload)
+        return await self._see_maker(dataclasses.replace(seen, workload=workload))
+
+    async def _see_maker(self, seen: Wanted) -> Wanted | ItemStatus:
+        """Who will make the new pods, and what admission will make of them."""
+        item, workload = seen.item, seen.made_by
+        sets: list[Workload] = []
+        if item.workload.kind == "Deployment":
+            # Not all of its selector: whose they are is told by their owner.
+            labels = (workload.spec.selector.match_labels or {}) if workload.spec.selector is not None else {}
+            selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+            sets = await self._reader.list(WORKLOADS["ReplicaSet"], item.namespace, query={"labelSelector": selector})
+        maker = next_maker(item.workload.kind, workload, sets)
+        if maker is None:
+            if not following.is_over(seen.accepted_at, min(MAKER_S, self._options.settle_s), self._clock.now()):
+                return plan.waiting(seen, f"the ReplicaSet of {item.workload.described()} is not made yet")
+            return seen
+        admitted = await self._admission.admitted(item.namespace, pod_body(maker))
+        return dataclasses.replace(seen, maker=maker, admitted=admitted)
 
     async def _workload(self, wanted: Wanted) -> Workload | None:
         item = wanted.item
@@ -557,10 +611,10 @@ class Rounds:
     # -- the books --------------------------------------------------------------------------------------------
 
     async def _save(
-        self, request: ScheduleRequest, items: Sequence[ItemStatus], conditions: tuple[Condition, ...] | None = None
+        self, request: ScheduleRequest, items: Sequence[ItemStatus], told: tuple[Condition, ...] | None = None
     ) -> ScheduleRequest | None:
         """Write down how far it is, if that has changed; None when it was not written, or not as far as we know."""
-        status = acting.summed_up(request, items, self._clock.now(), conditions)
+        status = acting.summed_up(request, items, self._clock.now(), told)
         if status == request.status:
             return request
         intent = PatchStatus(

@@ -109,9 +109,10 @@ def _follow_addition(
     added = min(item.number, sum(1 for pod in new if pod.spec.node_name) + again)
     status = msgspec.structs.replace(status, places=places, added=added)
     where = by_node(place.bound_to for place in places if place.bound_to)
+    by = f" and placed by scheduler {status.scheduler}" if status.scheduler else ""
     if added >= item.number:
         elsewhere = sum(1 for place in places if place.node and place.bound_to not in ("", place.node))
-        said = f"{pods_of(added)} added" + (f": on {where}" if where else "")
+        said = f"{pods_of(added)} added{by}" + (f": on {where}" if where else "")
         said += f"; {elsewhere} not on the promised node" if elsewhere else ""
         said += f"; {again} of them removed again since" if again else ""
         return msgspec.structs.replace(status, phase="Done", message=said)
@@ -122,7 +123,18 @@ def _follow_addition(
     said += f"; {lost[0]}" + (f", and {len(lost) - 1} more" if len(lost) > 1 else "") if lost else ""
     if not is_late:
         return msgspec.structs.replace(status, message=said)
-    return msgspec.structs.replace(status, phase="Partial", message=f"{said}; no longer waited for")
+    shortfall = item.number - added
+    said += f"; {pods_of(shortfall)} short{_shortage(places, status.scheduler)}; no longer waited for"
+    return msgspec.structs.replace(status, phase="Partial", shortfall=shortfall, message=said)
+
+
+def _shortage(places: Sequence[Place], scheduler: str) -> str:
+    """What pods without a node lack, in the words of whoever refused them, the most frequent first."""
+    notes = Counter(place.note for place in places if not place.bound_to and place.note)
+    if not notes:
+        return ""
+    who = f" by scheduler {scheduler}" if scheduler else ""
+    return f"{who}: " + "; ".join(note for note, _ in notes.most_common(2))
 
 
 def ended(item: Item, status: ItemStatus) -> ItemStatus:

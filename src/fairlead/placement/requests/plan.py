@@ -12,11 +12,23 @@ from typing import Final
 import msgspec
 
 from fairlead.engine import axes
+from fairlead.engine.forecast import unmatched
+from fairlead.engine.load_basis import REQUESTS
+from fairlead.engine.pick import Pick, RoundRobin, on_trial
 from fairlead.engine.presort import Ask, Presort, presort
 from fairlead.engine.presort import Operation as Sign
-from fairlead.engine.removal import DELETION_COST, RemovalWeights, plan_removal, scale_down_order
+from fairlead.engine.priorities.seed import ONE
+from fairlead.engine.profile import BEST
+from fairlead.engine.removal import (
+    DELETION_COST,
+    RemovalScores,
+    RemovalWeights,
+    node_scores,
+    plan_removal,
+    scale_down_order,
+)
 from fairlead.engine.statement import Statement
-from fairlead.model.meta import Condition
+from fairlead.engine.table import Occupant, occupant_of
 from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
@@ -25,6 +37,7 @@ from fairlead.placement.desk import Desk
 from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.forecasts.profiles import Profiles
 from fairlead.placement.promises import Promise
+from fairlead.placement.requests.admission import Unadmitted
 from fairlead.placement.requests.following import (
     by_node,
     ends_of_names,
@@ -34,9 +47,12 @@ from fairlead.placement.requests.following import (
     new_pods,
     written,
 )
-from fairlead.placement.requests.model import model_pod, numbered
-from fairlead.placement.requests.spec import Item, ItemStatus, Place, Replicas, Victim, Workload
+from fairlead.placement.requests.model import Maker, model_pod, numbered
+from fairlead.placement.requests.reasons import Reasons
+from fairlead.placement.requests.spec import Item, ItemStatus, Place, Replicas, Victim, VictimScores, Workload
+from fairlead.placement.scale import on_scale
 
+FORECAST_RULES: Final = ("NodeLoadForecast", "SeedForecast")
 MOST_PODS: Final = 20_000
 """A workload with more pods than this is not taken on: they are all written down while it is changed."""
 
@@ -56,33 +72,14 @@ class RoundOptions:
     settle_s: float = 300.0
     presort: Presort = Presort.SEED
     weights: RemovalWeights = field(default_factory=RemovalWeights)
+    load_basis: str = REQUESTS
+    # Whether pods are planned, and made, on room that others are still leaving.
+    reuse_terminating: bool = False
     loads: Loads = nobody_knows
     # What is wrong with the forecasts, if anything is; None where nobody forecasts.
     forecasts_problem: Callable[[], str | None] | None = None
     # Whether they count all the same: a few documents that make no sense spoil nothing.
     are_forecasts_fresh: Callable[[], bool] = lambda: False
-
-
-FORECASTS_FRESH: Final = "ForecastsFresh"
-
-
-def forecasts_condition(options: RoundOptions, before: Sequence[Condition], now: datetime) -> tuple[Condition, ...]:
-    """Whether forecasts counted in this plan: an old or missing one never holds a round up, so it must be told."""
-    if options.forecasts_problem is None:
-        return ()
-    problem = options.forecasts_problem()
-    is_fresh = problem is None or options.are_forecasts_fresh()
-    status = "True" if is_fresh else "False"
-    known = next((each for each in before if each.type == FORECASTS_FRESH and each.status == status), None)
-    return (
-        Condition(
-            type=FORECASTS_FRESH,
-            status=status,
-            reason="Read" if is_fresh else "NotRead",
-            message=problem or "",
-            last_transition_time=known.last_transition_time if known else written(now),
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +94,9 @@ class Wanted:
     # None for pods of nobody behind a Service; those are then `loose`.
     workload: Workload | None
     loose: tuple[Pod, ...] = ()
+    # Of an addition: who makes the pods, and what admission makes of one, or why that is not known.
+    maker: Maker | None = None
+    admitted: Pod | Unadmitted | None = None
 
     @property
     def key(self) -> str:
@@ -106,6 +106,11 @@ class Wanted:
     def made_by(self) -> Workload:
         assert self.workload is not None, "pods of nobody are not added"
         return self.workload
+
+    def model(self, pods: Sequence[Pod]) -> Pod:
+        """A pod as the workload will make it."""
+        admitted = self.admitted if isinstance(self.admitted, Pod) else None
+        return model_pod(self.made_by, pods, self.maker, admitted)
 
     def pods(self, desk: Desk) -> list[Pod]:
         """Those that stay unless something is done."""
@@ -150,6 +155,34 @@ def plan_round(
     return [found[each.key] for each in wanted]
 
 
+def forecast_uses(desk: Desk, wanted: Sequence[Wanted], options: RoundOptions) -> dict[str, str]:
+    """By the key of each item why forecasts do not count in its plan; empty where they do."""
+    forecast, table = desk.table.catalog.forecast, desk.table
+    missing = unmatched(forecast, table)
+    if len(missing) >= len(forecast.nodes) + len(forecast.services):
+        why = "no forecast is of a node, Service or workload that is there"
+        return {each.key: why for each in wanted}
+    return {each.key: _forecast_use(desk, each, options) for each in wanted}
+
+
+def _forecast_use(desk: Desk, wanted: Wanted, options: RoundOptions) -> str:
+    item, weights = wanted.item, options.weights
+    if item.is_removal:
+        if item.workload.kind == "StatefulSet":
+            return f"{item.workload.described()} removes its highest ordinals, whatever is forecast"
+        if not weights.forecast * weights.forecast_sign:
+            return "forecasts have no weight for removing (weights.remove.w5, forecast.removeSign)"
+        return ""
+    scheduler = wanted.model(wanted.pods(desk)).spec.scheduler_name
+    cycle = desk.cycle(scheduler)
+    if cycle is None:
+        return f"scheduler {scheduler} places the pods of {item.workload.described()}"
+    counted = {rule.name for rule, weight in cycle.profile.priorities if weight}
+    if counted.isdisjoint(FORECAST_RULES):
+        return f"the profile of {scheduler} leaves {' and '.join(FORECAST_RULES)} out"
+    return ""
+
+
 def plan_all(
     desk: Desk,
     wanted: Sequence[Wanted],
@@ -164,9 +197,12 @@ def plan_all(
 
     `broken` is told the key of an item that cannot be planned, with the exception at hand.
     """
+    turns = {cycle.pick: cycle.pick.counter for cycle in desk.cycles.values() if isinstance(cycle.pick, RoundRobin)}
     try:
         return plan_round(desk, wanted, now=now, options=options, busy=busy, leaving=leaving)
     except Exception as problem:
+        for pick, counter in turns.items():
+            pick.counter = counter
         if len(wanted) == 1:
             broken(wanted[0].key)
             return [failed(wanted[0], f"it cannot be planned: {type(problem).__name__}: {problem}")]
@@ -185,8 +221,10 @@ def asks(desk: Desk, wanted: Wanted, profiles: Profiles) -> list[Ask]:
     if wanted.workload is None:
         sample = pods[0] if pods else Pod()
     else:
-        sample = model_pod(wanted.workload, pods)
-    profile = profiles.of(wanted.item.namespace, wanted.item.service_name, sample)
+        sample = wanted.model(pods)
+    names = [wanted.item.service_name, wanted.item.workload.name]
+    names += desk.table.catalog.services_named(wanted.item.namespace, sample.metadata.labels)
+    profile = profiles.of(wanted.item.namespace, names, sample)
     ask = Ask(
         Sign.REMOVE if wanted.item.is_removal else Sign.ADD,
         wanted.key,
@@ -231,12 +269,13 @@ def _plan_removal(desk: Desk, statement: Statement, wanted: Wanted, now: datetim
     after = max(0, before - item.number)
     count = min(before - after, max(0, len(pods) - after))
     now_s = now.timestamp()
+    pick = _pick_for(desk, pods)
     if item.workload.kind == "StatefulSet":
-        victims = _highest(pods, count)
+        victims = _highest(statement, pods, count, options)
     elif item.workload.kind == "Service":
-        victims = _by_score(statement, pods, count, now_s, options)
+        victims = _by_score(statement, pods, count, now_s, options, pick)
     else:
-        victims = _of_replica_sets(statement, pods, count, now_s, options)
+        victims = _of_replica_sets(statement, pods, count, now_s, options, pick)
     shortfall = item.number - (before - after)
     return msgspec.structs.replace(
         wanted.status,
@@ -250,46 +289,70 @@ def _plan_removal(desk: Desk, statement: Statement, wanted: Wanted, now: datetim
     )
 
 
-def _highest(pods: Sequence[Pod], count: int) -> tuple[Victim, ...]:
-    ordered = sorted(pods, key=lambda pod: _ordinal(pod.metadata.name), reverse=True)
-    note = "a StatefulSet removes its highest ordinal"
-    return tuple(_victim(pod, note=note, promised=True) for pod in ordered[:count])
+def _pick_for(desk: Desk, pods: Sequence[Pod]) -> Pick | None:
+    """Nodes that are level are taken as the profile of the pods takes them."""
+    cycle = desk.cycle(pods[0].spec.scheduler_name) if pods else None
+    return cycle.pick if cycle is not None else None
+
+
+def _highest(statement: Statement, pods: Sequence[Pod], count: int, options: RoundOptions) -> tuple[Victim, ...]:
+    ordered = sorted(pods, key=lambda pod: _ordinal(pod.metadata.name), reverse=True)[:count]
+    why = "a StatefulSet removes its highest ordinal"
+    standing = node_scores(statement.table, pods, options.weights, options.load_basis)
+    return tuple(_victim(pod, standing.get(pod.uid), why=why, promised=True) for pod in ordered)
 
 
 def _of_replica_sets(
-    statement: Statement, pods: Sequence[Pod], count: int, now_s: float, options: RoundOptions
+    statement: Statement, pods: Sequence[Pod], count: int, now_s: float, options: RoundOptions, pick: Pick | None
 ) -> tuple[Victim, ...]:
     sets = {owner.uid for pod in pods if (owner := pod.metadata.controller) is not None}
     if len(sets) > 1:
         return ()  # a roll-out divides a change over its ReplicaSets, and which takes how many is its own affair
     # Kubernetes takes pods that are not ready before it looks at any cost.
     idle = sorted((pod for pod in pods if not _is_ready(pod)), key=lambda pod: scale_down_order(pod, 0, now_s))[:count]
-    note = "not ready: Kubernetes takes such pods first"
-    named = tuple(_victim(pod, note=note) for pod in idle)
+    why = "not ready: Kubernetes takes such pods first"
+    standing = node_scores(statement.table, pods, options.weights, options.load_basis) if idle else {}
+    named = tuple(_victim(pod, standing.get(pod.uid), why=why) for pod in idle)
     for pod in idle:
         if (occupant := statement.table.occupants.get(pod.uid)) is not None:
             statement.remove(occupant)
     ready = [pod for pod in pods if _is_ready(pod)]
-    return named + _by_score(statement, ready, count - len(named), now_s, options)
+    return named + _by_score(statement, ready, count - len(named), now_s, options, pick)
 
 
 def _by_score(
-    statement: Statement, pods: Sequence[Pod], count: int, now_s: float, options: RoundOptions
+    statement: Statement, pods: Sequence[Pod], count: int, now_s: float, options: RoundOptions, pick: Pick | None
 ) -> tuple[Victim, ...]:
-    plan = plan_removal(statement, pods, count, now_s=now_s, weights=options.weights)
+    plan = plan_removal(
+        statement, pods, count, now_s=now_s, weights=options.weights, pick=pick, basis=options.load_basis
+    )
     by_uid = {pod.uid: pod for pod in pods}
-    return tuple(_victim(by_uid[removed.uid], score=removed.score, promised=True) for removed in plan.removed)
+    return tuple(
+        _victim(by_uid[each.uid], (each.score, each.scores), why=each.why, promised=True) for each in plan.removed
+    )
 
 
-def _victim(pod: Pod, *, score: int = 0, promised: bool = False, note: str = "") -> Victim:
+def _victim(pod: Pod, standing: tuple[int, RemovalScores | None] | None, *, why: str, promised: bool = False) -> Victim:
+    score, scores = standing or (0, None)
     return Victim(
         pod=pod.metadata.name,
         uid=pod.metadata.uid,
         node=pod.spec.node_name,
-        score=score,
+        score=on_scale(score, ONE),
+        scores=_victim_scores(scores) if scores is not None else None,
+        why=why,
         promised=promised,
         cost=pod.metadata.annotations.get(DELETION_COST),
-        note=note,
+    )
+
+
+def _victim_scores(scores: RemovalScores) -> VictimScores:
+    return VictimScores(
+        w1=on_scale(scores.used, ONE),
+        w2=on_scale(scores.even, ONE),
+        w3=on_scale(scores.service, ONE),
+        w4=None if scores.wishes is None else on_scale(scores.wishes, ONE),
+        w5=None if scores.forecast is None else on_scale(scores.forecast, ONE),
     )
 
 
@@ -322,7 +385,8 @@ def _plan_additions(
     models: dict[str, Pod] = {}
     placed: dict[str, list[Placed]] = {}
     refused: dict[str, str] = {}
-    statement, nominated = Statement(desk.table), desk.nominated()
+    statement, nominated, has_claim = Statement(desk.table), desk.nominated(), desk.table.catalog.claims.__contains__
+    reasons = Reasons(desk.table.node_count)
     for key in dict.fromkeys(order):
         wanted = open_[key]
         pods = wanted.pods(desk)
@@ -330,37 +394,40 @@ def _plan_additions(
             why = f"{wanted.item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with"
             found[key] = failed(wanted, why)
         else:
-            there[key], models[key], placed[key] = pods, model_pod(wanted.made_by, pods), []
+            there[key], models[key], placed[key] = pods, wanted.model(pods), []
     promises: list[Promise] = []
     try:
         for key in order:
             if key not in models or key in refused:
                 continue
-            pod = numbered(models[key], key, len(placed[key]))
+            pod = numbered(models[key], key, len(placed[key]), has_claim)
             cycle = desk.cycle(pod.spec.scheduler_name)
             if cycle is None:
                 continue
+            reasons.explain(key, cycle, pod, nominated)
             outcome = cycle.decide(pod, statement, nominated=nominated)
             if isinstance(outcome, Placed):
                 placed[key].append(outcome)
             else:
                 # A table that only fills up has no room for the next one like it either.
                 refused[key] = outcome.diagnosis.message()
-        lacking = [numbered(models[key], key, len(placed[key])) for key in refused]
+        lacking = [numbered(models[key], key, len(placed[key]), has_claim) for key in refused]
         helped = _helped_by_leaving(desk, lacking, leaving)
         soon = {key for key, is_helped in zip(refused, helped, strict=True) if is_helped}
         for key, places in placed.items():
-            wanted = open_[key]
-            if key in soon and not is_over(wanted.accepted_at, options.settle_s, now):
+            wanted, late = open_[key], list[Placed]()
+            if key in soon and options.reuse_terminating:
+                late = _after_leaving(desk, statement, models[key], wanted, len(places), leaving, reasons)
+            elif key in soon and not is_over(wanted.accepted_at, options.settle_s, now):
                 for place in places:
                     statement.remove(desk.table.occupants[place.pod])
                 now_have = f"{len(places)} of {wanted.item.number} pods have room now"
                 why = f"{now_have}; more will have when the pods that are on their way out are gone"
                 found[key] = waiting(wanted, why)
-            else:
-                promises += _promises(desk, wanted, models[key], places, options)
-                status = _added(desk, wanted, models[key], places, refused.get(key, ""), now)
-                found[key] = msgspec.structs.replace(status, seen=ends_of_names(there[key], wanted.item.workload.name))
+                continue
+            promises += _promises(desk, wanted, models[key], places, late, options)
+            status = _added(desk, wanted, models[key], places, late, refused.get(key, ""), reasons, now)
+            found[key] = msgspec.structs.replace(status, seen=ends_of_names(there[key], wanted.item.workload.name))
     except BaseException:
         statement.rollback()
         raise
@@ -371,44 +438,116 @@ def _plan_additions(
     return found
 
 
+def _after_leaving(
+    desk: Desk,
+    planned: Statement,
+    model: Pod,
+    wanted: Wanted,
+    placed: int,
+    leaving: frozenset[str],
+    reasons: Reasons,
+) -> list[Placed]:
+    """Places for the rest on room that pods are still leaving: held now, taken when those are gone."""
+    cycle, statement = desk.cycle(model.spec.scheduler_name), Statement(desk.table)
+    assert cycle is not None, "who has no room was decided on"
+    found: list[Placed] = []
+    pods: list[Pod] = []
+    try:
+        for occupant in _going(desk, leaving):
+            statement.remove(occupant)
+        for number in range(placed, wanted.item.number):
+            pod = numbered(model, wanted.key, number, desk.table.catalog.claims.__contains__)
+            reasons.explain(wanted.key, cycle, pod, ())
+            outcome = cycle.decide(pod, statement)
+            if not isinstance(outcome, Placed):
+                break
+            found.append(outcome)
+            pods.append(pod)
+    finally:
+        statement.rollback()
+    for pod, each in zip(pods, found, strict=True):
+        planned.place_occupant(occupant_of(pod, desk.table.request(pod), each.node))
+    return found
+
+
+def _going(desk: Desk, leaving: frozenset[str]) -> list[Occupant]:
+    return [each for each in desk.table.occupants.values() if each.terminating or each.uid in leaving]
+
+
 def _helped_by_leaving(desk: Desk, lacking: Sequence[Pod], leaving: frozenset[str]) -> list[bool]:
     """For pods that have no room now: whether they would have some without the pods that are on their way out."""
     if not lacking:
         return []
     statement = Statement(desk.table)
-    going = [each for each in desk.table.occupants.values() if each.terminating or each.uid in leaving]
     helped: list[bool] = []
     try:
-        for occupant in going:
+        for occupant in _going(desk, leaving):
             statement.remove(occupant)
         for pod in lacking:
             cycle = desk.cycle(pod.spec.scheduler_name)
-            helped.append(cycle is not None and isinstance(cycle.decide(pod, statement), Placed))
+            if cycle is None:
+                helped.append(False)
+                continue
+            with on_trial(cycle.pick):
+                helped.append(isinstance(cycle.decide(pod, statement), Placed))
     finally:
         statement.rollback()
     return helped
 
 
-def _promises(desk: Desk, wanted: Wanted, model: Pod, placed: Sequence[Placed], options: RoundOptions) -> list[Promise]:
-    until_s = desk.now_s + options.settle_s
+def _promises(
+    desk: Desk, wanted: Wanted, model: Pod, placed: Sequence[Placed], late: Sequence[Placed], options: RoundOptions
+) -> list[Promise]:
+    until_s, has_claim = desk.now_s + options.settle_s, desk.table.catalog.claims.__contains__
     return [
-        Promise(numbered(model, wanted.key, number), place.node, wanted.item.workload.uid, wanted.key, until_s)
-        for number, place in enumerate(placed)
+        Promise(
+            numbered(model, wanted.key, number, has_claim),
+            place.node,
+            wanted.item.workload.uid,
+            wanted.key,
+            until_s,
+            number >= len(placed),
+        )
+        for number, place in enumerate((*placed, *late))
     ]
 
 
-def _added(desk: Desk, wanted: Wanted, model: Pod, placed: Sequence[Placed], why_not: str, now: datetime) -> ItemStatus:
+def _added(
+    desk: Desk,
+    wanted: Wanted,
+    model: Pod,
+    placed: Sequence[Placed],
+    late: Sequence[Placed],
+    why_not: str,
+    reasons: Reasons,
+    now: datetime,
+) -> ItemStatus:
     item, workload = wanted.item, wanted.made_by
-    is_ours = desk.cycle(model.spec.scheduler_name) is not None
-    places = [Place(node=place.node, score=place.score) for place in placed]
-    if is_ours:
-        places += [Place(note=why_not)] * (item.number - len(placed))
+    scheduler = model.spec.scheduler_name
+    cycle = desk.cycle(scheduler)
+    unit = cycle.profile.unit if cycle is not None else BEST
+    # One for each place, in order, until there is no more room or time for reasons.
+    lines = iter(reasons.lines.get(wanted.key, ()))
+    places = [
+        Place(
+            node=each.node,
+            score=on_scale(each.score, unit),
+            reason=next(lines, ""),
+            note=f"binds after the pods that leave {each.node}" if number >= len(placed) else "",
+        )
+        for number, each in enumerate((*placed, *late))
+    ]
+    # Pods of another scheduler have places too: what it does with them is followed and told.
+    note = why_not if cycle is not None else f"up to scheduler {scheduler}"
+    places += [Place(note=note)] * (item.number - len(places))
     return msgspec.structs.replace(
         wanted.status,
         phase="Planned",
-        message=_addition_sentence(item, placed, why_not, "" if is_ours else model.spec.scheduler_name),
+        message=_addition_sentence(item, (*placed, *late), why_not, "" if cycle is not None else scheduler),
         replicas=Replicas(before=workload.replicas, after=workload.replicas + item.number),
         places=tuple(places),
+        rules=reasons.rules.get(wanted.key, ""),
+        scheduler="" if cycle is not None else scheduler,
         planned_at=written(now),
         # As the server will give it back, so that both compare equal.
         planned=msgspec.json.decode(msgspec.json.encode(model)),
@@ -441,11 +580,13 @@ def restore_promises(desk: Desk, maker: str, item: Item, status: ItemStatus, set
         row = desk.table.row_of.get(place.node) if place.node and not place.pod else None
         if row is None:
             continue
-        pod = numbered(model, maker, number)
+        pod = numbered(model, maker, number, desk.table.catalog.claims.__contains__)
         within_N = desk.table.valid_N[: desk.table.size].copy()
         within_N[:] = False
         within_N[row] = True
-        if isinstance(cycle.decide(pod, within_N=within_N), Placed):
+        with on_trial(cycle.pick):
+            is_placed = isinstance(cycle.decide(pod, within_N=within_N), Placed)
+        if is_placed:
             desk.promises.hold(Promise(pod, place.node, item.workload.uid, maker, desk.now_s + left))
 
 

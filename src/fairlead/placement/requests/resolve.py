@@ -11,13 +11,14 @@ from collections.abc import Sequence
 import msgspec
 
 from fairlead.cluster.client import Client
-from fairlead.cluster.errors import NotFound
+from fairlead.cluster.errors import NotFound, Refused
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import Thing
 from fairlead.model.selectors import equal_to
 from fairlead.placement.requests.spec import (
     AUTOSCALERS,
     SERVICES,
+    UNSCALABLE,
     WORKLOADS,
     Autoscaler,
     Operation,
@@ -42,13 +43,15 @@ class Found(msgspec.Struct, frozen=True):
     """What the cluster holds under a name in a namespace."""
 
     named: tuple[Candidate, ...] = ()
-    # Looked for only where nothing has the name itself.
     service: Service | None = None
+    # Looked for only where nothing has the name itself, or the Service selects something else.
     behind: tuple[Candidate, ...] = ()
     # Pods behind the service that none of those makes: of nobody, and of something else, by its name.
     loose: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     autoscalers: tuple[Autoscaler, ...] = ()
+    # Of another kind, looked for where there is no Service either.
+    unscalable: Kind[Thing] | None = None
 
     @property
     def is_nothing(self) -> bool:
@@ -68,6 +71,9 @@ def resolve(found: Found, operation: Operation, name: str, namespace: str, *, fo
         return Unresolved(f"{name} in {where} is several: {_listed(found.named)}; rename or use their Services")
     if found.named:
         return _free(found.named[0], found.autoscalers, force)
+    if found.service is None and found.unscalable is not None:
+        kind = found.unscalable.kind
+        return Unresolved(f"{kind} {name} in {where} cannot be scaled: {UNSCALABLE[kind][1]}")
     if found.service is None:
         return Unresolved(
             f"there is no Deployment, StatefulSet, ReplicaSet or Service {name} in {where}: check the two names"
@@ -94,6 +100,22 @@ def resolve(found: Found, operation: Operation, name: str, namespace: str, *, fo
         )
     metadata = found.service.metadata
     return WorkloadRef(kind="Service", name=metadata.name, uid=metadata.uid)
+
+
+def other_service(found: Found, meant: WorkloadRef) -> str:
+    """What to warn of where the Service of the same name leads to other pods than the workload that is changed."""
+    service = found.service
+    if not found.named or service is None or not service.spec.selector or _selects(service, found.named[0]):
+        return ""
+    behind = _listed(found.behind) or "no workload"
+    return (
+        f"{meant.described()} is changed, but Service {service.metadata.name} of the same name selects other pods: "
+        f"behind it is {behind}"
+    )
+
+
+def _selects(service: Service, candidate: Candidate) -> bool:
+    return equal_to(service.spec.selector or {}).matches(candidate.workload.spec.template.metadata.labels)
 
 
 def _free(candidate: Candidate, autoscalers: Sequence[Autoscaler], force: bool) -> WorkloadRef | Unresolved:
@@ -142,26 +164,37 @@ class Sight:
         candidates = tuple(
             Candidate(kind, found) for kind, found in zip(WORKLOADS, named, strict=True) if found is not None
         )
-        if candidates:
-            return Found(named=candidates, autoscalers=await self._scalers(namespace))
         service = await self._client.find(SERVICES, name, namespace)
-        if service is None or not service.spec.selector:
+        if candidates:
+            found = Found(named=candidates, service=service, autoscalers=await self._scalers(namespace))
+            if service is not None and service.spec.selector and not _selects(service, candidates[0]):
+                behind = await self._candidates_behind(service)
+                found = msgspec.structs.replace(found, behind=_tops(behind))
+            return found
+        if service is None:
+            return Found(unscalable=await self._unscalable(namespace, name))
+        if not service.spec.selector:
             return Found(service=service)
         return await self._behind(service)
+
+    async def _unscalable(self, namespace: str, name: str) -> Kind[Thing] | None:
+        for kind, _ in UNSCALABLE.values():
+            try:
+                if await self._client.find(kind, name, namespace) is not None:
+                    return kind
+            except Refused:
+                continue  # not allowed to read it, or the server does not have the kind
+        return None
+
+    async def _candidates_behind(self, service: Service) -> list[Candidate]:
+        return [each for each in await self._all(service.metadata.namespace) if _selects(service, each)]
 
     async def _named(self, kind: Kind[Workload], namespace: str, name: str) -> Workload | None:
         return await self._client.find(kind, name, namespace)
 
     async def _behind(self, service: Service) -> Found:
         namespace, selector = service.metadata.namespace, service.spec.selector or {}
-        wanted = equal_to(selector)
-        behind = [
-            candidate
-            for candidate in await self._all(namespace)
-            if wanted.matches(candidate.workload.spec.template.metadata.labels)
-        ]
-        # A Deployment's own ReplicaSets are no workloads of their own.
-        tops = [each for each in behind if not (each.kind == "ReplicaSet" and each.workload.metadata.controller)]
+        behind = await self._candidates_behind(service)
         known = {candidate.workload.metadata.uid for candidate in behind}
         loose, others = [], {}
         for pod in await loose_or_owned(self._client, namespace, selector):
@@ -172,7 +205,7 @@ class Sight:
                 others[owner.uid] = f"{owner.kind} {owner.name}"
         return Found(
             service=service,
-            behind=tuple(tops),
+            behind=_tops(behind),
             loose=tuple(loose),
             others=tuple(others.values()),
             autoscalers=await self._scalers(namespace),
@@ -198,6 +231,11 @@ class Sight:
         return self._autoscalers[namespace]
 
 
+def _tops(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Without a Deployment's own ReplicaSets, which are no workloads of their own."""
+    return tuple(each for each in candidates if not (each.kind == "ReplicaSet" and each.workload.metadata.controller))
+
+
 async def loose_or_owned(client: Client, namespace: str, selector: dict[str, str]) -> list[Thing]:
     """Every pod that a service selects and that is not finished."""
     wanted = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
@@ -205,4 +243,4 @@ async def loose_or_owned(client: Client, namespace: str, selector: dict[str, str
     return [Thing(metadata=pod.metadata) for pod in pods if not pod.is_finished and not pod.is_terminating]
 
 
-__all__ = ["Candidate", "Found", "Sight", "Unresolved", "loose_or_owned", "resolve"]
+__all__ = ["Candidate", "Found", "Sight", "Unresolved", "loose_or_owned", "other_service", "resolve"]

@@ -75,6 +75,7 @@ class RequestSpec(Noun, frozen=True):
     accepted_at: str
     items: Annotated[tuple[Item, ...], Meta(min_length=1, max_length=MOST_ITEMS)]
     summary: Annotated[str, Meta(description="The items in short.")] = ""
+    warnings: Annotated[tuple[str, ...], Meta(description="What may not be what was meant.")] = ()
     digest: Annotated[str, Meta(description="Of what was sent, to tell a repeated request from another one.")] = ""
 
 
@@ -89,10 +90,21 @@ class Place(Noun, frozen=True):
     """A pod to come: where it was promised room, and what became of it."""
 
     node: Annotated[str, Meta(description="The promised node; empty when none had room.")] = ""
-    score: int = 0
+    score: Annotated[float, Meta(description="The weighted sum of scores, each 0 to 100.")] = 0
     pod: Annotated[str, Meta(description="The pod that came.")] = ""
     bound_to: Annotated[str, Meta(description="The node it went to.")] = ""
     note: str = ""
+    reason: Annotated[str, Meta(description="Why this node, written small; GET with ?explain=true tells it.")] = ""
+
+
+class VictimScores(Noun, frozen=True):
+    """Of the node that a pod is taken from, each 0 to 100; absent where a rule did not count."""
+
+    w1: Annotated[float, Meta(description="How much of it stays used.")] = 0
+    w2: Annotated[float, Meta(description="How evenly.")] = 0
+    w3: Annotated[float, Meta(description="Its part of the service's pods.")] = 0
+    w4: Annotated[float | None, Meta(description="How little it answers the pods' soft rules.")] = None
+    w5: Annotated[float | None, Meta(description="How much its load will rise; below zero, fall.")] = None
 
 
 class Victim(Noun, frozen=True):
@@ -101,7 +113,9 @@ class Victim(Noun, frozen=True):
     pod: str
     uid: str
     node: str = ""
-    score: int = 0
+    score: Annotated[float, Meta(description="The weighted sum of its node's scores, each 0 to 100.")] = 0
+    scores: VictimScores | None = None
+    why: Annotated[str, Meta(description="Why this pod of that node.")] = ""
     promised: Annotated[bool, Meta(description="Whether Kubernetes lets it be named: a Ready pod of a ReplicaSet.")] = (
         False
     )
@@ -119,11 +133,15 @@ class ItemStatus(Noun, frozen=True):
     places: tuple[Place, ...] = ()
     victims: tuple[Victim, ...] = ()
     gone_instead: Annotated[tuple[str, ...], Meta(description="Pods that went in place of a named one.")] = ()
-    shortfall: Annotated[int, Meta(description="So many fewer than asked for, because there were no more.")] = 0
+    shortfall: Annotated[
+        int, Meta(description="So many fewer than asked for: no more were there to remove, or found a node.")
+    ] = 0
+    scheduler: Annotated[str, Meta(description="Who places the pods, where that is not Fairlead.")] = ""
     added: int = 0
     removed: int = 0
     planned_at: str = ""
     acted_at: str = ""
+    rules: Annotated[str, Meta(description="What the reasons of all places have in common, written small.")] = ""
     # Of use to Fairlead only: the pod that was planned with, and the pods there were.
     planned: Annotated[dict[str, Any] | None, Meta(description="The pod that places were sought for.")] = None
     seen: Annotated[str, Meta(description="The workload's pods when it was planned, by the ends of their names.")] = ""
@@ -192,16 +210,42 @@ class PodTemplate(Noun, frozen=True):
         )
 
 
+class Ordinals(Noun, frozen=True):
+    start: int = 0
+
+
+class RollingUpdate(Noun, frozen=True):
+    # Of a StatefulSet; a Deployment's has none.
+    partition: int | None = None
+
+
+class UpdateStrategy(Noun, frozen=True):
+    rolling_update: RollingUpdate | None = None
+
+
 class ScaledSpec(Noun, frozen=True):
     replicas: Int32 | None = None
     selector: LabelSelector | None = None
     template: PodTemplate = PodTemplate()
+    # Of a Deployment.
+    paused: bool = False
+    # Of a StatefulSet.
+    ordinals: Ordinals | None = None
+    update_strategy: UpdateStrategy | None = None
+    volume_claim_templates: tuple[Thing, ...] | None = None
+
+
+class ScaledStatus(Noun, frozen=True):
+    # Of a StatefulSet.
+    current_revision: str = ""
+    update_revision: str = ""
 
 
 class Workload(Thing, frozen=True):
     """A Deployment, ReplicaSet or StatefulSet, as far as scaling it needs."""
 
     spec: ScaledSpec = ScaledSpec()
+    status: ScaledStatus = ScaledStatus()
 
     @property
     def replicas(self) -> int:
@@ -255,6 +299,19 @@ WORKLOADS: Final[dict[str, Kind[Workload]]] = {
     "ReplicaSet": Kind("apps", "v1", "replicasets", "ReplicaSet", Workload),
 }
 SERVICES: Final = Kind("", "v1", "services", "Service", Service)
+UNSCALABLE: Final[dict[str, tuple[Kind[Thing], str]]] = {
+    "DaemonSet": (
+        Kind("apps", "v1", "daemonsets", "DaemonSet", Thing),
+        "it runs one pod on every node that its template selects; change that selection",
+    ),
+    "Job": (Kind("batch", "v1", "jobs", "Job", Thing), "change its parallelism"),
+    "CronJob": (Kind("batch", "v1", "cronjobs", "CronJob", Thing), "it makes Jobs by the clock"),
+    "ReplicationController": (
+        Kind("", "v1", "replicationcontrollers", "ReplicationController", Thing),
+        "put its pods into a Deployment",
+    ),
+}
+"""Workloads that are known by name and not scaled here, and what to do instead."""
 AUTOSCALERS: Final = Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Autoscaler)
 
 

@@ -1,7 +1,7 @@
 """CheckNodeCondition: a node that is not ready, is out of disk or network, or is cordoned is refused.
 
-A condition that a node does not report refuses nothing; one reported as Unknown does. Tolerations are not looked at,
-not even for the cordon.
+A condition that a node does not report refuses nothing; one reported as Unknown does. As the seed has it tolerations
+are not looked at, not even for the cordon; beside taints they are, so that DaemonSets go where Kubernetes lets them.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
 from fairlead.engine.view import View
 from fairlead.model.deltas import Delta
+from fairlead.model.taints import CORDON, NO_SCHEDULE, Taint, is_tolerated
 
 # Each condition, what it must be if it is reported, and the reason otherwise.
 WANTED: Final = (
@@ -20,6 +21,15 @@ WANTED: Final = (
     ("OutOfDisk", "False", "node(s) were out of disk space"),
     ("NetworkUnavailable", "False", "node(s) had unavailable network"),
 )
+# The taint that a pod must tolerate to be let past a condition; Kubernetes writes them, for Unknown only of Ready.
+TAINTS: Final = {
+    ("Ready", "False"): "node.kubernetes.io/not-ready",
+    ("Ready", "Unknown"): "node.kubernetes.io/unreachable",
+    ("OutOfDisk", "True"): "node.kubernetes.io/out-of-disk",
+    ("OutOfDisk", "Unknown"): "node.kubernetes.io/out-of-disk",
+    ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
+    ("NetworkUnavailable", "Unknown"): "node.kubernetes.io/network-unavailable",
+}
 
 
 class CheckNodeCondition(Predicate):
@@ -27,13 +37,28 @@ class CheckNodeCondition(Predicate):
     cordon_reason = "node(s) were unschedulable"
     cures = frozenset({Delta.NODE_ADDED, Delta.NODE_CONDITIONS_CHANGED, Delta.NODE_CORDON_CHANGED})
 
+    def __init__(self, *, tolerated: bool = False) -> None:
+        """`tolerated`: pods that tolerate the taint of a condition, or the cordon, are let past it."""
+        self._tolerated = tolerated
+
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
+        tolerations = request.tolerations if self._tolerated else ()
+        let_past = {
+            pair
+            for pair, key in TAINTS.items()
+            if tolerations and is_tolerated(Taint(key=key, effect=NO_SCHEDULE), tolerations)
+        }
         ids_V = view.take(view.table.condition_set_N)
         failed = []
         for condition, wanted, reason in WANTED:
             bad = [
-                any(kind == condition and status != wanted for kind, status in conditions)
+                any(
+                    kind == condition and status != wanted and (kind, status) not in let_past
+                    for kind, status in conditions
+                )
                 for conditions in view.table.condition_sets
             ]
             failed.append(Failed(reason, np.array(bad, dtype=np.bool_)[ids_V], True))
+        if tolerations and is_tolerated(CORDON, tolerations):
+            return failed
         return (*failed, Failed(self.cordon_reason, view.take(view.table.cordoned_N), True))

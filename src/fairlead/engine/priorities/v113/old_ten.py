@@ -21,6 +21,7 @@ AVOID: Final = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 
 class TaintTolerationPriority(TaintToleration):
     name = "TaintTolerationPriority"
+    best = 10
 
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
         return scaled_to_best(raw_V, feasible_V, reverse=True, best=10)
@@ -30,6 +31,7 @@ class NodeAffinityPriority(NodeAffinity):
     """Labels alone: fields are not looked at, so a term of nothing else matches no node."""
 
     name = "NodeAffinityPriority"
+    best = 10
 
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
         return scaled_to_best(raw_V, feasible_V, best=10)
@@ -47,6 +49,7 @@ class InterPodAffinityPriority(InterPodAffinity):
     """Smallest and largest both start at zero, so a node that nobody likes or shuns keeps its distance from both."""
 
     name = "InterPodAffinityPriority"
+    best = 10
 
     def normalise(self, raw_V: Ints, feasible_V: Bools, view: View, request: Request) -> Ints:
         smallest = int(np.where(feasible_V, raw_V, 0).min(initial=0))
@@ -60,6 +63,7 @@ class ImageLocalityPriority(Priority):
     """Containers alone, and one ceiling however many there are."""
 
     name = "ImageLocalityPriority"
+    best = 10
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
         table = view.table
@@ -93,6 +97,7 @@ class NodePreferAvoidPodsPriority(Priority):
     """Ten, or nothing where the node's annotation names the pod's controller. Meant to weigh more than all others."""
 
     name = "NodePreferAvoidPodsPriority"
+    best = 10
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
         owner = request.pod.metadata.controller

@@ -28,6 +28,7 @@ def _after(view: View, request: Request) -> tuple[Ints, Ints]:
 
 class LeastRequestedPriority(Priority):
     name = "LeastRequestedPriority"
+    best = 10
     scope = Scope.ROW
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
@@ -41,6 +42,7 @@ class MostRequestedPriority(Priority):
     """Unlike today's, a node asked for more than it has scores nothing rather than full marks."""
 
     name = "MostRequestedPriority"
+    best = 10
     scope = Scope.ROW
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
@@ -52,6 +54,7 @@ class MostRequestedPriority(Priority):
 
 class RequestedToCapacityRatioPriority(Priority):
     name = "RequestedToCapacityRatioPriority"
+    best = 10
     scope = Scope.ROW
 
     def __init__(self, shape: Sequence[tuple[int, int]] = DEFAULT_SHAPE) -> None:
@@ -69,6 +72,7 @@ class BalancedResourceAllocation(Priority):
     """A node that would be full in either resource scores nothing."""
 
     name = "BalancedResourceAllocationPriority"
+    best = 10
     scope = Scope.ROW
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:

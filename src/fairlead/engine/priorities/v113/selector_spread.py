@@ -22,6 +22,7 @@ ZONE_KEYS: Final = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernet
 
 class SelectorSpreadPriority(Priority):
     name = "SelectorSpreadPriority"
+    best = 10
     scope = Scope.CLUSTER
     normalises = True
 

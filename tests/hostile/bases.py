@@ -1,0 +1,90 @@
+"""One object of each kind that every API server takes: what is drawn is bent from these."""
+
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+LABELS: Final = {"app": "hostile"}
+POD_SPEC: Final[Json] = {
+    "schedulerName": "fairlead",
+    "terminationGracePeriodSeconds": 0,
+    "containers": [
+        {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}},
+    ],
+}
+TEMPLATE: Final[Json] = {"metadata": {"labels": LABELS}, "spec": POD_SPEC}
+SELECTED: Final[Json] = {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}
+AMOUNTS: Final = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+READY: Final = [{"type": "Ready", "status": "True", "reason": "Here"}]
+
+BASES: Final[dict[str, Json]] = {
+    "pods": {"metadata": {"labels": LABELS}, "spec": POD_SPEC},
+    "nodes": {"metadata": {"labels": LABELS}, "status": {"capacity": AMOUNTS, "allocatable": AMOUNTS,
+        "conditions": READY}},
+    "namespaces": {"metadata": {"labels": LABELS}},
+    "services": {"spec": {"selector": LABELS, "ports": [{"port": 80}]}},
+    "replicationcontrollers": {"spec": {"replicas": 0, "selector": LABELS, "template": TEMPLATE}},
+    "replicasets.apps": {"spec": {"replicas": 0, **SELECTED}},
+    "deployments.apps": {"spec": {"replicas": 0, **SELECTED}},
+    "daemonsets.apps": {"spec": SELECTED},
+    "statefulsets.apps": {"spec": {"replicas": 0, "serviceName": "web", **SELECTED}},
+    "controllerrevisions.apps": {"revision": 1},
+    "jobs.batch": {"spec": {"template": {"spec": {**POD_SPEC, "restartPolicy": "Never"}}, "suspend": True}},
+    "cronjobs.batch": {
+        "spec": {
+            "schedule": "@yearly",
+            "suspend": True,
+            "jobTemplate": {"spec": {"template": {"spec": {**POD_SPEC, "restartPolicy": "Never"}}}},
+        }
+    },
+    "horizontalpodautoscalers.autoscaling": {
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}
+    },
+    "poddisruptionbudgets.policy": {"spec": {"minAvailable": 1, "selector": {"matchLabels": LABELS}}},
+    "persistentvolumes": {
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/nowhere"},
+            "storageClassName": "hostile",
+        }
+    },
+    "persistentvolumeclaims": {
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "hostile",
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+    },
+    "storageclasses.storage.k8s.io": {"provisioner": "hostile.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer"},
+    "csinodes.storage.k8s.io": {"spec": {"drivers": [{"name": "d.example.com", "nodeID": "n",
+        "allocatable": {"count": 3}}]}},
+    "csidrivers.storage.k8s.io": {"spec": {"attachRequired": True}},
+    "csistoragecapacities.storage.k8s.io": {"storageClassName": "hostile", "capacity": "1Gi"},
+    "volumeattachments.storage.k8s.io": {
+        "spec": {"attacher": "a.example.com", "nodeName": "hostile-1", "source": {"persistentVolumeName": "hostile"}}
+    },
+    "configmaps": {"data": {"a": "b"}},
+    "secrets": {"stringData": {"a": "b"}},
+    "serviceaccounts": {},
+    "endpointslices.discovery.k8s.io": {"addressType": "IPv4", "endpoints": []},
+    "schedulerequests.fairlead.io": {
+        "spec": {
+            "user": "tenant",
+            "acceptedAt": "2026-01-01T00:00:00Z",
+            "items": [
+                {
+                    "operation": "Add",
+                    "namespace": "hostile",
+                    "serviceName": "web",
+                    "number": 1,
+                    "workload": {"kind": "Deployment", "name": "web", "uid": "u"},
+                }
+            ],
+        }
+    },
+}  # fmt: skip
+"""By the kind's name, without apiVersion, kind and name. A kind that has none is drawn from its struct alone."""
+
+SCHEDULE_POD: Final[Json] = {"podList": [{"operation": 1, "namespace": "hostile", "serviceName": "web", "number": "1"}]}
