@@ -14,9 +14,9 @@ import psutil
 
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.profile import kube_profile
-from fairlead.placement.explaining import explain
+from fairlead.placement.explain import explain
 from fairlead.placement.history import History
-from fairlead.placement.replaying import document_of, read, replay
+from fairlead.placement.replay import document_of, read, replay
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 SHAPES = 20

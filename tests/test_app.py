@@ -22,8 +22,8 @@ from fairlead.cluster.mirrors import CATCH_UP_S, caught_up
 from fairlead.cluster.watch import Watch
 from fairlead.lifecycle import member_lease, stopped_by_signals, until_stopped
 from fairlead.model.intents import Bind, RecordEvent, Regarding
-from fairlead.model.kinds import POD_THINGS
-from fairlead.model.meta import Thing
+from fairlead.model.kinds import POD_OBJECTS
+from fairlead.model.meta import ApiObject
 from fairlead.placement.capability import profiles
 from fairlead.runtime import Capability, Runtime, find_connection, lease_name
 from fairlead.settings import BadSettings, LeaseSettings, OpeningSettings, Settings, load
@@ -468,12 +468,14 @@ def test_every_scheduler_name_has_a_profile_of_that_name() -> None:
 
 @pytest.mark.parametrize(("told_by", "reads_conditions"), [("both", True), ("taints", False), ("conditions", True)])
 @pytest.mark.parametrize("scores", ["kube", "seed"])
-def test_how_a_node_that_is_not_ready_is_told_can_be_set(told_by: str, reads_conditions: bool, scores: str) -> None:
-    settings = load(environment={}, flags={"nodeConditions": told_by, "scores": scores})
+def test_how_a_node_that_is_not_ready_is_told_can_be_set(
+    condition_source: str, reads_conditions: bool, scores: str
+) -> None:
+    settings = load(environment={}, flags={"nodeConditions": condition_source, "scores": scores})
     served, _ = profiles(settings)
     names = {rule.name for rule in served["fairlead"].predicates}
     assert ("CheckNodeCondition" in names) is reads_conditions
-    assert ("NodeUnschedulable" in names) is (told_by != "conditions")
+    assert ("NodeUnschedulable" in names) is (condition_source != "conditions")
 
 
 def test_scores_weights_pick_and_load_can_be_set() -> None:
@@ -517,7 +519,7 @@ def test_forecasts_count_wherever_they_are_read(tmp_path: Path) -> None:
 async def test_a_new_leader_waits_for_a_watch_that_was_broken_when_it_took_over() -> None:
     """Else it would decide on what it saw before, and sell room that the leader before it has sold."""
     clock, watch = ManualClock(), SimpleNamespace(listed_at_s=0.0, open_since_s=None)
-    mirror = Mirror(cast("Watch[Thing]", watch), POD_THINGS, Metrics())
+    mirror = Mirror(cast("Watch[ApiObject]", watch), POD_OBJECTS, Metrics())
     await clock.advance(100.0)
     waiting = asyncio.create_task(caught_up([mirror], clock, asyncio.Event()))
     await clock.advance(30.0)
@@ -534,7 +536,7 @@ async def test_a_warm_standby_waits_for_nothing_and_one_that_is_stopped_no_longe
     warm = SimpleNamespace(listed_at_s=0.0, open_since_s=0.0)
     cold = SimpleNamespace(listed_at_s=0.0, open_since_s=None)
     await clock.advance(100.0)
-    mirrors = [Mirror(cast("Watch[Thing]", watch), POD_THINGS, Metrics()) for watch in (warm, cold)]
+    mirrors = [Mirror(cast("Watch[ApiObject]", watch), POD_OBJECTS, Metrics()) for watch in (warm, cold)]
     await asyncio.wait_for(caught_up(mirrors[:1], clock, stop), 60)
     waiting = asyncio.create_task(caught_up(mirrors, clock, stop))
     await clock.advance(10.0)

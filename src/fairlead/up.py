@@ -31,11 +31,11 @@ from fairlead.local import controllers
 from fairlead.local import metrics as metrics_api
 from fairlead.local.controllers.spec import STORAGE_CLASSES
 from fairlead.local.controllers.storage import DEFAULT_CLASS
-from fairlead.local.providers.boxes import Private
 from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names
+from fairlead.local.providers.pod_sandbox import Private
 from fairlead.model.intents import Apply, Create, Delete
 from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, PROVIDER_LABEL
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
@@ -53,14 +53,14 @@ PARTS: Final = ("controllers", *app.CAPABILITIES, "nodes")
 """What `--without` can leave out."""
 
 DEFINITIONS = Kind(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", Thing, namespaced=False
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
 )
 
 DEMO_KINDS: dict[str, Kind[Any]] = {
     "Namespace": NAMESPACES,
-    "Service": Kind("", "v1", "services", "Service", Thing),
-    "Deployment": Kind("apps", "v1", "deployments", "Deployment", Thing),
-    "Job": Kind("batch", "v1", "jobs", "Job", Thing),
+    "Service": Kind("", "v1", "services", "Service", ApiObject),
+    "Deployment": Kind("apps", "v1", "deployments", "Deployment", ApiObject),
+    "Job": Kind("batch", "v1", "jobs", "Job", ApiObject),
 }
 
 

@@ -25,7 +25,7 @@ from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Outcome
 from fairlead.model.intents import Apply, Create, Intent, Patch
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.web.admission import AdmissionMetrics, AdmissionServer, Webhook, WebhookConfiguration
 from fairlead.web.authority import Lives, Material, is_usable, renewed, split_bundle
@@ -41,22 +41,22 @@ GROUP: Final = "admissionregistration.k8s.io"
 LOOK_EVERY_S: Final = 10.0
 
 
-class Secret(Noun, frozen=True):
+class Secret(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
 
 
-class ClientConfig(Noun, frozen=True):
+class ClientConfig(ApiStruct, frozen=True):
     url: str | None = None
     ca_bundle: str = ""
 
 
-class WebhookEntry(Noun, frozen=True):
+class WebhookEntry(ApiStruct, frozen=True):
     name: str = ""
     client_config: ClientConfig = ClientConfig()
 
 
-class Configuration(Noun, frozen=True):
+class Configuration(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     webhooks: tuple[WebhookEntry, ...] | None = None
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead.apiserver.embedded import Embedded, embedded
-from fairlead.apiserver.registry.rest import Attempt, Thing
+from fairlead.apiserver.registry.rest import AdmissionAttributes, JsonObject
 from fairlead.cluster.clock import RealClock
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -26,12 +26,12 @@ class Overtaker:
         assert found is not None
         self._maps = found
 
-    async def admit(self, attempt: Attempt) -> Thing | None:
+    async def admit(self, attempt: AdmissionAttributes) -> JsonObject | None:
         if self.left and attempt.resource is self._maps:
             self.left -= 1
             current = self._rest.find("/configmaps", "default/c")
             entry = self._rest.store.get("/configmaps", "default/c")
-            there: Thing = current or {"kind": "ConfigMap", "apiVersion": "v1", "metadata": dict(NEW)}
+            there: JsonObject = current or {"kind": "ConfigMap", "apiVersion": "v1", "metadata": dict(NEW)}
             there["data"] = {**(there.get("data") or {}), f"other{self.left}": "x"}
             self._rest.store.put("/configmaps", "default/c", there, None if entry is None else entry.revision)
         return attempt.thing

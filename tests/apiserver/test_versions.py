@@ -65,7 +65,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Embedded]:
 async def define(rest: Rest, given: Json) -> None:
     crds = rest.resources.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert crds is not None
-    if rest.find(crds.stored_as, given["metadata"]["name"]) is None:
+    if rest.find(crds.storage_key, given["metadata"]["name"]) is None:
         await rest.create(crds, "", given, Options(OURSELVES))
         return
     await rest.change(
@@ -131,7 +131,7 @@ async def test_many_are_converted_some_at_a_time(
         body = thing("v1", f"a{number}", name=str(number))
         await rest.create(things(rest, "v1"), "default", body, Options(OURSELVES))
     v2 = things(rest, "v2")
-    entries = [entry for _, entry in rest.store.items(v2.stored_as)]
+    entries = [entry for _, entry in rest.store.items(v2.storage_key)]
     await rest.ready(v2, *entries)
     assert [rest.fields(v2, entry)["spec.title"] for entry in entries] == ["0", "1", "2", "3", "4"]
     assert renaming.calls == [2, 2, 1]

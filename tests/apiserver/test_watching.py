@@ -45,7 +45,7 @@ async def test_what_changes_while_a_bookmark_is_sent_is_told_at_once(
     query = {"resourceVersion": str(rest.store.revision), "allowWatchBookmarks": "true"}
     lines = Watching(rest, resource, "default", query, render, 3600.0).lines(False, is_followed)
     assert b"BOOKMARK" in await anext(lines)
-    rest.store.put(resource.stored_as, "default/late", {"metadata": {"name": "late", "uid": "1"}}, None)
+    rest.store.put(resource.storage_key, "default/late", {"metadata": {"name": "late", "uid": "1"}}, None)
     await rest.store.settled()
     async with asyncio.timeout(10):
         told = msgspec.json.decode(await anext(lines))

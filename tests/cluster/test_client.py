@@ -27,7 +27,7 @@ from fairlead.cluster.errors import (
 )
 from fairlead.cluster.metrics import Metrics
 from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from fairlead.testing.scripted_server import (
     Answer,
     ScriptedServer,
@@ -275,7 +275,7 @@ async def test_what_is_not_there_is_none_where_that_is_an_answer(server: Scripte
 
 # --- what is sent -----------------------------------------------------------------------------------------
 
-DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", Thing)
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", ApiObject)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.model.intents import WakeAfter
 from fairlead.model.kinds import ConfigMap, Kind
-from fairlead.model.meta import ObjectMeta, OwnerReference, Thing
+from fairlead.model.meta import ApiObject, ObjectMeta, OwnerReference
 from fairlead.testing.clock import ManualClock, settle
 from tests.cluster.kit import count, held, keyed, mirror_of
 
-JOBS = Kind("batch", "v1", "jobs", "Job", Thing)
-NODES = Kind("", "v1", "nodes", "Node", Thing, namespaced=False)
+JOBS = Kind("batch", "v1", "jobs", "Job", ApiObject)
+NODES = Kind("", "v1", "nodes", "Node", ApiObject, namespaced=False)
 
 
 class Room:
@@ -130,9 +130,9 @@ async def test_nothing_is_looked_at_before_every_mirror_is_whole(room: Room, clo
         assert [key for _, key in room.looks] == ["ns/a"]
 
 
-def owned(name: str, *owners: tuple[str, str, str], namespace: str = "ns") -> Thing:
+def owned(name: str, *owners: tuple[str, str, str], namespace: str = "ns") -> ApiObject:
     references = tuple(OwnerReference(api_version=api, kind=kind, name=owner, uid="u") for api, kind, owner in owners)
-    return Thing(metadata=ObjectMeta(name=name, namespace=namespace, owner_references=references))
+    return ApiObject(metadata=ObjectMeta(name=name, namespace=namespace, owner_references=references))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def owned(name: str, *owners: tuple[str, str, str], namespace: str = "ns") -> Th
     ],
 )
 def test_an_owned_object_leads_to_its_owner(
-    kind: Kind[Any], old: Thing | None, new: Thing | None, expected: list[str]
+    kind: Kind[Any], old: ApiObject | None, new: ApiObject | None, expected: list[str]
 ) -> None:
     assert list(owner_keys(kind)(Delta("ns/p", old, new))) == expected
 

@@ -9,11 +9,11 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirrors import Mirrors
 from fairlead.model.kinds import CONFIG_MAPS, Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from fairlead.testing.scripted_server import Answer, ScriptedServer, Seen, Then, bookmark, event, stream
 from tests.cluster.kit import CONFIG_MAPS_PATH, Hurried, client_of, config_map
 
-LEAN = Kind("", "v1", "configmaps", "ConfigMap", Thing)
+LEAN = Kind("", "v1", "configmaps", "ConfigMap", ApiObject)
 
 
 @pytest.fixture

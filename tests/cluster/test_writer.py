@@ -27,12 +27,12 @@ from fairlead.model.intents import (
     WakeAfter,
 )
 from fairlead.model.kinds import CONFIG_MAPS, Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from fairlead.testing.clock import ManualClock, settle
 from fairlead.testing.scripted_server import Answer, ScriptedServer, Seen, Then, failure, reply, reset, silence
 from tests.cluster.kit import CONFIG_MAPS_PATH, Gate, Hurried, client_of, config_map, count, held
 
-DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", Thing)
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", ApiObject)
 BINDING = "POST /api/v1/namespaces/ns/pods/p/binding"
 POD = "/api/v1/namespaces/ns/pods/p"
 ONE = f"{CONFIG_MAPS_PATH}/a"

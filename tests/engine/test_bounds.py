@@ -7,7 +7,7 @@ from fairlead.engine.axes import FEW, FIRST_SCALAR, LabelColumn
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.cycle import LEAST_REMEMBERED, Cycle
 from fairlead.engine.gang import MOST_POLICIES, Gangs
-from fairlead.engine.gpu_wishes import MOST_DEVICES
+from fairlead.engine.gpu_requests import MOST_DEVICES
 from fairlead.engine.gpus import FEW_MODELS
 from fairlead.engine.labels import FEW_NODES, MOST_ASKED
 from fairlead.engine.profile import kube_profile

@@ -6,7 +6,7 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.diagnosis import NodeScore
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Diagnosis, NearestMiss, Refusal, Refused
 from fairlead.model.pod import Pod
 from fairlead.testing.builders import a_node, a_pod, a_table
@@ -33,7 +33,7 @@ def test_each_node_counts_under_the_first_rule_that_refuses_it() -> None:
     assert diagnosis.message() == (
         "0/3 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
     )
-    assert {Delta.NODE_TAINTS_CHANGED, Delta.POD_REMOVED} <= diagnosis.cures
+    assert {ClusterEvent.NODE_TAINTS_CHANGED, ClusterEvent.POD_REMOVED} <= diagnosis.wakeup_events
 
 
 def test_the_nearest_miss_is_told_per_resource() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.gpu_wishes import COUNT, DEVICES, MEMORY_LABELS, MEMORY_MIB, MILLI, MOST_DEVICES, given_devices
+from fairlead.engine.gpu_requests import COUNT, DEVICES, MEMORY_LABELS, MEMORY_MIB, MILLI, MOST_DEVICES, given_devices
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.removal import DELETION_COST, scale_down_order
 from fairlead.engine.table import allocatable
@@ -21,7 +21,7 @@ from fairlead.model.pod import Pod
 from fairlead.model.quantity import MOST, QuantityError, nanos
 from fairlead.model.selectors import SelectorError, parse_requirement
 from fairlead.model.volumes import CsiNode
-from fairlead.placement.requests.following import is_over
+from fairlead.placement.requests.progress import is_over
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 HOSTILE = (

@@ -18,7 +18,7 @@ from fairlead.engine.removal import RemovalScores, RemovalWeights, epoch_s, plan
 from fairlead.engine.rule import Priority
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.workloads import Service
@@ -166,7 +166,7 @@ def test_more_asked_for_than_there_are_is_told() -> None:
     assert ({r.pod for r in plan.removed}, plan.shortfall) == ({"default/1", "default/3"}, 3)
     assert plan.diagnosis is not None
     assert plan.diagnosis.message() == "0/2 nodes are available: 2 node(s) had no pod left to remove."
-    assert Delta.POD_ADDED in plan.diagnosis.cures
+    assert ClusterEvent.POD_ADDED in plan.diagnosis.wakeup_events
     statement.rollback()
     assert len(table.occupants) == 3
 

@@ -17,7 +17,7 @@ from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ClusterError, Invalid
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from fairlead.settings import load
 from fairlead.up import DEFINITIONS, UpOptions, up
 from fairlead.webhooks import MUTATING, SERVICE, manifest
@@ -25,7 +25,7 @@ from tests.journeys.toy import TOYS, Toy
 from tests.kube.conftest import rig as rig
 from tests.kube.rig.servers import Rig
 
-SERVICES = Kind("", "v1", "services", "Service", Thing)
+SERVICES = Kind("", "v1", "services", "Service", ApiObject)
 NAMESPACE = "fairlead-system"
 
 

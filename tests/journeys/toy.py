@@ -13,7 +13,7 @@ from aiohttp import web
 from fairlead.cluster.controller import Controller
 from fairlead.model.intents import Apply
 from fairlead.model.kinds import CONFIG_MAPS, Kind, split_key
-from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.model.structural import structural_schema
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.web.admission import Review, Verdict, Webhook, WebhookConfiguration, refused
@@ -21,11 +21,11 @@ from fairlead.web.probes import served
 from fairlead.web.routes import Answer, Call, Route
 
 
-class ToySpec(Noun, frozen=True):
+class ToySpec(ApiStruct, frozen=True):
     colour: str = ""
 
 
-class ToyObject(Noun, frozen=True):
+class ToyObject(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ToySpec = ToySpec()
 

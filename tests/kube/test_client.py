@@ -21,14 +21,14 @@ from fairlead.cluster.errors import (
 )
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.model.kinds import CONFIG_MAPS, LEASES, NAMESPACES, Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from tests.kube.clients import client
 from tests.kube.rig.servers import Rig
 
 PODS = Kind("", "v1", "pods", "Pod", dict[str, Any])
 NODES = Kind("", "v1", "nodes", "Node", dict[str, Any], namespaced=False)
 DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", dict[str, Any])
-BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", Thing)
+BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", ApiObject)
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:

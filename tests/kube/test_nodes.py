@@ -21,11 +21,11 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
 from fairlead.local.providers.fleet import Fleet, FleetPlan
-from fairlead.local.providers.keeper import marked
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.local.providers.simulated import SimulatedProvider, Span, Stages
+from fairlead.local.providers.supervisor import marked
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, Profile
 from fairlead.nodes.provider import LogOptions, Provider, RunPhase
@@ -36,8 +36,8 @@ from tests.kube.rig.certificates import Authority
 from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken
 
 NODES_RBAC = DEPLOY / "rbac" / "nodes.yaml"
-DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", Thing)
-ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", Thing)
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", ApiObject)
+ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", ApiObject)
 
 CAPACITY = {"cpu": "16", "memory": "32Gi", "pods": "110"}
 

@@ -448,10 +448,10 @@ async def die_before_the_patch(world: World, nodes: list[Node], namespace: str) 
     leader = Leader.made(world, at=2, fate="dies before")
     leader.at = AtDesk(nodes=nodes)
 
-    async def on_table(work: Callable[[Any], Any]) -> Any:
+    async def run_on_table(work: Callable[[Any], Any]) -> Any:
         return work(leader.at.desk)
 
-    leader.rounds._on_table = on_table
+    leader.rounds._run_on_table = run_on_table
     await leader.hear()
     leader.seen.objects = {name: each for name, each in leader.seen.objects.items() if name == f"sr-{namespace}"}
     with contextlib.suppress(Killed):

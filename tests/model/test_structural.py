@@ -6,20 +6,20 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from fairlead.model.meta import Noun
+from fairlead.model.meta import ApiStruct
 from fairlead.model.structural import structural_schema
 
 Port = Annotated[int | str, Meta(description="a number or a name")]
 Set = Annotated[tuple[str, ...], Meta(extra_json_schema={"x-kubernetes-list-type": "set"})]
 
 
-class Inner(Noun, frozen=True):
+class Inner(ApiStruct, frozen=True):
     """Inside."""
 
     default: int = 3
 
 
-class Outer(Noun, frozen=True):
+class Outer(ApiStruct, frozen=True):
     """Outside."""
 
     name: str

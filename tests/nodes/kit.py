@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.nodes.lives import Said
+from fairlead.nodes.container_state import PodEvent
 from fairlead.nodes.plan import Memory, Order, Plan, plan_pod, recall
 from fairlead.nodes.provider import PodReport, RunPhase, RunReport
 from fairlead.nodes.spec import ContainerStatus, Pod
@@ -37,7 +37,7 @@ class Stage:
         self.pod = played
         self.memory: Memory = recall(played, T0)
         self.reports: dict[str, RunReport] = {}
-        self.said: list[Said] = []
+        self.said: list[PodEvent] = []
 
     def runs(self, name: str = "main", second: float = 0.0, attempt: int | None = None) -> None:
         number = self.memory.lives[name].attempt if attempt is None else attempt

@@ -10,8 +10,8 @@ import pytest
 from fairlead.cluster.errors import no_answer
 from fairlead.model.intents import Create, Intent, Patch
 from fairlead.model.node import Node
+from fairlead.nodes.lease_renewer import LeaseRenewer, place
 from fairlead.nodes.node import Profile, lease_body, node_body, plan_node
-from fairlead.nodes.wheel import Wheel, place
 from fairlead.testing.clock import ManualClock
 from tests.nodes.kit import T0, at
 
@@ -93,7 +93,7 @@ async def test_every_lease_is_renewed_once_a_period_and_not_all_at_once() -> Non
     async def renew(name: str) -> None:
         renewed.append((clock.elapsed_s(), name))
 
-    wheel = Wheel(renew, clock=clock, period_s=10)
+    wheel = LeaseRenewer(renew, clock=clock, period_s=10)
     running = asyncio.create_task(wheel.run())
     names = [f"n-{number}" for number in range(50)]
     for name in names:
@@ -116,7 +116,7 @@ async def test_a_renewal_that_fails_is_tried_again_after_a_second() -> None:
         if len(tries) < 3:
             raise no_answer("PATCH lease", "nobody there", may_have_happened=True)
 
-    wheel = Wheel(renew, clock=clock, period_s=10)
+    wheel = LeaseRenewer(renew, clock=clock, period_s=10)
     running = asyncio.create_task(wheel.run())
     wheel.add("n")
     await clock.advance(13)

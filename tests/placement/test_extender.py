@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.profile import Conditions, kube_profile
 from fairlead.model.pod import Pod
-from fairlead.placement.explaining import explain
+from fairlead.placement.explain import explain
 from fairlead.placement.extender import (
     UNKNOWN,
     BadQuestion,

@@ -19,9 +19,9 @@ from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.volumes import CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim
 from fairlead.placement.binding import MOST_IN_DOUBT_S, Binder
-from fairlead.placement.desk import Desk
-from fairlead.placement.promises import GIVEN_UP, Promise
+from fairlead.placement.reservations import GIVEN_UP, Reservation
 from fairlead.placement.spec import NODES, PODS
+from fairlead.placement.table_handle import TableHandle
 from fairlead.testing.builders import a_node, a_pod
 from fairlead.testing.clock import ManualClock, settle
 from tests.placement.test_loop import Server, looping, wanting
@@ -190,7 +190,7 @@ async def test_a_node_that_was_never_read_can_go() -> None:
 
 
 def around(server: Server, thing: Any, *, exists: bool = True) -> None:
-    mirror = next(each for each in server.loop.surroundings if each.kind.struct is type(thing))
+    mirror = next(each for each in server.loop.related_mirrors if each.kind.struct is type(thing))
     mirror.apply([(exists, thing)])
 
 
@@ -318,10 +318,10 @@ async def test_a_preparation_that_breaks_keeps_nobody_from_leading() -> None:
     async with looping(leads=False) as (server, _):
         done: list[str] = []
 
-        def breaks(desk: Desk) -> None:
+        def breaks(desk: TableHandle) -> None:
             raise ValueError("a status that does not convert")
 
-        server.loop.preparations += [breaks, lambda desk: done.append("second")]
+        server.loop.on_lead_start += [breaks, lambda desk: done.append("second")]
         server.put(wanting("p"))
         stop = asyncio.Event()
         leading = asyncio.create_task(server.loop.lead(stop))
@@ -336,7 +336,7 @@ async def test_a_preparation_that_breaks_keeps_nobody_from_leading() -> None:
 
 def hold(
     server: Server, name: str, node: str, *, cpu: str, priority: int, owner: str = "web"
-) -> Callable[[Desk], None]:
+) -> Callable[[TableHandle], None]:
     planned = msgspec.convert(
         {
             "metadata": {"name": name, "namespace": "default"},
@@ -349,23 +349,23 @@ def hold(
         Pod,
     )
 
-    def held(desk: Desk) -> None:
+    def held(desk: TableHandle) -> None:
         cycle = desk.cycle("fairlead")
         assert cycle is not None
         assert isinstance(cycle.decide(planned), Placed)
-        desk.promises.hold(Promise(planned, node, owner=owner, by="sr-1/0", until_s=desk.now_s + 300.0))
+        desk.reservations.hold(Reservation(planned, node, owner=owner, by="sr-1/0", until_s=desk.now_s + 300.0))
 
     return held
 
 
 async def test_a_held_place_is_given_up_for_a_pod_that_matters_more() -> None:
     async with looping(nodes=1) as (server, clock):
-        await server.loop.on_table(hold(server, "sr-1.0.0", "n1", cpu="4", priority=1))
+        await server.loop.run_on_table(hold(server, "sr-1.0.0", "n1", cpu="4", priority=1))
         server.put(wanting("urgent", cpu="4", priority=100))
         await clock.advance(2.0)
         assert server.writes.bindings == {"urgent": "n1"}
-        assert len(server.loop.promises) == 0
-        (lost,) = await server.loop.on_table(lambda desk: desk.promises.take_given_up("sr-1/0"))
+        assert len(server.loop.reservations) == 0
+        (lost,) = await server.loop.run_on_table(lambda desk: desk.reservations.take_given_up("sr-1/0"))
         assert (lost.node, lost.why) == ("n1", f"n1 {GIVEN_UP} default/urgent, of priority 100")
         # There was nobody to tell or to evict.
         assert all(getattr(each, "name", "") != "sr-1.0.0" for each in server.writes.sent)
@@ -373,22 +373,22 @@ async def test_a_held_place_is_given_up_for_a_pod_that_matters_more() -> None:
 
 async def test_a_held_place_as_important_as_the_pod_is_kept() -> None:
     async with looping(nodes=1) as (server, clock):
-        await server.loop.on_table(hold(server, "sr-1.0.0", "n1", cpu="4", priority=100))
+        await server.loop.run_on_table(hold(server, "sr-1.0.0", "n1", cpu="4", priority=100))
         server.put(wanting("equal", cpu="4", priority=100))
         await clock.advance(5.0)
         assert server.writes.bindings == {}
-        assert len(server.loop.promises) == 1
+        assert len(server.loop.reservations) == 1
 
 
 async def test_held_places_and_pods_are_victims_by_the_same_order_of_priority() -> None:
     async with looping(nodes=1) as (server, clock):
         server.put(a_pod("low", cpu="2", node="n1", priority=1))
         await settle()
-        await server.loop.on_table(hold(server, "sr-1.0.0", "n1", cpu="2", priority=50))
+        await server.loop.run_on_table(hold(server, "sr-1.0.0", "n1", cpu="2", priority=50))
         server.put(wanting("urgent", cpu="2", priority=100))
         await clock.advance(2.0)
         # The pod matters less than the place that is held, so the pod goes and the place stays.
-        assert len(server.loop.promises) == 1
+        assert len(server.loop.reservations) == 1
         assert [each.name for each in server.writes.sent if isinstance(each, Delete)] == ["low"]
 
 

@@ -30,9 +30,9 @@ from fairlead.model.meta import ObjectMeta
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.workloads import Service, ServiceSpec
-from fairlead.placement.desk import Desk
 from fairlead.placement.loop import MOST_EVENTS, PROMISED_S, Loop, NotLeading
-from fairlead.placement.promises import Promise
+from fairlead.placement.reservations import Reservation
+from fairlead.placement.table_handle import TableHandle
 from fairlead.testing.builders import a_node, a_pod
 from fairlead.testing.clock import ManualClock, settle
 
@@ -162,7 +162,7 @@ async def test_a_standby_keeps_up_and_decides_nothing_until_it_leads() -> None:
         await settle()
         assert server.writes.sent == []
         with pytest.raises(NotLeading):
-            await server.loop.on_table(lambda desk: None)
+            await server.loop.run_on_table(lambda desk: None)
         stop = asyncio.Event()
         leading = asyncio.create_task(server.loop.lead(stop))
         await settle()
@@ -192,7 +192,7 @@ async def test_stopping_waits_for_the_bindings_under_way() -> None:
 async def test_preparations_come_before_the_first_decision_of_every_term() -> None:
     async with looping(leads=False) as (server, _):
         prepared: list[int] = []
-        server.loop.preparations.append(lambda desk: prepared.append(len(server.writes.sent)))
+        server.loop.on_lead_start.append(lambda desk: prepared.append(len(server.writes.sent)))
         server.put(wanting("p"))
         for term in (1, 2):
             stop = asyncio.Event()
@@ -362,7 +362,7 @@ async def test_a_nomination_taken_back_is_not_brought_back_by_what_the_server_to
         await settle()
         server.put(small)
         await settle()
-        assert await server.loop.on_table(lambda desk: [pod.key for pod in desk.nominated()]) == [great.key]
+        assert await server.loop.run_on_table(lambda desk: [pod.key for pod in desk.nominated()]) == [great.key]
         server.delete(victim)
         await clock.advance(2.0)
         assert server.writes.bindings == {"great": "n1"}
@@ -377,7 +377,7 @@ async def test_a_new_term_begins_with_the_servers_nominations() -> None:
             stop = asyncio.Event()
             leading = asyncio.create_task(server.loop.lead(stop))
             await settle()
-            seen = await server.loop.on_table(lambda desk: [pod.key for pod in desk.nominated()])
+            seen = await server.loop.run_on_table(lambda desk: [pod.key for pod in desk.nominated()])
             stop.set()
             await asyncio.wait_for(leading, 60)
             return seen
@@ -431,7 +431,7 @@ async def test_a_pod_that_changed_while_it_was_bound_is_decided_as_it_is_now() -
 # -- promises -------------------------------------------------------------------------------------------------
 
 
-def promise(desk: Desk, name: str, cpu: str, owner: str, until_s: float) -> str:
+def reservation(desk: TableHandle, name: str, cpu: str, owner: str, until_s: float) -> str:
     planned = msgspec.structs.replace(wanting(name, cpu=cpu))
     metadata = msgspec.structs.replace(planned.metadata, uid="")
     planned = msgspec.structs.replace(planned, metadata=metadata)
@@ -439,13 +439,13 @@ def promise(desk: Desk, name: str, cpu: str, owner: str, until_s: float) -> str:
     assert cycle is not None
     outcome = cycle.decide(planned)
     assert isinstance(outcome, Placed)
-    desk.promises.hold(Promise(planned, outcome.node, owner=owner, by="test", until_s=until_s))
+    desk.reservations.hold(Reservation(planned, outcome.node, owner=owner, by="test", until_s=until_s))
     return outcome.node
 
 
 async def test_a_promised_place_is_kept_for_the_workloads_next_pod_and_for_nobody_else() -> None:
     async with looping() as (server, clock):
-        node = await server.loop.on_table(lambda desk: promise(desk, "planned", "3", "rs-uid", until_s=60.0))
+        node = await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "3", "rs-uid", until_s=60.0))
         assert node == "n1"
         server.put(wanting("stranger", cpu="3"), wanting("stranger-2", cpu="3"))
         await settle()
@@ -454,12 +454,12 @@ async def test_a_promised_place_is_kept_for_the_workloads_next_pod_and_for_nobod
         server.put(wanting("own", cpu="3", owner=owner))
         await clock.advance(1.0)
         assert server.writes.bindings == {"stranger": "n2", "own": "n1"}
-        assert len(server.loop.promises) == 0
+        assert len(server.loop.reservations) == 0
 
 
 async def test_a_promise_that_nobody_claims_runs_out() -> None:
     async with looping(nodes=1) as (server, clock):
-        await server.loop.on_table(lambda desk: promise(desk, "planned", "4", "rs-uid", until_s=60.0))
+        await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "4", "rs-uid", until_s=60.0))
         server.put(wanting("late", cpu="4"))
         await clock.advance(30.0)
         assert server.writes.bindings == {}
@@ -469,7 +469,7 @@ async def test_a_promise_that_nobody_claims_runs_out() -> None:
 
 async def test_a_promise_that_cannot_be_kept_sends_the_pod_elsewhere() -> None:
     async with looping() as (server, clock):
-        await server.loop.on_table(lambda desk: promise(desk, "planned", "3", "rs-uid", until_s=60.0))
+        await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "3", "rs-uid", until_s=60.0))
         server.put(a_node("n1", cpu="4", unschedulable=True))
         owner = {"kind": "ReplicaSet", "name": "rs", "uid": "rs-uid"}
         server.put(wanting("own", cpu="3", owner=owner))
@@ -479,23 +479,23 @@ async def test_a_promise_that_cannot_be_kept_sends_the_pod_elsewhere() -> None:
 
 async def test_room_let_go_of_at_the_desk_is_had_by_who_waits_for_it() -> None:
     async with looping(nodes=1) as (server, clock):
-        await server.loop.on_table(lambda desk: promise(desk, "planned", "4", "rs-uid", until_s=1000.0))
+        await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "4", "rs-uid", until_s=1000.0))
         server.put(wanting("late", cpu="4"))
         await clock.advance(30.0)
         assert server.writes.bindings == {}
 
-        def let_go(desk: Desk) -> None:
-            for each in desk.promises.made_by("test"):
-                desk.promises.release(each.key)
+        def let_go(desk: TableHandle) -> None:
+            for each in desk.reservations.made_by("test"):
+                desk.reservations.release(each.key)
 
-        await server.loop.on_table(let_go)
+        await server.loop.run_on_table(let_go)
         await clock.advance(2.0)
         assert server.writes.bindings == {"late": "n1"}
 
 
 async def test_promised_room_that_its_pod_does_not_take_is_had_by_who_waits_for_it() -> None:
     async with looping(nodes=1) as (server, clock):
-        await server.loop.on_table(lambda desk: promise(desk, "planned", "4", "rs-uid", until_s=1000.0))
+        await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "4", "rs-uid", until_s=1000.0))
         server.put(wanting("late", cpu="4"))
         await clock.advance(30.0)
         owner = {"kind": "ReplicaSet", "name": "rs", "uid": "rs-uid"}
@@ -510,13 +510,13 @@ async def test_room_that_is_still_being_left_is_kept_for_the_pod_it_was_promised
         server.put(*leaving)
         await settle()
 
-        def plan(desk: Desk) -> None:
+        def plan(desk: TableHandle) -> None:
             planned = wanting("planned", cpu="4")
             planned = msgspec.structs.replace(planned, metadata=msgspec.structs.replace(planned.metadata, uid=""))
             desk.table.place(occupant_of(planned, desk.table.request(planned), "n1"))
-            desk.promises.hold(Promise(planned, "n1", "rs-uid", "test", 1000.0, waits=True))
+            desk.reservations.hold(Reservation(planned, "n1", "rs-uid", "test", 1000.0, waits=True))
 
-        await server.loop.on_table(plan)
+        await server.loop.run_on_table(plan)
         owner = {"kind": "ReplicaSet", "name": "rs", "uid": "rs-uid"}
         server.put(wanting("own", cpu="4", owner=owner))
         await clock.advance(1.0)
@@ -543,17 +543,17 @@ async def test_promises_of_a_former_leader_run_out_too() -> None:
         stop = asyncio.Event()
         leading = asyncio.create_task(server.loop.lead(stop))
         await settle()
-        await server.loop.on_table(lambda desk: promise(desk, "planned", "4", "rs-uid", until_s=60.0))
+        await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "4", "rs-uid", until_s=60.0))
         stop.set()
         await asyncio.wait_for(leading, 60)
         await clock.advance(61.0)
-        assert len(server.loop.promises) == 0
+        assert len(server.loop.reservations) == 0
 
 
 async def test_what_fails_at_the_desk_is_its_callers_trouble() -> None:
     async with looping() as (server, _):
         with pytest.raises(ZeroDivisionError):
-            await server.loop.on_table(lambda desk: 1 // 0)
+            await server.loop.run_on_table(lambda desk: 1 // 0)
         server.put(wanting("p"))
         await settle()
         assert server.writes.bindings == {"p": "n1"}
@@ -652,7 +652,7 @@ async def test_places_are_held_for_members_that_do_not_exist_yet() -> None:
         server.loop.wake()
         await settle()
         assert isinstance(source.outcomes[-1], UnitPlaced)
-        assert (server.writes.bindings, len(server.loop.promises)) == ({}, 2)
+        assert (server.writes.bindings, len(server.loop.reservations)) == ({}, 2)
         server.put(wanting("other", cpu="3"))
         real = wanting("real", cpu="3", labels={"gang": "g"}, annotations={"member": planned[1].key})
         server.put(real)
@@ -682,7 +682,7 @@ async def test_a_withdrawn_gang_gives_its_held_places_back() -> None:
 
 async def test_the_service_of_a_pod_is_found_by_its_labels() -> None:
     async with looping() as (server, _):
-        services = next(mirror for mirror in server.loop.surroundings if mirror.kind.plural == "services")
+        services = next(mirror for mirror in server.loop.related_mirrors if mirror.kind.plural == "services")
         for name, selector in (("web", {"app": "web"}), ("all", {}), ("api", {"app": "web", "tier": "api"})):
             metadata = ObjectMeta(name=name, namespace="default", uid=name)
             services.apply([(True, Service(metadata=metadata, spec=ServiceSpec(selector=selector)))])

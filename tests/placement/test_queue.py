@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.pod import Pod, PodSpec
 from fairlead.placement.queue import FLUSH_AFTER_S, MOST_VOID, BackoffTimes, UnitQueue, key_of
@@ -33,10 +33,10 @@ def test_a_refused_pod_sleeps_until_one_of_its_cures_and_then_backs_off() -> Non
     queue = UnitQueue()
     queue.put(pod("x"), 0.0)
     assert taken(queue) == ["x"]
-    queue.refused("x", frozenset({Delta.NODE_ADDED}), 0.0)
-    queue.changed([Delta.POD_ADDED], 5.0)
+    queue.refused("x", frozenset({ClusterEvent.NODE_ADDED}), 0.0)
+    queue.changed([ClusterEvent.POD_ADDED], 5.0)
     assert taken(queue) == []
-    queue.changed([Delta.NODE_ADDED], 0.5)
+    queue.changed([ClusterEvent.NODE_ADDED], 0.5)
     queue.tick(0.9)
     assert taken(queue) == []
     queue.tick(1.0)
@@ -47,8 +47,8 @@ def test_a_cure_after_the_back_off_wakes_at_once() -> None:
     queue = UnitQueue()
     queue.put(pod("x"), 0.0)
     queue.take(0.0)
-    queue.refused("x", frozenset({Delta.NODE_ADDED}), 0.0)
-    queue.changed([Delta.NODE_ADDED], 30.0)
+    queue.refused("x", frozenset({ClusterEvent.NODE_ADDED}), 0.0)
+    queue.changed([ClusterEvent.NODE_ADDED], 30.0)
     assert taken(queue) == ["x"]
 
 
@@ -81,7 +81,7 @@ def test_what_is_dropped_while_in_hand_does_not_come_back() -> None:
     queue.take(0.0)
     queue.drop("x")
     queue.failed("x", 0.0)
-    queue.refused("x", frozenset(Delta), 0.0)
+    queue.refused("x", frozenset(ClusterEvent), 0.0)
     queue.tick(1000.0)
     assert (taken(queue), len(queue)) == ([], 0)
 
@@ -96,8 +96,8 @@ def test_with_nobody_else_in_line_a_back_off_ends_early_but_not_within_its_first
     queue.put(pod("x"), 0.0)
     for moment in (0.0, 2.0, 4.0):
         assert taken(queue, moment) == ["x"]
-        queue.refused("x", frozenset({Delta.NODE_ADDED}), moment)
-        queue.changed([Delta.NODE_ADDED], moment + 0.5)
+        queue.refused("x", frozenset({ClusterEvent.NODE_ADDED}), moment)
+        queue.changed([ClusterEvent.NODE_ADDED], moment + 0.5)
         assert taken(queue, moment + 0.5) == []
     # The third back-off lasts four seconds; others go first, and then it need not wait them out.
     queue.put(pod("y"), 5.5)
@@ -119,9 +119,9 @@ def test_a_sleeper_that_is_dropped_is_woken_by_nothing() -> None:
     queue = UnitQueue()
     queue.put(pod("x"), 0.0)
     queue.take(0.0)
-    queue.refused("x", frozenset({Delta.NODE_ADDED}), 0.0)
+    queue.refused("x", frozenset({ClusterEvent.NODE_ADDED}), 0.0)
     queue.drop("x")
-    queue.changed([Delta.NODE_ADDED], 100.0)
+    queue.changed([ClusterEvent.NODE_ADDED], 100.0)
     queue.tick(1000.0)
     assert (taken(queue, 1000.0), queue.next_tick_s(), queue.counts()) == (
         [],
@@ -146,10 +146,10 @@ def test_those_who_back_off_and_go_leave_nothing_behind() -> None:
         name = f"p{number}"
         queue.put(pod(name), 0.0)
         queue.take(0.0)
-        queue.refused(name, frozenset({Delta.NODE_ADDED}), 0.0)
-        queue.changed([Delta.NODE_ADDED], 0.5)
+        queue.refused(name, frozenset({ClusterEvent.NODE_ADDED}), 0.0)
+        queue.changed([ClusterEvent.NODE_ADDED], 0.5)
         queue.drop(name)
-    assert max(len(queue._backing_off), len(queue._unripe), len(queue._ripe)) <= MOST_VOID + 3
+    assert max(len(queue._backing_off), len(queue._unripe), len(queue._early_backoff)) <= MOST_VOID + 3
 
 
 def test_finding_nobody_to_look_at_early_is_cheap_however_many_back_off() -> None:
@@ -162,8 +162,8 @@ def test_finding_nobody_to_look_at_early_is_cheap_however_many_back_off() -> Non
         if number % 2:
             queue.failed(name, 0.0)
         else:
-            queue.refused(name, frozenset({Delta.NODE_ADDED}), 0.0)
-    queue.changed([Delta.NODE_ADDED], 0.5)
+            queue.refused(name, frozenset({ClusterEvent.NODE_ADDED}), 0.0)
+    queue.changed([ClusterEvent.NODE_ADDED], 0.5)
     moved, pop = 0, heapq.heappop
 
     def counting(heap: list[Any]) -> Any:
@@ -182,7 +182,7 @@ def test_who_sleeps_for_what_will_not_come_is_woken_by_name() -> None:
     queue = UnitQueue()
     queue.put(pod("x"), 0.0)
     queue.take(0.0)
-    queue.refused("x", frozenset({Delta.POD_REMOVED}), 0.0)
+    queue.refused("x", frozenset({ClusterEvent.POD_REMOVED}), 0.0)
     queue.wake("x", 5.0)
     queue.wake("nobody", 5.0)
     assert taken(queue, 5.0) == ["x"]

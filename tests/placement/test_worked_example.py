@@ -12,7 +12,7 @@ from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.model.pod import Pod
 from fairlead.model.workloads import Service
-from fairlead.placement.explaining import explain
+from fairlead.placement.explain import explain
 from fairlead.testing.builders import a_node, a_pod, a_table
 from tests.house.rules import ROOT
 

@@ -150,8 +150,8 @@ def sick(case: Case, node: Doc) -> bool:
 def short_of_memory(case: Case, node: Doc) -> bool:
     """Only for pods none of whose containers asks for, or limits, any cpu or memory."""
     told = [c["resources"].get(how, {}) for c in case.pod["spec"]["containers"] for how in ("requests", "limits")]
-    promises = any(number(of[name]) > 0 for of in told for name in ("cpu", "memory") if name in of)
-    return not promises and reports(node, "MemoryPressure", "True")
+    reservations = any(number(of[name]) > 0 for of in told for name in ("cpu", "memory") if name in of)
+    return not reservations and reports(node, "MemoryPressure", "True")
 
 
 class Wish:

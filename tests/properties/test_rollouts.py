@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.local.controllers.deployments import SeenDeployment, plan_deployment
+from fairlead.local.controllers.deployments import DeploymentInput, plan_deployment
 from fairlead.local.controllers.owners import controller_reference
 from fairlead.local.controllers.spec import DEPLOYMENTS, REVISION, Deployment, ReplicaSet, share_of
 from fairlead.local.controllers.templates import HASH_LABEL
@@ -60,7 +60,7 @@ class Cluster:
         owner = self._deployment()
         views = {found.image: self._seen(found, "deployment_at", late) for found in self.sets}
         shown = [_decoded(owner, found, views[found.image]) for found in self.sets]
-        seen = SeenDeployment(owner, SELECTOR, tuple(shown))
+        seen = DeploymentInput(owner, SELECTOR, tuple(shown))
         for intent in plan_deployment(seen, NOW):
             if isinstance(intent, Create):
                 size, revision = intent.body["spec"]["replicas"], int(intent.body["metadata"]["annotations"][REVISION])

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.engine.counters import DomainTally
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.gang import Gangs
 from fairlead.engine.pick import ByChance
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
-from fairlead.engine.tallies import DomainTally
 from fairlead.engine.unit import Member, Unit
 from fairlead.model.node import Node
 from fairlead.model.outcome import Outcome

@@ -130,7 +130,7 @@ class Place:
             self.server.hang_up()
             raise
 
-    def last_words(self) -> str:
+    def termination_message(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-6:])[-3000:]
 
 
@@ -228,7 +228,7 @@ class Story:
         found = self.verdict
         found.took_s = [seconds for seconds in self._took_s.values() if seconds is not None]
         if (code := self.place.process.poll()) is not None:
-            found.wrong.append(f"fairlead ended with {code}:\n{self.place.last_words()}")
+            found.wrong.append(f"fairlead ended with {code}:\n{self.place.termination_message()}")
         else:
             found.end_mb = memory_mb(self.place.process.pid)
             found.wrong += judge_memory(found.peak_mb, found.end_mb, begin_mb)

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from fairlead.cli.main import cli
-from fairlead.engine.gpu_wishes import COUNT, MEMORY_MIB, MILLI
+from fairlead.engine.gpu_requests import COUNT, MEMORY_MIB, MILLI
 from fairlead.model.pod import Pod
 from fairlead.placement.api.schedule_pod import SchedulePod
 from fairlead.placement.loop import Loop

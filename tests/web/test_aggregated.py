@@ -11,14 +11,14 @@ import pytest
 
 from fairlead.apiserver.auth.certificates import FRONT_PROXY, Certificates
 from fairlead.model.kinds import ConfigMap, Kind
-from fairlead.model.meta import ObjectMeta, Thing
+from fairlead.model.meta import ApiObject, ObjectMeta
 from fairlead.web.aggregated import AggregatedApi, AggregatedCall, AggregatedResource, BadCall, FrontProxy, front_proxy
 from fairlead.web.authority import Lives, Material, renewed
 from fairlead.web.probes import served
 from tests.no_task_left import no_task_left as no_task_left
 
 NOW = datetime.now(UTC)
-TOYS = Kind("toys.test", "v1", "toys", "Toy", Thing)
+TOYS = Kind("toys.test", "v1", "toys", "Toy", ApiObject)
 
 
 async def toys(call: AggregatedCall) -> Sequence[dict[str, Any]]:

@@ -26,7 +26,7 @@ from fairlead.apiserver.registry.api_services import ApiServices
 from fairlead.apiserver.registry.conversion import Conversion
 from fairlead.apiserver.registry.definitions import Definitions
 from fairlead.apiserver.registry.resources import Resource, Resources
-from fairlead.apiserver.registry.rest import Rest, Thing
+from fairlead.apiserver.registry.rest import JsonObject, Rest
 from fairlead.apiserver.registry.strategies import Addresses, strategy_of
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import Options
@@ -119,7 +119,7 @@ async def embedded(
                 server.address = f"{bound[0]}:{bound[1]}"
                 url = f"https://{server.address}"
                 with usable(folder):
-                    await furnish(rest, bound[0], bound[1], certificates)
+                    await bootstrap(rest, bound[0], bound[1], certificates)
                     kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificates.authority, tokens.admin)
                 server.ready = True
                 log.info(
@@ -136,13 +136,13 @@ async def embedded(
             rest.heavy.close()
 
 
-def _learn_addresses(rest: Rest, resource: Resource, thing: Thing, exists: bool) -> None:
-    if resource.stored_as == "/services":
+def _learn_addresses(rest: Rest, resource: Resource, thing: JsonObject, exists: bool) -> None:
+    if resource.storage_key == "/services":
         key = f"{thing['metadata']['namespace']}/{thing['metadata']['name']}"
         rest.addresses.learn(key, thing if exists else {})
 
 
-async def furnish(rest: Rest, host: str, port: int, certificates: Certificates) -> None:
+async def bootstrap(rest: Rest, host: str, port: int, certificates: Certificates) -> None:
     """What every cluster has from its first moment; what is there already stays as it is.
 
     `host` and `port` are where this server listens, which the Service `kubernetes` leads to.
@@ -171,7 +171,7 @@ async def furnish(rest: Rest, host: str, port: int, certificates: Certificates) 
     await _lead_here(rest, host, port, options)
 
 
-def _front_proxy_facts(certificates: Certificates) -> Thing:
+def _front_proxy_facts(certificates: Certificates) -> JsonObject:
     """How servers of APIServices know that a request comes from this one, and on whose behalf."""
     return {
         "metadata": {"name": "extension-apiserver-authentication"},
@@ -187,19 +187,19 @@ def _front_proxy_facts(certificates: Certificates) -> Thing:
     }
 
 
-async def _reconcile(rest: Rest, wanted: Thing, options: Options) -> None:
+async def _reconcile(rest: Rest, wanted: JsonObject, options: Options) -> None:
     """A default role or binding as this version has it; what users added to it stays."""
     resource = rest.resources.by_api_version(wanted["apiVersion"], wanted["kind"])
     assert resource is not None
     name = wanted["metadata"]["name"]
-    found = rest.find(resource.stored_as, name)
+    found = rest.find(resource.storage_key, name)
     if found is None:
         await _ensure(rest, resource, "", wanted, options)
     elif (found["metadata"].get("annotations") or {}).get(AUTOUPDATE) != "false":
         await rest.change(resource, "", name, partial(_renewed, wanted), options)
 
 
-def _renewed(wanted: Thing, found: Thing) -> Thing:
+def _renewed(wanted: JsonObject, found: JsonObject) -> JsonObject:
     metadata = {**found["metadata"]}
     for what in ("labels", "annotations"):
         metadata[what] = {**(metadata.get(what) or {}), **wanted["metadata"][what]}
@@ -230,22 +230,22 @@ async def _lead_here(rest: Rest, host: str, port: int, options: Options) -> None
     for group, plural, wanted in (("", "services", service), ("discovery.k8s.io", "endpointslices", part)):
         resource = rest.resources.find(group, "v1", plural)
         assert resource is not None
-        if rest.find(resource.stored_as, "default/kubernetes") is None:
+        if rest.find(resource.storage_key, "default/kubernetes") is None:
             await _ensure(rest, resource, "default", wanted, options)
         else:
             await rest.change(resource, "default", "kubernetes", partial(_pointed, wanted), options)
 
 
-def _pointed(wanted: Thing, found: Thing) -> Thing:
+def _pointed(wanted: JsonObject, found: JsonObject) -> JsonObject:
     """The object as it is, its ports and endpoints as they are wanted."""
     if "spec" in wanted:
         return {**found, "spec": {**found["spec"], "ports": wanted["spec"]["ports"]}}
     return {**found, "endpoints": wanted["endpoints"], "ports": wanted["ports"]}
 
 
-async def _ensure(rest: Rest, resource: Resource, namespace: str, thing: Thing, options: Options) -> None:
+async def _ensure(rest: Rest, resource: Resource, namespace: str, thing: JsonObject, options: Options) -> None:
     key = rest.key(resource, namespace, thing["metadata"]["name"])
-    if rest.store.get(resource.stored_as, key) is not None:
+    if rest.store.get(resource.storage_key, key) is not None:
         return
     try:
         await rest.create(resource, namespace, msgspec.json.decode(msgspec.json.encode(thing)), options)

@@ -46,11 +46,19 @@ from fairlead.apiserver.json_values import copied
 from fairlead.apiserver.printers.tables import TableForm
 from fairlead.apiserver.registry.api_services import ApiServices, Backend
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import Rest, Thing
+from fairlead.apiserver.registry.rest import JsonObject, Rest
 from fairlead.apiserver.request import protobuf
 from fairlead.apiserver.request.bodies import from_json, from_yaml
 from fairlead.apiserver.request.decoding import not_an_object, read_as, unrecognized
-from fairlead.apiserver.request.info import Asking, User, is_text, is_true, parse_path, version_problem, whole_number
+from fairlead.apiserver.request.info import (
+    RequestInfo,
+    User,
+    is_text,
+    is_true,
+    parse_path,
+    version_problem,
+    whole_number,
+)
 from fairlead.apiserver.request.options import (
     DeleteOptions,
     Options,
@@ -87,7 +95,7 @@ INSTEAD = {
     "portforward": _REACH,
     "proxy": _REACH,
 }
-Logs = Callable[[Thing, Mapping[str, str]], AsyncIterator[bytes]]
+Logs = Callable[[JsonObject, Mapping[str, str]], AsyncIterator[bytes]]
 """A pod and the query of a log request → its lines, from whoever runs the pod."""
 
 
@@ -260,7 +268,7 @@ class Server:
     # -- objects ----------------------------------------------------------------------------------------------
 
     async def _about_objects(
-        self, request: web.Request, user: User, asking: Asking, warnings: list[str]
+        self, request: web.Request, user: User, asking: RequestInfo, warnings: list[str]
     ) -> web.StreamResponse:
         action = Action(asking.verb, asking.group, asking.plural, asking.subresource, asking.name, asking.namespace)
         user = self._acting(request, user, action)
@@ -274,7 +282,7 @@ class Server:
             ):
                 return _no_page()
             raise no_such_path()
-        if not resource.namespaced and asking.namespace and (resource.stored_as != "/namespaces" or not asking.name):
+        if not resource.namespaced and asking.namespace and (resource.storage_key != "/namespaces" or not asking.name):
             raise no_such_path()
         if not resource.is_stored and (asking.name or (resource.namespaced and not asking.namespace)):
             raise no_such_path()
@@ -323,14 +331,14 @@ class Server:
         raise method_not_allowed()
 
     @staticmethod
-    def _create_namespace(resource: Resource, asking: Asking) -> str:
+    def _create_namespace(resource: Resource, asking: RequestInfo) -> str:
         if resource.namespaced and not asking.namespace:
             raise method_not_allowed()
         if asking.name:
             raise method_not_allowed()
         return asking.namespace
 
-    def _options(self, request: web.Request, asking: Asking, user: User, warnings: list[str]) -> Options:
+    def _options(self, request: web.Request, asking: RequestInfo, user: User, warnings: list[str]) -> Options:
         query = request.query
         dry = query.getall("dryRun", [])
         validation = query.get("fieldValidation", "")
@@ -363,7 +371,7 @@ class Server:
         if form is None:
             body = await self.rest.heavy.run(size, lists.list_body, self.rest, resource, found)
             return web.Response(body=body, content_type="application/json")
-        metadata: Thing = {"resourceVersion": str(found.revision)}
+        metadata: JsonObject = {"resourceVersion": str(found.revision)}
         if found.next_token:
             metadata["continue"] = found.next_token
             if found.remaining is not None:
@@ -376,7 +384,7 @@ class Server:
         return _bytes(await self.rest.heavy.run(size, render))
 
     async def _watch(
-        self, request: web.Request, resource: Resource, asking: Asking, warnings: list[str]
+        self, request: web.Request, resource: Resource, asking: RequestInfo, warnings: list[str]
     ) -> web.StreamResponse:
         query = dict(request.query)
         if asking.name:
@@ -391,7 +399,7 @@ class Server:
             with_columns, first[0] = first[0], False
             return msgspec.json.encode(form.one(self.rest.thing(resource, entry), query, with_columns))
 
-        def mark(thing: Thing) -> Thing:
+        def mark(thing: JsonObject) -> JsonObject:
             return thing if form is None else form.mark(thing)
 
         watching = Watching(self.rest, resource, asking.namespace, query, render, stay_s, mark)
@@ -427,7 +435,9 @@ class Server:
             task.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
 
-    async def _delete(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+    async def _delete(
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+    ) -> web.Response:
         wanted = await self._delete_options(request, options)
         options.dry_run = wanted.dry_run
         self._warn_of_orphans(resource, wanted, options)
@@ -438,14 +448,14 @@ class Server:
 
     @staticmethod
     def _warn_of_orphans(resource: Resource, wanted: DeleteOptions, options: Options) -> None:
-        if resource.stored_as == "batch/jobs" and not wanted.propagation:
+        if resource.storage_key == "batch/jobs" and not wanted.propagation:
             options.warnings.append(
                 "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
                 "them or set propagationPolicy=Orphan to suppress this warning"
             )
 
     async def _delete_collection(
-        self, request: web.Request, resource: Resource, asking: Asking, options: Options
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
     ) -> web.Response:
         wanted = await self._delete_options(request, options)
         self._warn_of_orphans(resource, wanted, options)
@@ -459,7 +469,7 @@ class Server:
         return web.Response(body=lists.list_body(self.rest, resource, found), content_type="application/json")
 
     async def _patch(
-        self, request: web.Request, resource: Resource, asking: Asking, options: Options, subresource: str
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, subresource: str
     ) -> tuple[bytes, bool]:
         kind = request.content_type
         if kind not in PATCH_TYPES or (kind == PATCH_TYPES[2] and resource.custom is not None):
@@ -492,7 +502,7 @@ class Server:
     # -- subresources -----------------------------------------------------------------------------------------
 
     async def _subresource(
-        self, request: web.Request, resource: Resource, asking: Asking, options: Options
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
     ) -> web.StreamResponse:
         sub = resource.subresources.get(asking.subresource)
         if sub is None:
@@ -538,7 +548,9 @@ class Server:
                 return await self._log(request, resource, asking)
         raise not_implemented(f"{resource.plural}/{asking.subresource} is not served by Fairlead's embedded cluster")
 
-    async def _status(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+    async def _status(
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+    ) -> web.Response:
         if asking.verb == "get":
             entry = self.rest.entry(resource, asking.namespace, asking.name)
             await self.rest.ready(resource, entry)
@@ -550,7 +562,9 @@ class Server:
             body, _ = await self._patch(request, resource, asking, options, "status")
         return self._object(request, resource, body, None)
 
-    async def _scale(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+    async def _scale(
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+    ) -> web.Response:
         rest, namespace, name = self.rest, asking.namespace, asking.name
         if asking.verb == "get":
             entry = rest.entry(resource, namespace, name)
@@ -560,7 +574,7 @@ class Server:
         if asking.verb == "update":
             scale = await self._sent(request, options, "Scale")
 
-            def changed(thing: Thing) -> Thing:
+            def changed(thing: JsonObject) -> JsonObject:
                 return subresources.with_scale(resource, thing, scale, options, patched=False)
         elif request.content_type == "application/apply-patch+yaml":
             self._check_apply(request)
@@ -573,19 +587,19 @@ class Server:
         else:
             patch = _patcher(request.content_type, resource, await self._sent_patch(request, options))
 
-            def changed(thing: Thing) -> Thing:
+            def changed(thing: JsonObject) -> JsonObject:
                 patched = patch(subresources.scale_of(resource, thing))
                 return subresources.with_scale(resource, thing, patched, options, patched=True)
 
         body = await rest.change(resource, namespace, name, changed, options, "scale")
         return self._scaled(request, resource, subresources.scale_of(resource, msgspec.json.decode(body)))
 
-    def _scaled(self, request: web.Request, resource: Resource, scale: Thing) -> web.Response:
-        printed = replace(resource, group="autoscaling", kind="Scale", stored_as="autoscaling/scales", custom=None)
+    def _scaled(self, request: web.Request, resource: Resource, scale: JsonObject) -> web.Response:
+        printed = replace(resource, group="autoscaling", kind="Scale", storage_key="autoscaling/scales", custom=None)
         form = self._form(request, printed)
         return _json(scale if form is None else form.one(scale, request.query, True))
 
-    async def _log(self, request: web.Request, resource: Resource, asking: Asking) -> web.StreamResponse:
+    async def _log(self, request: web.Request, resource: Resource, asking: RequestInfo) -> web.StreamResponse:
         pod = self.rest.thing(resource, self.rest.entry(resource, asking.namespace, asking.name))
         query = dict(request.query)
         names = [each["name"] for key in ("containers", "initContainers") for each in pod["spec"].get(key) or ()]
@@ -620,14 +634,16 @@ class Server:
             return web.Response(text="")
         return response
 
-    async def _review(self, request: web.Request, resource: Resource, asking: Asking, options: Options) -> web.Response:
+    async def _review(
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+    ) -> web.Response:
         """Kinds that answer a question and store nothing."""
         sent = await self._sent(request, options, resource.kind)
         type_name = load().type_name(resource.group, resource.version, resource.kind) or ""
         sent = read_as(type_name, resource.kind, resource.version, sent)
-        spec: Thing = sent.get("spec") or {}
+        spec: JsonObject = sent.get("spec") or {}
         user = options.user
-        status: Thing
+        status: JsonObject
         match resource.kind:
             case "Binding":
                 name = ((sent.get("metadata") or {}) if isinstance(sent, dict) else {}).get("name", "")
@@ -650,7 +666,7 @@ class Server:
                 status = {"userInfo": subresources.user_info(user)}
             case _:
                 raise not_implemented(f"{resource.kind} is not answered by Fairlead's embedded cluster")
-        metadata: Thing = {}
+        metadata: JsonObject = {}
         if isinstance(sent, dict) and sent.get("metadata"):
             metadata = {key: value for key, value in sent["metadata"].items() if key in ("name", "namespace")}
         body = {
@@ -750,7 +766,7 @@ class Server:
         )  # fmt: skip
 
 
-def version() -> Thing:
+def version() -> JsonObject:
     kubernetes = load().kubernetes
     major, minor, *_ = kubernetes.split(".")
     return {
@@ -766,8 +782,8 @@ def version() -> Thing:
     }
 
 
-def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[Thing], Any]:
-    def changed(thing: Thing) -> Any:
+def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[JsonObject], Any]:
+    def changed(thing: JsonObject) -> Any:
         try:
             match kind:
                 case "application/json-patch+json":
@@ -777,7 +793,7 @@ def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[Thing], Any]
                 case "application/strategic-merge-patch+json":
                     return patches.strategic_merge(resource.schema, thing, sent)
         except patches.PatchFailed as problem:
-            details: Thing | None = {} if problem.code == 422 else None
+            details: JsonObject | None = {} if problem.code == 422 else None
             raise Failure(problem.code, problem.reason, str(problem), details) from None
         raise unknown_patch_type()
 

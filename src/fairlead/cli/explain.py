@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import click
 import msgspec
 
-from fairlead.placement.explaining import explain_again
+from fairlead.placement.explain import explain_again
 from fairlead.placement.explanation import (
     Blockage,
     Choice,
@@ -221,7 +221,7 @@ async def _read_cluster(
     from fairlead.engine.cycle import Cycle
     from fairlead.engine.table import NodeTable
     from fairlead.placement.capability import profiles as profiles_of
-    from fairlead.placement.spec import NODES, PODS, SURROUNDINGS
+    from fairlead.placement.spec import NODES, PODS, RELATED_KINDS
     from fairlead.runtime import find_connection
 
     clock = RealClock()
@@ -230,7 +230,7 @@ async def _read_cluster(
         profiles, _ = profiles_of(settings)
         async with Client(find_connection(settings, clock), clock=clock) as client:
             table = NodeTable()
-            for kind in SURROUNDINGS:
+            for kind in RELATED_KINDS:
                 table.catalog.set_all(await client.list(kind))
             for node in await client.list(NODES):
                 table.add_node(node)
@@ -278,9 +278,9 @@ def lines(told: PodExplanation) -> list[str]:
         found.append(line)
     if told.explanation is not None:
         found += _explained(told.explanation)
-    if told.promise is not None:
-        found.append(f"promised {told.promise.node} by request {told.promise.request}, when that was planned:")
-        found += [f"  {line}" for line in _reason(told.promise.reason)]
+    if told.reservation is not None:
+        found.append(f"promised {told.reservation.node} by request {told.reservation.request}, when that was planned:")
+        found += [f"  {line}" for line in _reason(told.reservation.reason)]
     return [*found, *(f"note: {note}" for note in told.notes)]
 
 
@@ -393,8 +393,8 @@ def _blockage(blockage: Blockage) -> list[str]:
             found.append(f"preemption would help on {clearing.node}, at the cost of {victims}{broken}")
         else:
             found.append(f"preemption would not help: {clearing.message}")
-    if blockage.cures:
-        found.append(f"looked at again when {', or '.join(cure.sentence for cure in blockage.cures)}")
+    if blockage.wakeup_events:
+        found.append(f"looked at again when {', or '.join(cure.sentence for cure in blockage.wakeup_events)}")
     return found
 
 

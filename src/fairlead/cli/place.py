@@ -17,7 +17,7 @@ from fairlead.engine.profile import Conditions, Profile, ProfileError, kube_prof
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
-from fairlead.placement.explaining import explain
+from fairlead.placement.explain import explain
 from fairlead.placement.explanation import Explanation
 from fairlead.placement.scale import told
 

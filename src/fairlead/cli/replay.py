@@ -6,8 +6,8 @@ from typing import NoReturn
 import click
 import msgspec
 
-from fairlead.placement.replaying import NotADecision, read
-from fairlead.placement.replaying import replay as decide_again
+from fairlead.placement.replay import NotADecision, read
+from fairlead.placement.replay import replay as decide_again
 
 EXIT_DIFFERENT = 1
 EXIT_MISTAKE = 2

@@ -19,7 +19,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.pod import Pod
 from fairlead.model.quantity import QuantityError
-from fairlead.placement.spec import SURROUNDINGS
+from fairlead.placement.spec import RELATED_KINDS
 
 # A manifest that asks for more is more likely a slip.
 MOST_PODS: Final = 100_000
@@ -167,7 +167,7 @@ def _pod(document: Document, thing: dict[str, Any], name: str) -> Pod:
 def table_from(path: Path) -> NodeTable:
     """The cluster in a `kubectl get nodes,pods -A -o json` dump; whatever else decisions depend on is taken along."""
     table = NodeTable()
-    structs: dict[str, type[Any]] = {kind.kind: kind.struct for kind in SURROUNDINGS}
+    structs: dict[str, type[Any]] = {kind.kind: kind.struct for kind in RELATED_KINDS}
     structs |= {"Node": Node, "Pod": Pod}
     found: dict[str, list[tuple[str, Any]]] = {}
     for document in documents(path):

@@ -24,8 +24,8 @@ from fairlead.cluster.errors import UNDECODABLE, NotFound, NotLeader, Unauthoriz
 from fairlead.cluster.fence import Fence, fenced_sockets
 from fairlead.cluster.kubeconfig import Connection
 from fairlead.cluster.metrics import Metrics
-from fairlead.model.kinds import POD_THINGS, Kind, ServerVersion
-from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.model.kinds import POD_OBJECTS, Kind, ServerVersion
+from fairlead.model.meta import ApiStruct, ObjectMeta
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ FIELD_MANAGER = "fairlead"
 _READS = frozenset({"GET", "HEAD"})
 
 
-class ListMeta(Noun, frozen=True):
+class ListMeta(ApiStruct, frozen=True):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
     remaining_item_count: int | None = None
@@ -387,7 +387,7 @@ class Client:
             "metadata": metadata,
             "target": {"kind": "Node", "name": node},
         }
-        await self.request("POST", POD_THINGS.path(namespace, name, "binding"), body=body)
+        await self.request("POST", POD_OBJECTS.path(namespace, name, "binding"), body=body)
 
     async def evict(self, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> None:
         options: dict[str, Any] = _preconditions(uid, "")
@@ -400,7 +400,7 @@ class Client:
         }
         if options:
             body["deleteOptions"] = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
-        await self.request("POST", POD_THINGS.path(namespace, name, "eviction"), body=body)
+        await self.request("POST", POD_OBJECTS.path(namespace, name, "eviction"), body=body)
 
     async def scale(
         self, kind: Kind[Any], namespace: str, name: str, replicas: int, resource_version: str = ""

@@ -42,11 +42,11 @@ class Delta(Generic[T]):
 class Subscription(Generic[T]):
     """The keys that changed since the last drain. Many changes of one key are one delta."""
 
-    def __init__(self, mirror: "Mirror[T]", bell: asyncio.Event | None = None) -> None:
+    def __init__(self, mirror: "Mirror[T]", wakeup: asyncio.Event | None = None) -> None:
         self._mirror = mirror
         self._before: dict[str, T | None] = {}
         self._dirty = asyncio.Event()
-        self._bell = bell
+        self._wakeup = wakeup
 
     @property
     def is_dirty(self) -> bool:
@@ -56,8 +56,8 @@ class Subscription(Generic[T]):
         if key not in self._before:
             self._before[key] = old
             self._dirty.set()
-            if self._bell is not None:
-                self._bell.set()
+            if self._wakeup is not None:
+                self._wakeup.set()
 
     def drain(self, limit: int | None = None) -> list[Delta[T]]:
         """The net change of each dirty key, oldest first; with a limit the rest stays for the next call."""
@@ -152,12 +152,12 @@ class Mirror(Generic[T]):
             return True
         return open_since_s is not None and now_s - open_since_s >= CURRENT_S
 
-    def subscribe(self, bell: asyncio.Event | None = None) -> Subscription[T]:
+    def subscribe(self, wakeup: asyncio.Event | None = None) -> Subscription[T]:
         """Deltas from nothing on: what is already here comes first, as added.
 
         The bell is rung whenever there is something new; whoever reads many mirrors waits for one bell.
         """
-        subscription = Subscription(self, bell)
+        subscription = Subscription(self, wakeup)
         for key in self._objects:
             subscription.mark(key, None)
         self._subscriptions.append(subscription)

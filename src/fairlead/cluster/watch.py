@@ -29,7 +29,7 @@ from fairlead.cluster.errors import (
 )
 from fairlead.cluster.metrics import Metrics
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.model.meta import ApiStruct, ObjectMeta
 
 log = structlog.get_logger("fairlead.watch")
 
@@ -68,7 +68,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     object: msgspec.Raw
 
 
-class Marked(Noun, frozen=True):
+class Marked(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 

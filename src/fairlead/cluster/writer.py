@@ -43,8 +43,8 @@ from fairlead.model.intents import (
     Replace,
     Scale,
 )
-from fairlead.model.kinds import POD_THINGS
-from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.model.kinds import POD_OBJECTS
+from fairlead.model.meta import ApiStruct, ObjectMeta
 
 log = structlog.get_logger("fairlead.writer")
 
@@ -73,11 +73,11 @@ class Result:
         return self.outcome is Outcome.DONE
 
 
-class BoundPodSpec(Noun, frozen=True):
+class BoundPodSpec(ApiStruct, frozen=True):
     node_name: str = ""
 
 
-class BoundPod(Noun, frozen=True):
+class BoundPod(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: BoundPodSpec = BoundPodSpec()
 
@@ -178,7 +178,7 @@ class Writer:
 
     async def _is_bound(self, intent: Bind) -> bool:
         try:
-            body = await self._client.request("GET", POD_THINGS.path(intent.namespace, intent.name))
+            body = await self._client.request("GET", POD_OBJECTS.path(intent.namespace, intent.name))
             pod = msgspec.json.decode(body, type=BoundPod)
         except (ClusterError, *UNDECODABLE):
             return False  # a conflict either way; the watch will tell

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlead.engine.counters import Tally
 from fairlead.engine.request import Request
-from fairlead.engine.tallies import Tally
 from fairlead.engine.terms import OwnTerms, Term, own_terms
 
 if TYPE_CHECKING:

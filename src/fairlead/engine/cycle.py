@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 
 from fairlead.engine.axes import Bools
+from fairlead.engine.burst_scores import INFEASIBLE
 from fairlead.engine.diagnosis import Explanation, diagnose, explain
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.gpus import GpuHold
-from fairlead.engine.ladder import INFEASIBLE
 from fairlead.engine.nominated import held_rows
 from fairlead.engine.pick import FirstByName, Pick, pick_named
 from fairlead.engine.predicates.volume_binding import choose_volumes

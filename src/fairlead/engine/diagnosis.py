@@ -15,7 +15,7 @@ from fairlead.engine.nominated import Held
 from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit
 from fairlead.engine.rule import Failed
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Code, Diagnosis, NearestMiss, Refusal
 
 # So many near misses are told.
@@ -45,21 +45,23 @@ def diagnose(evaluation: Evaluation, held: Sequence[Held] = ()) -> Diagnosis:
     table, request, profile = evaluation.table, evaluation.request, evaluation.profile
     nodes = table.node_count
     if evaluation.rejection is not None:
-        cures = next(rule.cures for rule in profile.predicates if rule.name == evaluation.rejection.rule)
-        return Diagnosis(nodes=nodes, rejection=evaluation.rejection, cures=cures)
+        wakeup_events = next(
+            rule.wakeup_events for rule in profile.predicates if rule.name == evaluation.rejection.rule
+        )
+        return Diagnosis(nodes=nodes, rejection=evaluation.rejection, wakeup_events=wakeup_events)
     view = table.view()
     open_N = looked_at(evaluation, view)
     narrowed_out = nodes - int(open_N.sum())
     open_N[[each.row for each in held]] = False
     refusals = [refusal for each in held for refusal in each.refusals]
     # A node that nobody has looked at yet may always do, above all where there is none.
-    cures_found: set[Delta] = {Delta.NODE_ADDED}
+    cures_found: set[ClusterEvent] = {ClusterEvent.NODE_ADDED}
     if held:
         # Whoever a node is held for may be bound elsewhere, or go.
-        cures_found |= {Delta.POD_CHANGED, Delta.POD_REMOVED}
+        cures_found |= {ClusterEvent.POD_CHANGED, ClusterEvent.POD_REMOVED}
     for rule in profile.predicates:
         if any(refusal.rule == rule.name for refusal in refusals):
-            cures_found |= rule.cures
+            cures_found |= rule.wakeup_events
         if not rule.applies(table, request):
             continue
         refused_N = np.zeros(view.size, dtype=np.bool_)
@@ -74,7 +76,7 @@ def diagnose(evaluation: Evaluation, held: Sequence[Held] = ()) -> Diagnosis:
             last = failed
             if count:
                 refusals.append(Refusal(rule.name, failed.reason, count, unresolvable))
-                cures_found |= rule.cures
+                cures_found |= rule.wakeup_events
         open_N &= ~refused_N
     return Diagnosis(
         nodes=nodes,
@@ -82,7 +84,7 @@ def diagnose(evaluation: Evaluation, held: Sequence[Held] = ()) -> Diagnosis:
         narrowed_by=tuple(rule.name for rule in profile.predicates if rule.narrows(request) is not None),
         narrowed_out=narrowed_out,
         misses=nearest_misses(evaluation, view),
-        cures=frozenset(cures_found),
+        wakeup_events=frozenset(cures_found),
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.engine.axes import Bools, Ints
-from fairlead.engine.ladder import INFEASIBLE, Ladder
+from fairlead.engine.burst_scores import INFEASIBLE, Ladder
 from fairlead.engine.profile import Profile
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Predicate, Priority, Scope

@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 
 from fairlead.engine.axes import CPU, MEMORY, Floats
+from fairlead.engine.counters import Tally
 from fairlead.engine.load_basis import Usage
 from fairlead.engine.request import Request
 from fairlead.engine.spread import SpreadArgs, spread_tally
-from fairlead.engine.tallies import Tally
 from fairlead.engine.view import View
 from fairlead.model.selectors import Selector, equal_to
 

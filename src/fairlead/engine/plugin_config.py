@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.engine.args import PluginArgs
-from fairlead.engine.gpu_wishes import MOST_DEVICES
+from fairlead.engine.gpu_requests import MOST_DEVICES
 from fairlead.engine.gpus import WHOLE_MILLI
 from fairlead.engine.load_basis import BASES
 from fairlead.engine.node_terms import parse_term, parse_terms
@@ -29,7 +29,7 @@ from fairlead.engine.priorities.node_resources_fit import (
 from fairlead.engine.profile import ProfileError
 from fairlead.engine.quirks import NONE, Quirks
 from fairlead.engine.spread import HARD, SOFT, SYSTEM_DEFAULTS, SpreadArgs
-from fairlead.model.meta import Noun
+from fairlead.model.meta import ApiStruct
 from fairlead.model.pod import NodeAffinity, TopologySpreadConstraint
 from fairlead.model.quantity import Quantity, nanos
 from fairlead.model.resources import CPU, MEMORY, amount
@@ -43,7 +43,7 @@ MOST_EXPECTED: Final = 10**6
 MOST_AMOUNT: Final = 10**15
 
 
-class Strict(Noun, forbid_unknown_fields=True):
+class Strict(ApiStruct, forbid_unknown_fields=True):
     """A part of the configuration in which a misspelt key is an error."""
 
 

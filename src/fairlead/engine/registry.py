@@ -6,12 +6,12 @@ from typing import Final
 from fairlead.engine.args import PluginArgs
 from fairlead.engine.predicates.dynamic_resources import DynamicResources
 from fairlead.engine.predicates.gpu_devices import GpuDevices
-from fairlead.engine.predicates.inter_pod_affinity import InterPodAffinity as KeepsCompany
+from fairlead.engine.predicates.inter_pod_affinity import InterPodAffinity as InterPodAffinityFilter
 from fairlead.engine.predicates.node_affinity import NodeAffinity as MatchesAffinity
 from fairlead.engine.predicates.node_declared_features import NodeDeclaredFeatures
 from fairlead.engine.predicates.node_name import NodeName
 from fairlead.engine.predicates.node_ports import NodePorts
-from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit as Fits
+from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit as NodeResourcesFitFilter
 from fairlead.engine.predicates.node_unschedulable import NodeUnschedulable
 from fairlead.engine.predicates.node_volume_limits import NodeVolumeLimits
 from fairlead.engine.predicates.pod_existing_on_node import PodExistingOnNode
@@ -70,13 +70,13 @@ PREDICATES: Final[dict[str, Callable[[PluginArgs], Predicate]]] = {
     "TaintToleration": lambda args: ToleratesTaints(),
     "NodeAffinity": lambda args: MatchesAffinity(args.added_required),
     "NodePorts": lambda args: NodePorts(),
-    "NodeResourcesFit": lambda args: Fits(args.ignored_resources, args.ignored_groups),
+    "NodeResourcesFit": lambda args: NodeResourcesFitFilter(args.ignored_resources, args.ignored_groups),
     "VolumeRestrictions": lambda args: VolumeRestrictions(),
     "NodeVolumeLimits": lambda args: NodeVolumeLimits(),
     "VolumeBinding": lambda args: VolumeBinding(),
     "VolumeZone": lambda args: VolumeZone(),
     "PodTopologySpread": lambda args: KeepsSpread(args.spread),
-    "InterPodAffinity": lambda args: KeepsCompany(unlabelled_reach=args.quirks.k136_ns_selector),
+    "InterPodAffinity": lambda args: InterPodAffinityFilter(unlabelled_reach=args.quirks.k136_ns_selector),
     "DynamicResources": lambda args: DynamicResources(),
     "NodeDeclaredFeatures": lambda args: NodeDeclaredFeatures(),
     # Ours: shares of a device, which Kubernetes does not know. Silent where nobody asks for any.

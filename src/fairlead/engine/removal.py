@@ -24,7 +24,7 @@ from fairlead.engine.request import Request
 from fairlead.engine.rule import RemovalPredicate
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Diagnosis, Refusal
 from fairlead.model.pod import Pod
@@ -141,15 +141,15 @@ def _diagnosis(table: NodeTable, rules: Sequence[RemovalPredicate], removable: C
     view = table.view()
     open_N = view.take(table.valid_N).copy()
     refusals: list[Refusal] = []
-    cures: set[Delta] = set()
+    wakeup_events: set[ClusterEvent] = set()
     for rule in rules:
         passed_N = rule.mask(view, removable)
         nodes = int((open_N & ~passed_N).sum())
         if nodes:
             refusals.append(Refusal(rule.name, rule.reason, nodes, nodes))
-        cures |= rule.cures
+        wakeup_events |= rule.wakeup_events
         open_N &= passed_N
-    return Diagnosis(table.node_count, tuple(refusals), cures=frozenset(cures))
+    return Diagnosis(table.node_count, tuple(refusals), wakeup_events=frozenset(wakeup_events))
 
 
 class Standing:

@@ -11,9 +11,9 @@ import numpy as np
 
 from fairlead.engine import axes
 from fairlead.engine.axes import Ints, ResourceAxis
-from fairlead.engine.gpu_wishes import ANNOTATIONS, GpuWishError, gpu_request, is_by_annotation
+from fairlead.engine.counters import Tally
+from fairlead.engine.gpu_requests import ANNOTATIONS, GpuWishError, gpu_request, is_by_annotation
 from fairlead.engine.gpus import NO_GPU
-from fairlead.engine.tallies import Tally
 from fairlead.engine.terms import parse_terms
 from fairlead.model import resources
 from fairlead.model.pod import Container, Pod

@@ -13,7 +13,7 @@ import numpy as np
 from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.request import Request
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Predicate:
 
     name: ClassVar[str]
     scope: ClassVar[Scope] = Scope.NODE
-    cures: ClassVar[frozenset[Delta]] = frozenset({Delta.NODE_ADDED})
+    wakeup_events: ClassVar[frozenset[ClusterEvent]] = frozenset({ClusterEvent.NODE_ADDED})
     # True when `applies` may turn from one placement to the next; else it changes only with nodes and the catalog.
     wakes: ClassVar[bool] = False
 
@@ -76,7 +76,7 @@ class RemovalPredicate:
 
     name: ClassVar[str]
     reason: ClassVar[str]
-    cures: ClassVar[frozenset[Delta]]
+    wakeup_events: ClassVar[frozenset[ClusterEvent]]
 
     def mask(self, view: View, removable: Collection[str]) -> Bools:
         """Rows that one of these pods, by uid, can be taken from."""

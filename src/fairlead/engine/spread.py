@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from fairlead.engine.axes import Bools, Ids, LabelColumn
+from fairlead.engine.counters import DomainTally, Tally
 from fairlead.engine.node_terms import tolerated_mask, wished_mask
 from fairlead.engine.request import Request
-from fairlead.engine.tallies import DomainTally, Tally
 from fairlead.engine.view import View
 from fairlead.model.pod import TopologySpreadConstraint
 from fairlead.model.selectors import Requirement, Selector, SelectorError, equal_to, parse_label_selector

@@ -13,12 +13,12 @@ import numpy as np
 from fairlead.engine import axes
 from fairlead.engine.axes import Bools, Ids, Interned, Ints, LabelColumn, ResourceAxis, RowColumn
 from fairlead.engine.catalog import Catalog
+from fairlead.engine.counters import Picks, Tally
 from fairlead.engine.forecast import Rises
-from fairlead.engine.gpu_wishes import given_devices, gpus_of
+from fairlead.engine.gpu_requests import given_devices, gpus_of
 from fairlead.engine.gpus import NO_MODEL, GpuHold, GpuRequest, GpuTable
 from fairlead.engine.labels import NO_LABELS, Labels
 from fairlead.engine.request import Request, class_key
-from fairlead.engine.tallies import Picks, Tally
 from fairlead.engine.terms import Term
 from fairlead.engine.view import View
 from fairlead.model import resources

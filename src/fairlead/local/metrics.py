@@ -21,7 +21,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Apply
 from fairlead.model.kinds import ConfigMap, Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.provider import Usage
 from fairlead.nodes.spec import Pod
@@ -33,10 +33,10 @@ from fairlead.web.probes import served
 log = structlog.get_logger("fairlead.metrics")
 
 GROUP: Final = "metrics.k8s.io"
-NODE_METRICS: Final = Kind(GROUP, "v1beta1", "nodes", "NodeMetrics", Thing, namespaced=False)
-POD_METRICS: Final = Kind(GROUP, "v1beta1", "pods", "PodMetrics", Thing)
-API_SERVICES: Final = Kind("apiregistration.k8s.io", "v1", "apiservices", "APIService", Thing, namespaced=False)
-SERVICES: Final = Kind("", "v1", "services", "Service", Thing)
+NODE_METRICS: Final = Kind(GROUP, "v1beta1", "nodes", "NodeMetrics", ApiObject, namespaced=False)
+POD_METRICS: Final = Kind(GROUP, "v1beta1", "pods", "PodMetrics", ApiObject)
+API_SERVICES: Final = Kind("apiregistration.k8s.io", "v1", "apiservices", "APIService", ApiObject, namespaced=False)
+SERVICES: Final = Kind("", "v1", "services", "Service", ApiObject)
 SERVICE: Final = "fairlead-metrics"
 SAMPLE_EVERY_S: Final = 15.0
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from fairlead.model.meta import ObjectMeta, Thing
+from fairlead.model.meta import ApiObject, ObjectMeta
 from fairlead.model.numbers import Int32
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def split_key(key: str) -> tuple[str, str]:
     return namespace, name
 
 
-class ConfigMap(Thing, frozen=True):
+class ConfigMap(ApiObject, frozen=True):
     data: dict[str, str] = {}
 
 
@@ -71,7 +71,7 @@ class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     lease_transitions: Int32 | None = None
 
 
-class Lease(Thing, frozen=True):
+class Lease(ApiObject, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
@@ -83,9 +83,9 @@ class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
 
 CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", ConfigMap)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", Lease)
-NAMESPACES = Kind("", "v1", "namespaces", "Namespace", Thing, namespaced=False)
-EVENTS = Kind("events.k8s.io", "v1", "events", "Event", Thing)
-POD_THINGS = Kind("", "v1", "pods", "Pod", Thing)
+NAMESPACES = Kind("", "v1", "namespaces", "Namespace", ApiObject, namespaced=False)
+EVENTS = Kind("events.k8s.io", "v1", "events", "Event", ApiObject)
+POD_OBJECTS = Kind("", "v1", "pods", "Pod", ApiObject)
 """Pods for who only names them: a binding, an eviction."""
 
 __all__ = [
@@ -93,13 +93,13 @@ __all__ = [
     "EVENTS",
     "LEASES",
     "NAMESPACES",
-    "POD_THINGS",
+    "POD_OBJECTS",
+    "ApiObject",
     "ConfigMap",
     "Kind",
     "Lease",
     "LeaseSpec",
     "ObjectMeta",
     "ServerVersion",
-    "Thing",
     "split_key",
 ]

@@ -13,7 +13,7 @@ from fairlead.model.numbers import Int64
 
 # Options of a struct are its children's too, except kw_only; the decorator tells mypy so.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Noun(
+class ApiStruct(
     msgspec.Struct,
     frozen=True,
     kw_only=True,
@@ -25,7 +25,7 @@ class Noun(
     """A frozen struct spelled in snake_case here and in camelCase on the wire."""
 
 
-class OwnerReference(Noun, kw_only=True):
+class OwnerReference(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str
     name: str
@@ -34,7 +34,7 @@ class OwnerReference(Noun, kw_only=True):
     block_owner_deletion: bool | None = None
 
 
-class ObjectMeta(Noun, frozen=True):
+class ObjectMeta(ApiStruct, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -58,7 +58,7 @@ class ObjectMeta(Noun, frozen=True):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class Thing(Noun, frozen=True, kw_only=True):
+class ApiObject(ApiStruct, frozen=True, kw_only=True):
     """An object of any kind: what a kind without a struct of its own is decoded into.
 
     It does not hold its apiVersion and kind: a watch tells them and a list does not, and the `Kind` it was
@@ -68,7 +68,7 @@ class Thing(Noun, frozen=True, kw_only=True):
     metadata: ObjectMeta
 
 
-class Condition(Noun, kw_only=True):
+class Condition(ApiStruct, kw_only=True):
     type: str
     status: str
     reason: str = ""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from fairlead.model.meta import Condition, Noun, ObjectMeta
+from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.numbers import Int64
 from fairlead.model.quantity import Quantity
 from fairlead.model.taints import Taint
@@ -10,7 +10,7 @@ from fairlead.model.taints import Taint
 MOST_IMAGE_BYTES: Final = 2**50
 
 
-class ContainerImage(Noun):
+class ContainerImage(ApiStruct):
     names: tuple[str, ...] | None = None
     size_bytes: Int64 = 0
 
@@ -20,12 +20,12 @@ class ContainerImage(Noun):
         return max(0, min(self.size_bytes, MOST_IMAGE_BYTES))
 
 
-class NodeSpec(Noun):
+class NodeSpec(ApiStruct):
     unschedulable: bool = False
     taints: tuple[Taint, ...] | None = None
 
 
-class NodeStatus(Noun):
+class NodeStatus(ApiStruct):
     allocatable: dict[str, Quantity] | None = None
     capacity: dict[str, Quantity] | None = None
     conditions: tuple[Condition, ...] | None = None
@@ -33,7 +33,7 @@ class NodeStatus(Noun):
     declared_features: tuple[str, ...] | None = None
 
 
-class Node(Noun):
+class Node(ApiStruct):
     api_version: str = "v1"
     kind: str = "Node"
     metadata: ObjectMeta = ObjectMeta()

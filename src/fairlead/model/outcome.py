@@ -5,7 +5,7 @@ from enum import IntEnum
 
 import msgspec
 
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 
 
 class Code(IntEnum):
@@ -68,7 +68,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     narrowed_by: tuple[str, ...] = ()
     narrowed_out: int = 0
     misses: tuple[NearestMiss, ...] = ()
-    cures: frozenset[Delta] = frozenset()
+    wakeup_events: frozenset[ClusterEvent] = frozenset()
     note: str = ""
 
     def message(self) -> str:

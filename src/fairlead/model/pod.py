@@ -6,7 +6,7 @@ reads it. Where Go writes null for an empty list or map, null is accepted.
 
 import msgspec
 
-from fairlead.model.meta import Condition, Noun, ObjectMeta
+from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.numbers import Int32
 from fairlead.model.quantity import Quantity
 from fairlead.model.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
@@ -14,12 +14,12 @@ from fairlead.model.taints import Toleration
 from fairlead.model.volumes import Volume
 
 
-class ResourceRequirements(Noun):
+class ResourceRequirements(ApiStruct):
     requests: dict[str, Quantity] | None = None
     limits: dict[str, Quantity] | None = None
 
 
-class ContainerPort(Noun):
+class ContainerPort(ApiStruct):
     container_port: Int32 = 0
     host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
@@ -27,11 +27,11 @@ class ContainerPort(Noun):
     name: str = ""
 
 
-class RestartRule(Noun):
+class RestartRule(ApiStruct):
     action: str = ""
 
 
-class Container(Noun):
+class Container(ApiStruct):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
@@ -45,19 +45,19 @@ class Container(Noun):
         return self.restart_policy == "Always"
 
 
-class PodAffinityTerm(Noun):
+class PodAffinityTerm(ApiStruct):
     topology_key: str = ""
     label_selector: LabelSelector | None = None
     namespaces: tuple[str, ...] | None = None
     namespace_selector: LabelSelector | None = None
 
 
-class WeightedPodAffinityTerm(Noun):
+class WeightedPodAffinityTerm(ApiStruct):
     weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
-class PodAffinity(Noun):
+class PodAffinity(ApiStruct):
     """Affinity or anti-affinity to other pods."""
 
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
@@ -68,25 +68,25 @@ class PodAffinity(Noun):
     )
 
 
-class PreferredSchedulingTerm(Noun):
+class PreferredSchedulingTerm(ApiStruct):
     weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(Noun):
+class NodeAffinity(ApiStruct):
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: tuple[PreferredSchedulingTerm, ...] | None = msgspec.field(
         default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
 
-class Affinity(Noun):
+class Affinity(ApiStruct):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpreadConstraint(Noun):
+class TopologySpreadConstraint(ApiStruct):
     max_skew: Int32 = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
@@ -97,11 +97,11 @@ class TopologySpreadConstraint(Noun):
     match_label_keys: tuple[str, ...] | None = None
 
 
-class NamedThing(Noun):
+class NamedThing(ApiStruct):
     name: str = ""
 
 
-class PodSpec(Noun):
+class PodSpec(ApiStruct):
     node_name: str = ""
     scheduler_name: str = ""
     priority: Int32 | None = None
@@ -122,7 +122,7 @@ class PodSpec(Noun):
     host_users: bool | None = None
 
 
-class ContainerStatus(Noun):
+class ContainerStatus(ApiStruct):
     name: str = ""
     ready: bool = False
     restart_count: Int32 = 0
@@ -130,7 +130,7 @@ class ContainerStatus(Noun):
     allocated_resources: dict[str, Quantity] | None = None
 
 
-class PodStatus(Noun):
+class PodStatus(ApiStruct):
     phase: str = ""
     conditions: tuple[Condition, ...] | None = None
     start_time: str | None = None
@@ -142,7 +142,7 @@ class PodStatus(Noun):
     allocated_resources: dict[str, Quantity] | None = None
 
 
-class Pod(Noun):
+class Pod(ApiStruct):
     api_version: str = "v1"
     kind: str = "Pod"
     metadata: ObjectMeta = ObjectMeta()

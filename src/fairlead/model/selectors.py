@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead.model.meta import Noun
+from fairlead.model.meta import ApiStruct
 from fairlead.model.numbers import whole_number
 
 IN: Final = "In"
@@ -81,18 +81,18 @@ NOTHING: Final = Selector(nothing=True)
 EVERYTHING: Final = Selector()
 
 
-class LabelSelectorRequirement(Noun):
+class LabelSelectorRequirement(ApiStruct):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] | None = ()
 
 
-class LabelSelector(Noun):
+class LabelSelector(ApiStruct):
     match_labels: dict[str, str] | None = None
     match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
 
 
-class NodeSelectorTerm(Noun):
+class NodeSelectorTerm(ApiStruct):
     match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
     match_fields: tuple[LabelSelectorRequirement, ...] | None = None
 
@@ -101,7 +101,7 @@ class NodeSelectorTerm(Noun):
         return not self.match_expressions and not self.match_fields
 
 
-class NodeSelector(Noun):
+class NodeSelector(ApiStruct):
     node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from fairlead.model.meta import Noun
+from fairlead.model.meta import ApiStruct
 
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
@@ -11,13 +11,13 @@ PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 UNSCHEDULABLE_KEY: Final = "node.kubernetes.io/unschedulable"
 
 
-class Taint(Noun):
+class Taint(ApiStruct):
     key: str = ""
     value: str = ""
     effect: str = ""
 
 
-class Toleration(Noun):
+class Toleration(ApiStruct):
     key: str = ""
     operator: str = ""
     value: str = ""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.model.numbers import Int32
 from fairlead.model.quantity import Quantity
 from fairlead.model.selectors import LabelSelector, NodeSelector
@@ -13,60 +13,60 @@ SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 
 
-class ClaimVolume(Noun):
+class ClaimVolume(ApiStruct):
     claim_name: str = ""
     read_only: bool = False
 
 
-class EphemeralVolume(Noun):
+class EphemeralVolume(ApiStruct):
     """A claim made for one pod, named after the pod and the volume."""
 
 
-class GcePersistentDisk(Noun):
+class GcePersistentDisk(ApiStruct):
     pd_name: str = ""
     read_only: bool = False
 
 
-class AwsElasticBlockStore(Noun):
+class AwsElasticBlockStore(ApiStruct):
     volume_id: str = msgspec.field(default="", name="volumeID")
     read_only: bool = False
 
 
-class AzureDisk(Noun):
+class AzureDisk(ApiStruct):
     disk_name: str = ""
     disk_uri: str = msgspec.field(default="", name="diskURI")
 
 
-class CinderVolume(Noun):
+class CinderVolume(ApiStruct):
     volume_id: str = msgspec.field(default="", name="volumeID")
 
 
-class PortworxVolume(Noun):
+class PortworxVolume(ApiStruct):
     volume_id: str = msgspec.field(default="", name="volumeID")
 
 
-class IscsiVolume(Noun):
+class IscsiVolume(ApiStruct):
     iqn: str = ""
     read_only: bool = False
 
 
-class RbdVolume(Noun):
+class RbdVolume(ApiStruct):
     monitors: tuple[str, ...] | None = None
     image: str = ""
     pool: str = ""
     read_only: bool = False
 
 
-class ImageVolume(Noun):
+class ImageVolume(ApiStruct):
     reference: str = ""
 
 
-class CsiSource(Noun):
+class CsiSource(ApiStruct):
     driver: str = ""
     volume_handle: str = ""
 
 
-class Volume(Noun):
+class Volume(ApiStruct):
     name: str = ""
     persistent_volume_claim: ClaimVolume | None = None
     ephemeral: EphemeralVolume | None = None
@@ -80,7 +80,7 @@ class Volume(Noun):
     image: ImageVolume | None = None
 
 
-class StorageRequests(Noun):
+class StorageRequests(ApiStruct):
     requests: dict[str, Quantity] | None = None
 
 
@@ -90,7 +90,7 @@ def class_of(metadata: ObjectMeta, named: str | None) -> str:
     return annotated if annotated is not None else named or ""
 
 
-class ClaimSpec(Noun):
+class ClaimSpec(ApiStruct):
     volume_name: str = ""
     storage_class_name: str | None = None
     access_modes: tuple[str, ...] | None = None
@@ -100,11 +100,11 @@ class ClaimSpec(Noun):
     resources: StorageRequests = StorageRequests()
 
 
-class ClaimStatus(Noun):
+class ClaimStatus(ApiStruct):
     phase: str = ""
 
 
-class PersistentVolumeClaim(Noun):
+class PersistentVolumeClaim(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
@@ -118,17 +118,17 @@ class PersistentVolumeClaim(Noun):
         return bool(self.spec.volume_name) and BIND_COMPLETED_ANNOTATION in self.metadata.annotations
 
 
-class ClaimReference(Noun):
+class ClaimReference(ApiStruct):
     name: str = ""
     namespace: str = ""
     uid: str = ""
 
 
-class VolumeNodeAffinity(Noun):
+class VolumeNodeAffinity(ApiStruct):
     required: NodeSelector | None = None
 
 
-class PersistentVolumeSpec(Noun):
+class PersistentVolumeSpec(ApiStruct):
     capacity: dict[str, Quantity] | None = None
     access_modes: tuple[str, ...] | None = None
     storage_class_name: str = ""
@@ -144,11 +144,11 @@ class PersistentVolumeSpec(Noun):
     portworx_volume: PortworxVolume | None = None
 
 
-class PersistentVolumeStatus(Noun):
+class PersistentVolumeStatus(ApiStruct):
     phase: str = ""
 
 
-class PersistentVolume(Noun):
+class PersistentVolume(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
@@ -168,50 +168,50 @@ class PersistentVolume(Noun):
         return not reference.uid or reference.uid == claim.metadata.uid
 
 
-class TopologyLabelRequirement(Noun):
+class TopologyLabelRequirement(ApiStruct):
     key: str = ""
     values: tuple[str, ...] | None = None
 
 
-class TopologyTerm(Noun):
+class TopologyTerm(ApiStruct):
     match_label_expressions: tuple[TopologyLabelRequirement, ...] | None = None
 
 
-class StorageClass(Noun):
+class StorageClass(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: tuple[TopologyTerm, ...] | None = None
 
 
-class DriverAllocatable(Noun):
+class DriverAllocatable(ApiStruct):
     count: Int32 | None = None
 
 
-class CsiNodeDriver(Noun):
+class CsiNodeDriver(ApiStruct):
     name: str = ""
     allocatable: DriverAllocatable | None = None
 
 
-class CsiNodeSpec(Noun):
+class CsiNodeSpec(ApiStruct):
     drivers: tuple[CsiNodeDriver, ...] | None = None
 
 
-class CsiNode(Noun):
+class CsiNode(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: CsiNodeSpec = CsiNodeSpec()
 
 
-class CsiDriverSpec(Noun):
+class CsiDriverSpec(ApiStruct):
     storage_capacity: bool | None = None
 
 
-class CsiDriver(Noun):
+class CsiDriver(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: CsiDriverSpec = CsiDriverSpec()
 
 
-class CsiStorageCapacity(Noun):
+class CsiStorageCapacity(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     storage_class_name: str = ""
     capacity: Quantity | None = None
@@ -219,16 +219,16 @@ class CsiStorageCapacity(Noun):
     node_topology: LabelSelector | None = None
 
 
-class AttachmentSource(Noun):
+class AttachmentSource(ApiStruct):
     persistent_volume_name: str | None = None
 
 
-class VolumeAttachmentSpec(Noun):
+class VolumeAttachmentSpec(ApiStruct):
     attacher: str = ""
     node_name: str = ""
     source: AttachmentSource = AttachmentSource()
 
 
-class VolumeAttachment(Noun):
+class VolumeAttachment(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()

@@ -2,54 +2,54 @@
 
 from typing import Any
 
-from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.model.numbers import Int32
 from fairlead.model.selectors import LabelSelector
 
 
-class Namespace(Noun):
+class Namespace(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class ServiceSpec(Noun):
+class ServiceSpec(ApiStruct):
     selector: dict[str, str] | None = None
 
 
-class Service(Noun):
+class Service(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: ServiceSpec = ServiceSpec()
 
 
-class ReplicationController(Noun):
+class ReplicationController(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: ServiceSpec = ServiceSpec()
 
 
-class WorkloadSpec(Noun):
+class WorkloadSpec(ApiStruct):
     replicas: Int32 | None = None
     selector: LabelSelector | None = None
 
 
-class ReplicaSet(Noun):
+class ReplicaSet(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: WorkloadSpec = WorkloadSpec()
 
 
-class StatefulSet(Noun):
+class StatefulSet(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: WorkloadSpec = WorkloadSpec()
 
 
-class DisruptionBudgetSpec(Noun):
+class DisruptionBudgetSpec(ApiStruct):
     selector: LabelSelector | None = None
 
 
-class DisruptionBudgetStatus(Noun):
+class DisruptionBudgetStatus(ApiStruct):
     disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, Any] | None = None
 
 
-class PodDisruptionBudget(Noun):
+class PodDisruptionBudget(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from fairlead.nodes import health
-from fairlead.nodes.lives import Life, Said, init_policy, is_forgotten, policy_of, restarts
+from fairlead.nodes.container_state import ContainerRecord, PodEvent, init_policy, is_forgotten, policy_of, restarts
 from fairlead.nodes.provider import RunPhase, RunReport
 from fairlead.nodes.spec import Container, ContainerState, ContainerStatus, Pod, Running, Waiting
 from fairlead.nodes.times import stamp
@@ -14,7 +14,13 @@ ORDINARY_WAITS = frozenset({CREATING.reason, INITIALIZING.reason, ""})
 
 
 def _state(
-    container: Container, life: Life, run: RunReport | None, pod: Pod, policy: str, is_stopping: bool, waiting: Waiting
+    container: Container,
+    life: ContainerRecord,
+    run: RunReport | None,
+    pod: Pod,
+    policy: str,
+    is_stopping: bool,
+    waiting: Waiting,
 ) -> tuple[ContainerState, ContainerState]:
     """The present state and the one before."""
     before = ContainerState(terminated=life.last) if life.last else ContainerState()
@@ -42,7 +48,12 @@ def _state(
 
 
 def _status(
-    container: Container, life: Life, run: RunReport | None, state: ContainerState, before: ContainerState, ready: bool
+    container: Container,
+    life: ContainerRecord,
+    run: RunReport | None,
+    state: ContainerState,
+    before: ContainerState,
+    ready: bool,
 ) -> ContainerStatus:
     run_id = run.id if run is not None and run.attempt == life.attempt else ""
     if not run_id and state.terminated is not None:
@@ -63,7 +74,7 @@ def _status(
 
 def main_status(
     container: Container,
-    life: Life,
+    life: ContainerRecord,
     run: RunReport | None,
     pod: Pod,
     is_stopping: bool,
@@ -75,7 +86,7 @@ def main_status(
 
 
 def init_status(
-    container: Container, life: Life, run: RunReport | None, pod: Pod, is_stopping: bool
+    container: Container, life: ContainerRecord, run: RunReport | None, pod: Pod, is_stopping: bool
 ) -> ContainerStatus:
     if container.is_sidecar:
         return main_status(container, life, run, pod, is_stopping, INITIALIZING)
@@ -84,7 +95,7 @@ def init_status(
     return _status(container, life, run, state, before, is_done)
 
 
-def new_waits(pod: Pod, statuses: Iterable[ContainerStatus]) -> list[Said]:
+def new_waits(pod: Pod, statuses: Iterable[ContainerStatus]) -> list[PodEvent]:
     """A warning for every container that has begun to wait for something the user should know of."""
     told = {
         (status.name, status.state.waiting.reason)
@@ -99,10 +110,10 @@ def new_waits(pod: Pod, statuses: Iterable[ContainerStatus]) -> list[Said]:
         if wait.reason == "CrashLoopBackOff":
             whose = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
             note = f"Back-off restarting failed container {status.name} in pod {whose}"
-            said.append(Said("BackOff", note, True, status.name))
+            said.append(PodEvent("BackOff", note, True, status.name))
         elif wait.reason == "ErrImagePull":
-            said.append(Said("Failed", f'Failed to pull image "{status.image}": {wait.message}', True, status.name))
-            said.append(Said("Failed", f"Error: {wait.reason}", True, status.name))
+            said.append(PodEvent("Failed", f'Failed to pull image "{status.image}": {wait.message}', True, status.name))
+            said.append(PodEvent("Failed", f"Error: {wait.reason}", True, status.name))
         else:
-            said.append(Said("Failed", f"Error: {wait.message}", True, status.name))
+            said.append(PodEvent("Failed", f"Error: {wait.message}", True, status.name))
     return said

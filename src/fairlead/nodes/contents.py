@@ -15,7 +15,7 @@ import msgspec
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Noun
+from fairlead.model.meta import ApiStruct
 from fairlead.model.quantity import Quantity
 from fairlead.nodes.env import Missing, Sources
 from fairlead.nodes.spec import CLAIMS, CONFIG_MAPS, SECRETS, VOLUMES, PersistentVolume, Pod
@@ -32,12 +32,12 @@ ServiceEnv = Callable[[str], Mapping[str, str]]
 """Namespace → variables with the addresses of its Services."""
 
 
-class TokenStatus(Noun):
+class TokenStatus(ApiStruct):
     token: str = ""
     expiration_timestamp: str | None = None
 
 
-class TokenAnswer(Noun):
+class TokenAnswer(ApiStruct):
     status: TokenStatus = TokenStatus()
 
 

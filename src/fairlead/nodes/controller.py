@@ -23,9 +23,9 @@ from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.model.intents import Delete, PatchStatus, RecordEvent, Regarding, WakeAfter
 from fairlead.model.node import Node
 from fairlead.nodes.admission import Occupancy, Rejection, admit, has_begun, rejected_status
+from fairlead.nodes.container_state import PodEvent
 from fairlead.nodes.contents import Contents
 from fairlead.nodes.env import Missing, Sources, container_env, expand, sub_path
-from fairlead.nodes.lives import Said
 from fairlead.nodes.node import Profile, node_body
 from fairlead.nodes.plan import DueProbe, Memory, Order, Plan, after_probe, plan_pod, recall, with_problems
 from fairlead.nodes.pods import PodMirror
@@ -46,7 +46,7 @@ FORBIDDEN_RETRY_S = 2.0
 
 
 @dataclass(slots=True)
-class Held:
+class PodRecord:
     """A pod of ours between two looks at it."""
 
     uid: str
@@ -97,7 +97,7 @@ class PodController:
         self._recorder = recorder
         self._contents = contents
         self._clock = clock
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, PodRecord] = {}
         self._keys: dict[str, str] = {}
         self._slots = asyncio.Semaphore(MOST_PROBES_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
@@ -159,21 +159,21 @@ class PodController:
             return await self._look_at(pod, seen, held)
         except ProviderError as problem:
             if seen is not None:
-                self._tell(seen, Said("FailedCreatePodSandBox", str(problem), warning=True))
+                self._tell(seen, PodEvent("FailedCreatePodSandBox", str(problem), warning=True))
             raise TemporaryError(str(problem), delay_s=1.0) from problem
 
-    async def _take_up(self, pod: Pod) -> Held | None:
+    async def _take_up(self, pod: Pod) -> PodRecord | None:
         entry = self._nodes.get(pod.spec.node_name)
         if entry is None:
             return None
         profile, provider = entry
         rejection = None if has_begun(pod) else await self._rejection(pod, profile)
-        held = Held(pod.uid, profile, provider, recall(pod, self._clock.now()))
+        held = PodRecord(pod.uid, profile, provider, recall(pod, self._clock.now()))
         if rejection is not None:
             await self._patch(pod, pod, held, rejected_status(pod, rejection, stamp(self._clock.now())))
             if held.answer is None:
                 return None  # it is gone
-            self._tell(pod, Said(rejection.reason, rejection.message, warning=True))
+            self._tell(pod, PodEvent(rejection.reason, rejection.message, warning=True))
         elif held.memory.lives and not pod.is_finished:
             await provider.adopt(pod)
         self._held[pod.key] = held
@@ -204,12 +204,12 @@ class PodController:
     def _occupancy(self, node: str) -> Occupancy:
         return self._occupied.setdefault(node, Occupancy())
 
-    def _release(self, key: str, held: Held) -> None:
+    def _release(self, key: str, held: PodRecord) -> None:
         self._occupancy(held.profile.name).remove(held.uid)
         del self._held[key]
         self._keys.pop(held.uid, None)
 
-    async def _look_at(self, pod: Pod, seen: Pod, held: Held) -> WakeAfter | None:
+    async def _look_at(self, pod: Pod, seen: Pod, held: PodRecord) -> WakeAfter | None:
         now = self._clock.now()
         while held.results:
             due, result = held.results.pop(0)
@@ -230,7 +230,7 @@ class PodController:
             return None
         return self._wake(plan, held, missing)
 
-    async def _make_ready(self, pod: Pod, held: Held) -> str | None:
+    async def _make_ready(self, pod: Pod, held: PodRecord) -> str | None:
         """The sandbox, made once and again when its contents may have changed; or what is missing for it."""
         if pod.is_finished or (pod.is_terminating and not held.is_created):
             return None
@@ -247,7 +247,7 @@ class PodController:
         except (Missing, NotFound) as problem:
             if held.told_missing != str(problem):
                 held.told_missing = str(problem)
-                self._tell(pod, Said("FailedMount", f"MountVolume.SetUp failed: {problem}", warning=True))
+                self._tell(pod, PodEvent("FailedMount", f"MountVolume.SetUp failed: {problem}", warning=True))
             if held.is_created:
                 held.refresh_at_s = now_s + REFRESH_S
                 return None
@@ -256,7 +256,7 @@ class PodController:
         held.is_created = True
         return None
 
-    async def _carry_out(self, seen: Pod, held: Held) -> Plan:
+    async def _carry_out(self, seen: Pod, held: PodRecord) -> Plan:
         """Plan, and hand the orders over, until the provider has what the plan wants."""
         while True:
             pod = held.latest(seen)
@@ -282,7 +282,7 @@ class PodController:
             if is_settled:
                 return plan
 
-    def _plan(self, pod: Pod, held: Held) -> Plan:
+    def _plan(self, pod: Pod, held: PodRecord) -> Plan:
         return plan_pod(
             pod,
             held.provider.status(pod.uid),
@@ -292,7 +292,7 @@ class PodController:
             traits=held.provider.traits,
         )
 
-    async def _runs(self, pod: Pod, held: Held, plan: Plan) -> tuple[tuple[Run, ...], dict[str, Waiting]]:
+    async def _runs(self, pod: Pod, held: PodRecord, plan: Plan) -> tuple[tuple[Run, ...], dict[str, Waiting]]:
         """The plan's orders with all that is needed to run them; a container that lacks something, with what."""
         runs: list[Run] = []
         problems: dict[str, Waiting] = {}
@@ -319,7 +319,7 @@ class PodController:
             runs.append(run)
         return tuple(runs), problems
 
-    async def _sources(self, pod: Pod, held: Held, needs: Needs) -> Sources:
+    async def _sources(self, pod: Pod, held: PodRecord, needs: Needs) -> Sources:
         report = held.provider.status(pod.uid)
         profile = held.profile
         return await self._contents.sources(
@@ -332,7 +332,7 @@ class PodController:
 
     # -- writing --------------------------------------------------------------------------------------------
 
-    async def _patch(self, pod: Pod, seen: Pod, held: Held, status: PodStatus) -> None:
+    async def _patch(self, pod: Pod, seen: Pod, held: PodRecord, status: PodStatus) -> None:
         is_told = held.told_generation >= pod.metadata.generation or (
             pod.status.observed_generation >= pod.metadata.generation
         )
@@ -370,7 +370,7 @@ class PodController:
         if result.outcome not in (Outcome.DONE, Outcome.CONFLICT):
             raise to_retry(result)
 
-    def _tell(self, pod: Pod, said: Said) -> None:
+    def _tell(self, pod: Pod, said: PodEvent) -> None:
         part = ""
         if said.container:
             is_init = any(each.name == said.container for each in pod.inits)
@@ -386,7 +386,7 @@ class PodController:
 
     # -- probes ---------------------------------------------------------------------------------------------
 
-    def _probe(self, key: str, held: Held, due: DueProbe) -> None:
+    def _probe(self, key: str, held: PodRecord, due: DueProbe) -> None:
         """Start one unless it is under way; its result is read at the next look, which it brings about."""
         name = (due.container, due.check.value)
         if name in held.probing or self._tasks is None:
@@ -394,7 +394,7 @@ class PodController:
         held.probing.add(name)
         self._tasks.create_task(self._probed(key, held, due), name=f"probe {key} {due.check}")
 
-    async def _probed(self, key: str, held: Held, due: DueProbe) -> None:
+    async def _probed(self, key: str, held: PodRecord, due: DueProbe) -> None:
         try:
             async with self._slots:
                 async with asyncio.timeout(due.probe.timeout_seconds + 1.0):
@@ -408,7 +408,7 @@ class PodController:
         held.results.append((due, result))
         self._controller.queue.add(key)
 
-    def _wake(self, plan: Plan, held: Held, missing: str | None) -> WakeAfter | None:
+    def _wake(self, plan: Plan, held: PodRecord, missing: str | None) -> WakeAfter | None:
         now = self._clock.now()
         wakes = [plan.wake_at] if plan.wake_at is not None else []
         if missing is not None:

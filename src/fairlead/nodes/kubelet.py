@@ -28,6 +28,7 @@ from fairlead.model.kinds import LEASES
 from fairlead.model.node import Node
 from fairlead.nodes.contents import Contents, ServiceEnv
 from fairlead.nodes.controller import PodController, to_retry
+from fairlead.nodes.lease_renewer import LeaseRenewer
 from fairlead.nodes.node import (
     HEARTBEAT_S,
     LEASE_DURATION_S,
@@ -40,7 +41,6 @@ from fairlead.nodes.node import (
 from fairlead.nodes.pods import PodMirror
 from fairlead.nodes.provider import Provider
 from fairlead.nodes.times import stamp_micro
-from fairlead.nodes.wheel import Wheel
 
 log = structlog.get_logger("fairlead.nodes")
 
@@ -107,7 +107,7 @@ class VirtualKubelet:
         )
         self._keeping = Controller("virtual-nodes", self._keep, clock=clock, metrics=metrics, workers=min(workers, 16))
         self._keeping.watches(self._node_mirror)
-        self._wheel = Wheel(self._renew, clock=clock, period_s=lease_period_s)
+        self._wheel = LeaseRenewer(self._renew, clock=clock, period_s=lease_period_s)
 
     def add(self, profile: Profile, provider: Provider) -> None:
         """Serve this node from now on, its pods run by this provider."""

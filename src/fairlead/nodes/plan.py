@@ -12,9 +12,18 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace as changed
 
 from fairlead.nodes import health
+from fairlead.nodes.container_state import (
+    ContainerRecord,
+    PodEvent,
+    advance,
+    init_policy,
+    is_done,
+    is_running,
+    observe,
+    policy_of,
+)
 from fairlead.nodes.container_status import CREATING, INITIALIZING, init_status, main_status, new_waits
 from fairlead.nodes.health import Check
-from fairlead.nodes.lives import Life, Said, init_policy, is_done, is_running, moved_on, policy_of, witnessed
 from fairlead.nodes.provider import PodReport, Traits
 from fairlead.nodes.spec import (
     Container,
@@ -35,7 +44,7 @@ class Memory:
     """What we remember of one pod. All of it that must outlive us is in the pod's status."""
 
     started_at: datetime
-    lives: Mapping[str, Life] = field(default_factory=dict)
+    lives: Mapping[str, ContainerRecord] = field(default_factory=dict)
     kill_at: datetime | None = None
     failure: Waiting | None = None
 
@@ -64,7 +73,7 @@ class Plan:
     status: PodStatus
     is_over: bool
     due: tuple[DueProbe, ...] = ()
-    said: tuple[Said, ...] = ()
+    said: tuple[PodEvent, ...] = ()
     wake_at: datetime | None = None
 
 
@@ -83,7 +92,7 @@ def recall(pod: Pod, now: datetime) -> Memory:
         if is_between:
             # It was waiting to be started again, or just being started: the attempt counted is not running.
             ended = before
-        lives[status.name] = Life(
+        lives[status.name] = ContainerRecord(
             attempt=status.restart_count,
             is_ordered=has_begun or is_between,
             image=status.image if has_begun and status.image else images.get(status.name, ""),
@@ -100,13 +109,13 @@ def with_problems(memory: Memory, problems: Mapping[str, Waiting], now: datetime
     retry_at = now + timedelta(seconds=PROBLEM_RETRY_S)
     lives = dict(memory.lives)
     for name, problem in problems.items():
-        lives[name] = replace(lives.get(name, Life()), is_ordered=False, problem=problem, retry_at=retry_at)
+        lives[name] = replace(lives.get(name, ContainerRecord()), is_ordered=False, problem=problem, retry_at=retry_at)
     return replace(memory, lives=lives)
 
 
 def after_probe(
     pod: Pod, memory: Memory, due: DueProbe, ok: bool, output: str, now: datetime
-) -> tuple[Memory, tuple[Said, ...]]:
+) -> tuple[Memory, tuple[PodEvent, ...]]:
     """The memory once a probe's result is in; a result about an attempt that is over changes nothing."""
     life, container = memory.lives.get(due.container), pod.container(due.container)
     if life is None or container is None or life.attempt != due.attempt or life.ended is not None:
@@ -118,14 +127,14 @@ def after_probe(
     life = replace(life, tallies={**life.tallies, due.check: tally})
     said = []
     if not ok:
-        said.append(Said("Unhealthy", f"{due.check} probe failed: {output}", True, due.container))
+        said.append(PodEvent("Unhealthy", f"{due.check} probe failed: {output}", True, due.container))
     is_fatal = tally.verdict is False and due.check is not Check.READINESS
     if is_fatal and life.kill_at is None:
         grace_s = due.probe.termination_grace_period_seconds
         grace_s = pod.grace_s if grace_s is None else grace_s
         life = replace(life, kill_at=now + timedelta(seconds=grace_s), is_to_restart=False)
         note = f"Container {due.container} failed {due.check.lower()} probe, will be restarted"
-        said.append(Said("Killing", note, container=due.container))
+        said.append(PodEvent("Killing", note, container=due.container))
     return replace(memory, lives={**memory.lives, due.container: life}), tuple(said)
 
 
@@ -138,12 +147,18 @@ def plan_pod(
     traits = traits or Traits()
     if not traits.probes:
         pod = _without_probes(pod)
-    said: list[Said] = []
+    said: list[PodEvent] = []
     wakes: list[datetime] = []
     runs = report.runs if report is not None else {}
     lives = {
-        container.name: witnessed(
-            memory.lives.get(container.name, Life()), runs.get(container.name), container, pod, traits, now, said
+        container.name: observe(
+            memory.lives.get(container.name, ContainerRecord()),
+            runs.get(container.name),
+            container,
+            pod,
+            traits,
+            now,
+            said,
         )
         for container in pod.all_containers
     }
@@ -161,7 +176,7 @@ def plan_pod(
         if is_stopping or are_done:
             break
         policy = init_policy(pod, container)
-        life = lives[container.name] = moved_on(container, lives[container.name], policy, now, wakes)
+        life = lives[container.name] = advance(container, lives[container.name], policy, now, wakes)
         if container.is_sidecar:
             passed = is_running(life, runs.get(container.name)) and health.has_started(container, dict(life.tallies))
         else:
@@ -176,7 +191,7 @@ def plan_pod(
     if is_initialized and not is_stopping:
         for container in pod.spec.containers:
             policy = policy_of(pod, container)
-            lives[container.name] = moved_on(container, lives[container.name], policy, now, wakes)
+            lives[container.name] = advance(container, lives[container.name], policy, now, wakes)
     mains_done = is_stopping or has_failed or are_done
 
     # 4. What has to end now: everything of a pod that ends, sidecars last and in reverse.
@@ -186,7 +201,7 @@ def plan_pod(
             # What never ran, and waits for its image perhaps, is not killed either.
             begun = [name for name, life in lives.items() if life.kill_at and not before[name].kill_at]
             said += [
-                Said("Killing", f"Stopping container {name}", container=name)
+                PodEvent("Killing", f"Stopping container {name}", container=name)
                 for name in begun
                 if is_running(lives[name], runs.get(name))
             ]
@@ -260,7 +275,9 @@ def _with_end(pod: Pod, memory: Memory, now: datetime, wakes: list[datetime]) ->
     return memory
 
 
-def _stopped(pod: Pod, lives: Mapping[str, Life], kill_at: datetime | None, now: datetime) -> dict[str, Life]:
+def _stopped(
+    pod: Pod, lives: Mapping[str, ContainerRecord], kill_at: datetime | None, now: datetime
+) -> dict[str, ContainerRecord]:
     deadline = kill_at or now + timedelta(seconds=pod.grace_s)
     stopped = dict(lives)
 
@@ -281,13 +298,13 @@ def _stopped(pod: Pod, lives: Mapping[str, Life], kill_at: datetime | None, now:
     return stopped
 
 
-def _still_run(lives: Mapping[str, Life], containers: Iterable[Container]) -> bool:
+def _still_run(lives: Mapping[str, ContainerRecord], containers: Iterable[Container]) -> bool:
     return any(lives[container.name].is_ordered and lives[container.name].ended is None for container in containers)
 
 
 def _probed(
-    container: Container, life: Life, is_stopping: bool, now: datetime
-) -> tuple[Life, list[tuple[DueProbe, datetime]]]:
+    container: Container, life: ContainerRecord, is_stopping: bool, now: datetime
+) -> tuple[ContainerRecord, list[tuple[DueProbe, datetime]]]:
     tallies = dict(life.tallies)
     found = []
     for check, probe in health.in_force(container, tallies, is_stopping=is_stopping):

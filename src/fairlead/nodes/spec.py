@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Condition, Noun, ObjectMeta, Thing
+from fairlead.model.meta import ApiObject, ApiStruct, Condition, ObjectMeta
 from fairlead.model.pod import Affinity
 from fairlead.model.quantity import Quantity
 from fairlead.model.taints import Toleration
@@ -17,41 +17,41 @@ from fairlead.model.taints import Toleration
 # --- environment ------------------------------------------------------------------------------------------
 
 
-class KeySelector(Noun):
+class KeySelector(ApiStruct):
     name: str = ""
     key: str = ""
     optional: bool = False
 
 
-class FieldSelector(Noun):
+class FieldSelector(ApiStruct):
     field_path: str = ""
 
 
-class ResourceSelector(Noun):
+class ResourceSelector(ApiStruct):
     resource: str = ""
     container_name: str = ""
     divisor: Quantity = "0"
 
 
-class EnvSource(Noun):
+class EnvSource(ApiStruct):
     config_map_key_ref: KeySelector | None = None
     secret_key_ref: KeySelector | None = None
     field_ref: FieldSelector | None = None
     resource_field_ref: ResourceSelector | None = None
 
 
-class EnvVar(Noun):
+class EnvVar(ApiStruct):
     name: str = ""
     value: str | None = None
     value_from: EnvSource | None = None
 
 
-class WholeSelector(Noun):
+class WholeSelector(ApiStruct):
     name: str = ""
     optional: bool = False
 
 
-class EnvFrom(Noun):
+class EnvFrom(ApiStruct):
     prefix: str = ""
     config_map_ref: WholeSelector | None = None
     secret_ref: WholeSelector | None = None
@@ -60,12 +60,12 @@ class EnvFrom(Noun):
 # --- probes -----------------------------------------------------------------------------------------------
 
 
-class HttpHeader(Noun):
+class HttpHeader(ApiStruct):
     name: str = ""
     value: str = ""
 
 
-class HttpGet(Noun):
+class HttpGet(ApiStruct):
     port: int | str = 0
     path: str = "/"
     host: str = ""
@@ -73,16 +73,16 @@ class HttpGet(Noun):
     http_headers: tuple[HttpHeader, ...] | None = None
 
 
-class TcpSocket(Noun):
+class TcpSocket(ApiStruct):
     port: int | str = 0
     host: str = ""
 
 
-class ExecAction(Noun):
+class ExecAction(ApiStruct):
     command: tuple[str, ...] | None = None
 
 
-class Probe(Noun):
+class Probe(ApiStruct):
     http_get: HttpGet | None = None
     tcp_socket: TcpSocket | None = None
     exec: ExecAction | None = None
@@ -95,11 +95,11 @@ class Probe(Noun):
     termination_grace_period_seconds: int | None = None
 
 
-class Sleep(Noun):
+class Sleep(ApiStruct):
     seconds: int = 0
 
 
-class Hook(Noun):
+class Hook(ApiStruct):
     """What is done right after a container has started, or before it is asked to end."""
 
     exec: ExecAction | None = None
@@ -107,7 +107,7 @@ class Hook(Noun):
     sleep: Sleep | None = None
 
 
-class Lifecycle(Noun):
+class Lifecycle(ApiStruct):
     post_start: Hook | None = None
     pre_stop: Hook | None = None
 
@@ -115,12 +115,12 @@ class Lifecycle(Noun):
 # --- containers and volumes -------------------------------------------------------------------------------
 
 
-class Resources(Noun):
+class Resources(ApiStruct):
     requests: dict[str, Quantity] | None = None
     limits: dict[str, Quantity] | None = None
 
 
-class Port(Noun):
+class Port(ApiStruct):
     container_port: int = 0
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
@@ -128,7 +128,7 @@ class Port(Noun):
     protocol: str = "TCP"
 
 
-class VolumeMount(Noun):
+class VolumeMount(ApiStruct):
     name: str = ""
     mount_path: str = ""
     sub_path: str = ""
@@ -136,7 +136,7 @@ class VolumeMount(Noun):
     read_only: bool = False
 
 
-class Container(Noun):
+class Container(ApiStruct):
     name: str = ""
     image: str = ""
     command: tuple[str, ...] | None = None
@@ -161,13 +161,13 @@ class Container(Noun):
         return self.restart_policy == "Always"
 
 
-class KeyToPath(Noun):
+class KeyToPath(ApiStruct):
     key: str = ""
     path: str = ""
     mode: int | None = None
 
 
-class KeysVolume(Noun):
+class KeysVolume(ApiStruct):
     """A ConfigMap (`name`) or a Secret (`secretName`, or `name` inside a projection) as files."""
 
     name: str = ""
@@ -177,55 +177,55 @@ class KeysVolume(Noun):
     default_mode: int | None = None
 
 
-class DownwardFile(Noun):
+class DownwardFile(ApiStruct):
     path: str = ""
     field_ref: FieldSelector | None = None
     resource_field_ref: ResourceSelector | None = None
     mode: int | None = None
 
 
-class DownwardVolume(Noun):
+class DownwardVolume(ApiStruct):
     items: tuple[DownwardFile, ...] | None = None
     default_mode: int | None = None
 
 
-class TokenProjection(Noun):
+class TokenProjection(ApiStruct):
     path: str = ""
     audience: str = ""
     expiration_seconds: int = 3600
 
 
-class Projection(Noun):
+class Projection(ApiStruct):
     config_map: KeysVolume | None = None
     secret: KeysVolume | None = None
     downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
     service_account_token: TokenProjection | None = None
 
 
-class ProjectedVolume(Noun):
+class ProjectedVolume(ApiStruct):
     sources: tuple[Projection, ...] | None = None
     default_mode: int | None = None
 
 
-class EmptyDir(Noun):
+class EmptyDir(ApiStruct):
     medium: str = ""
 
 
-class HostPath(Noun):
+class HostPath(ApiStruct):
     path: str = ""
     type: str = ""
 
 
-class ClaimVolume(Noun):
+class ClaimVolume(ApiStruct):
     claim_name: str = ""
     read_only: bool = False
 
 
-class EphemeralVolume(Noun):
+class EphemeralVolume(ApiStruct):
     """A claim made for the pod alone, named after it and the volume."""
 
 
-class Volume(Noun):
+class Volume(ApiStruct):
     name: str = ""
     empty_dir: EmptyDir | None = None
     config_map: KeysVolume | None = None
@@ -237,22 +237,22 @@ class Volume(Noun):
     ephemeral: EphemeralVolume | None = None
 
 
-class ReadinessGate(Noun):
+class ReadinessGate(ApiStruct):
     condition_type: str = ""
 
 
-class HostAlias(Noun):
+class HostAlias(ApiStruct):
     """Names that an address has in the pod's hosts file."""
 
     ip: str = ""
     hostnames: tuple[str, ...] | None = None
 
 
-class OperatingSystem(Noun):
+class OperatingSystem(ApiStruct):
     name: str = ""
 
 
-class PodSpec(Noun):
+class PodSpec(ApiStruct):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
@@ -278,16 +278,16 @@ class PodSpec(Noun):
 # --- status -----------------------------------------------------------------------------------------------
 
 
-class Waiting(Noun):
+class Waiting(ApiStruct):
     reason: str = ""
     message: str = ""
 
 
-class Running(Noun):
+class Running(ApiStruct):
     started_at: str | None = None
 
 
-class Terminated(Noun):
+class Terminated(ApiStruct):
     exit_code: int = 0
     signal: int = 0
     reason: str = ""
@@ -297,13 +297,13 @@ class Terminated(Noun):
     container_id: str = msgspec.field(default="", name="containerID")
 
 
-class ContainerState(Noun):
+class ContainerState(ApiStruct):
     waiting: Waiting | None = None
     running: Running | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(Noun):
+class ContainerStatus(ApiStruct):
     name: str = ""
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
@@ -315,11 +315,11 @@ class ContainerStatus(Noun):
     container_id: str = msgspec.field(default="", name="containerID")
 
 
-class Ip(Noun):
+class Ip(ApiStruct):
     ip: str = ""
 
 
-class PodStatus(Noun):
+class PodStatus(ApiStruct):
     phase: str = ""
     conditions: tuple[Condition, ...] | None = None
     message: str = ""
@@ -335,7 +335,7 @@ class PodStatus(Noun):
     observed_generation: int = 0
 
 
-class Pod(Noun):
+class Pod(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -374,35 +374,35 @@ class Pod(Noun):
         return 30 if grace_s is None else grace_s
 
 
-class Secret(Thing, frozen=True):
+class Secret(ApiObject, frozen=True):
     """Values are base64 as the API writes them."""
 
     data: dict[str, str] | None = None
 
 
-class ConfigMap(Thing, frozen=True):
+class ConfigMap(ApiObject, frozen=True):
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
 
 
-class ClaimSpec(Noun):
+class ClaimSpec(ApiStruct):
     volume_name: str = ""
 
 
-class Claim(Thing, frozen=True):
+class Claim(ApiObject, frozen=True):
     spec: ClaimSpec = ClaimSpec()
 
 
-class LocalPath(Noun):
+class LocalPath(ApiStruct):
     path: str = ""
 
 
-class PersistentVolumeSpec(Noun):
+class PersistentVolumeSpec(ApiStruct):
     host_path: HostPath | None = None
     local: LocalPath | None = None
 
 
-class PersistentVolume(Thing, frozen=True):
+class PersistentVolume(ApiObject, frozen=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
 
     @property

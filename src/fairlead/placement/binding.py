@@ -12,12 +12,12 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.engine.catalog import Catalog
-from fairlead.engine.gpu_wishes import DEVICES
+from fairlead.engine.gpu_requests import DEVICES
 from fairlead.model.intents import Bind, Patch
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.volumes import SELECTED_NODE_ANNOTATION, PersistentVolume, PersistentVolumeClaim
-from fairlead.placement import telling
+from fairlead.placement import events_and_conditions as telling
 from fairlead.placement.spec import CLAIMS, PODS, VOLUMES
 
 log = structlog.get_logger("fairlead.placement")

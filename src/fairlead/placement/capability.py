@@ -29,7 +29,7 @@ from fairlead.placement.forecasts import compose
 from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.loop import Loop
 from fairlead.placement.queue import BackoffTimes
-from fairlead.placement.requests.controller import Rounds
+from fairlead.placement.requests.controller import RequestController
 from fairlead.placement.requests.metrics import RequestMetrics
 from fairlead.placement.requests.plan import RoundOptions
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS
@@ -84,7 +84,7 @@ class Placement(Capability):
     async def follow(self) -> None:
         # Placing does not wait for requests where there can be none.
         if await self.requests.can_be_read():
-            self.loop.also.append(self.requests.mirror)
+            self.loop.extra_mirrors.append(self.requests.mirror)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.loop.follow(), name="placement")
             if self.forecasts.reader is not None:
@@ -134,13 +134,13 @@ class Requests:
         self._runtime = runtime
         hint = "POST /schedulePod answers 503 until deploy/crds and deploy/rbac/requests.yaml are applied"
         self.mirror: Mirror[Any] = runtime.mirror(SCHEDULE_REQUESTS, settings.namespace, hint=hint)
-        self.rounds = Rounds(
+        self.rounds = RequestController(
             self.mirror,
             namespace=settings.namespace,
             reader=runtime.reader,
             writer=runtime.writer,
             clock=runtime.clock,
-            on_table=loop.on_table,
+            run_on_table=loop.run_on_table,
             find_pod=loop.pods.get,
             options=RoundOptions(
                 settle_s=settings.requests.settle_s,
@@ -163,7 +163,7 @@ class Requests:
             keep=settings.requests.keep,
             keep_s=settings.requests.keep_s,
         )
-        loop.preparations.append(self.rounds.prepare)
+        loop.on_lead_start.append(self.rounds.prepare)
         self.api = SchedulePod(
             self.mirror,
             client=runtime.reader,
@@ -190,7 +190,7 @@ class Requests:
 
 def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
     """By scheduler name: those of the file named, else the chosen scores under each name of ours."""
-    told_by, weights, forecasts = (
+    condition_source, weights, forecasts = (
         Conditions(settings.node_conditions),
         settings.weights.add,
         settings.forecast.source != "none",
@@ -198,11 +198,11 @@ def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
     pick = "" if settings.pick == "default" else settings.pick
     if not settings.scheduler_config:
         profile = (
-            kube_profile(conditions=told_by, pick=pick or FIRST, forecasts=forecasts)
+            kube_profile(conditions=condition_source, pick=pick or FIRST, forecasts=forecasts)
             if settings.scores == "kube"
             else seed_profile(
                 [weights.w1, weights.w2, weights.w3, weights.w4, weights.w5],
-                conditions=told_by,
+                conditions=condition_source,
                 pick=pick or ROUND_ROBIN,
                 load_basis=settings.load_basis,
             )
@@ -212,7 +212,7 @@ def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
     document = configuration.read_yaml(Path(settings.scheduler_config))
     try:
         base = PluginArgs(pick=pick or FIRST, load_basis=settings.load_basis)
-        parsed = parse_configuration(document, conditions=told_by, base=base, forecasts=forecasts)
+        parsed = parse_configuration(document, conditions=condition_source, base=base, forecasts=forecasts)
         return parsed, BackoffTimes(*parse_backoff(document))
     except ProfileError as problem:
         raise BadSettings(f"schedulerConfig: {settings.scheduler_config}: {problem}") from None

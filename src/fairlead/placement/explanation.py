@@ -124,7 +124,7 @@ class Blockage(Told, frozen=True):
     message: str
     misses: tuple[Room, ...] = ()
     nearest: tuple[NearMiss, ...] = ()
-    cures: tuple[Cure, ...] = ()
+    wakeup_events: tuple[Cure, ...] = ()
     clearing: Clearing | None = None
 
 
@@ -194,7 +194,7 @@ class PodExplanation(Told, frozen=True):
     decision: str = ""
     at: str = ""
     waiting: Waiting | None = None
-    promise: PromiseExplanation | None = None
+    reservation: PromiseExplanation | None = None
     notes: tuple[str, ...] = ()
 
 

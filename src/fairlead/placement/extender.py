@@ -19,7 +19,7 @@ from fairlead.model.outcome import Code
 from fairlead.model.pod import Pod
 from fairlead.placement.columns import Columns
 from fairlead.placement.history import Former
-from fairlead.placement.world import bare_node, profile_document, profile_of, table_of
+from fairlead.placement.snapshot import bare_node, profile_document, profile_of, table_of
 
 BEST: Final = 10
 UNKNOWN: Final = "node(s) not known to Fairlead yet"

@@ -28,7 +28,7 @@ from fairlead.engine.unit import Unit, UnitOutcome
 from fairlead.model.node import Node
 from fairlead.model.outcome import Outcome, Placed
 from fairlead.model.pod import Pod
-from fairlead.placement.world import Seat, World, seat_of, world_of
+from fairlead.placement.snapshot import PlacedPod, Snapshot, seat_of, world_of
 
 MOST_DECISIONS: Final = 4096
 MOST_CHANGES: Final = 65_536
@@ -83,7 +83,7 @@ class History:
         self._table = table
         self._most_decisions = most_decisions
         self._most_changes = most_changes
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[str, PlacedPod] = {}
         self._on_row: dict[int, set[str]] = {}
         self._nodes: dict[int, SeenNode] = {}
         self._around: dict[tuple[type, str], SeenThing] = {}
@@ -297,7 +297,7 @@ class Former:
 
     def __init__(
         self,
-        seats: dict[str, Seat],
+        seats: dict[str, PlacedPod],
         nodes: dict[int, SeenNode],
         around: dict[tuple[type, str], SeenThing],
         forecast: Forecast,
@@ -315,7 +315,7 @@ class Former:
             else:
                 store[key] = before
 
-    def document(self) -> World:
+    def document(self) -> Snapshot:
         seats, nodes, around = self._stores
         in_order = sorted(nodes.values(), key=lambda seen: str(seen.node.name))
         sizes: dict[str, int] = {}
@@ -325,7 +325,7 @@ class Former:
         return world_of([seen.node for seen in in_order], sizes, seats, things, self._forecast, self._pods)
 
 
-def _is_same(seat: Seat, occupant: Occupant) -> bool:
+def _is_same(seat: PlacedPod, occupant: Occupant) -> bool:
     gpus = occupant.gpus
     return (
         seat.node == occupant.node

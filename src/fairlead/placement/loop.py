@@ -29,19 +29,19 @@ from fairlead.engine.profile import Profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import Occupant
 from fairlead.engine.unit import Unit, UnitPlaced, UnitSource
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.intents import Intent, RecordEvent
 from fairlead.model.outcome import Code, Diagnosis, Placed
 from fairlead.model.pod import Pod
-from fairlead.placement import telling
+from fairlead.placement import events_and_conditions as telling
 from fairlead.placement.binding import Binder
-from fairlead.placement.desk import Desk
 from fairlead.placement.metrics import PlacementMetrics
-from fairlead.placement.preempting import Nominations, Preemptor
-from fairlead.placement.promises import GIVEN_UP, Promise, Promises
-from fairlead.placement.queue import BackoffTimes, UnitQueue, Wanting, key_of
-from fairlead.placement.spec import NODES, PODS, SURROUNDINGS
+from fairlead.placement.preemption import Nominations, Preemptor
+from fairlead.placement.queue import BackoffTimes, Schedulable, UnitQueue, key_of
+from fairlead.placement.reservations import GIVEN_UP, Reservation, Reservations
+from fairlead.placement.spec import NODES, PODS, RELATED_KINDS
 from fairlead.placement.state import State
+from fairlead.placement.table_handle import TableHandle
 from fairlead.placement.unreadable import Unreadable
 
 log = structlog.get_logger("fairlead.placement")
@@ -64,14 +64,14 @@ NO_FORECAST = Forecast()
 NO_PLAN = PreemptionPlan(Code.UNSCHEDULABLE)
 
 MakeMirror = Callable[[Any], Mirror[Any]]
-Work = tuple[Callable[[Desk], Any], "asyncio.Future[Any]", bool]
+Work = tuple[Callable[[TableHandle], Any], "asyncio.Future[Any]", bool]
 
 
 class NotLeading(Exception):
     """Only the leader plans on the table; ask again, or ask whoever leads."""
 
 
-class DeskFull(Exception):
+class TableBusy(Exception):
     """More work waits for the table than is taken."""
 
 
@@ -119,21 +119,21 @@ class Loop:
         self._writing: set[asyncio.Task[None]] = set()
         self._binding = 0
         self._at_desk: deque[Work] = deque()
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._leading = False
         self._prepared = False
-        self.promises = Promises(self._state.table)
+        self.reservations = Reservations(self._state.table)
         self.nodes: Mirror[Any] = mirror(NODES)
         self.pods: Mirror[Any] = mirror(PODS)
-        self.surroundings = [mirror(kind) for kind in SURROUNDINGS]
-        self.also: list[Mirror[Any]] = []
+        self.related_mirrors = [mirror(kind) for kind in RELATED_KINDS]
+        self.extra_mirrors: list[Mirror[Any]] = []
         """Mirrors of others that must be whole before the first decision."""
-        self.preparations: list[Callable[[Desk], None]] = []
+        self.on_lead_start: list[Callable[[TableHandle], None]] = []
         """Done on the full table before a leader's first decision."""
-        self._desk = Desk(
+        self._desk = TableHandle(
             self._state.table,
             self._cycles,
-            self.promises,
+            self.reservations,
             pods_of=self._pods_of,
             nominated=self._nominations.all,
             now_s=clock.elapsed_s,
@@ -147,7 +147,7 @@ class Loop:
 
     @property
     def mirrors(self) -> list[Mirror[Any]]:
-        return [self.nodes, self.pods, *self.surroundings]
+        return [self.nodes, self.pods, *self.related_mirrors]
 
     def counts(self) -> dict[str, int]:
         return self._queue.counts()
@@ -159,23 +159,23 @@ class Loop:
 
     def problem(self) -> str | None:
         """What is not ready yet: a standby is, once its mirrors are whole."""
-        missing = [mirror.kind.plural for mirror in (*self.mirrors, *self.also) if not mirror.is_synced]
+        missing = [mirror.kind.plural for mirror in (*self.mirrors, *self.extra_mirrors) if not mirror.is_synced]
         return f"still reading {', '.join(missing)}" if missing else None
 
     # -- life -------------------------------------------------------------------------------------------------
 
     async def follow(self) -> None:
         """Keep the table in step with the cluster until cancelled, and decide while leading. Mirrors run elsewhere."""
-        for mirror in (*self.mirrors, *self.also):
+        for mirror in (*self.mirrors, *self.extra_mirrors):
             await mirror.wait_synced()
-        nodes, pods = self.nodes.subscribe(self._bell), self.pods.subscribe(self._bell)
-        around = [mirror.subscribe(self._bell) for mirror in self.surroundings]
+        nodes, pods = self.nodes.subscribe(self._wakeup), self.pods.subscribe(self._wakeup)
+        around = [mirror.subscribe(self._wakeup) for mirror in self.related_mirrors]
         try:
             while True:
-                self._bell.clear()
+                self._wakeup.clear()
                 self._drain(nodes, pods, around)
                 if not self._leading:
-                    self.promises.expire(self._clock.elapsed_s())
+                    self.reservations.expire(self._clock.elapsed_s())
                     self._take_forecast()
                     self._work_at_desk()
                 elif self._lead_on():
@@ -191,30 +191,30 @@ class Loop:
     async def lead(self, stop: asyncio.Event) -> None:
         """Decide from now on, until told to stop; bindings under way are finished first."""
         self._leading, self._prepared = True, False
-        self._bell.set()
+        self._wakeup.set()
         try:
             await stop.wait()
         finally:
             # Writes still on their way settle by themselves: without the lease they come to nothing.
             self._leading = False
-            self._bell.set()
+            self._wakeup.set()
         if self._writing:
             await asyncio.wait(self._writing)
 
     def wake(self) -> None:
         """There is something new to look at, such as a unit that a source offers."""
-        self._bell.set()
+        self._wakeup.set()
 
-    async def on_table(self, work: Callable[[Desk], T], *, reading: bool = False) -> T:
+    async def run_on_table(self, work: Callable[[TableHandle], T], *, reading: bool = False) -> T:
         """Have work done on the table between two decisions, with every change heard of in it.
 
         Work that only reads, and leaves the table as it was, is done by a standby as well.
         """
         if len(self._at_desk) >= MOST_AT_DESK:
-            raise DeskFull(f"{MOST_AT_DESK} others wait for the table")
+            raise TableBusy(f"{MOST_AT_DESK} others wait for the table")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._at_desk.append((work, done, reading))
-        self._bell.set()
+        self._wakeup.set()
         return await done
 
     def _lead_on(self) -> bool:
@@ -224,23 +224,23 @@ class Loop:
             nominated = (pod for pod in self.pods if pod.status.nominated_node_name and self._wants_node(pod))
             self._nominations.begin(pod for pod in nominated if self._state.is_readable(pod))
             self._unreadable.tell_all()
-            for prepare in self.preparations:
+            for prepare in self.on_lead_start:
                 self._prepare(prepare)
         now_s = self._clock.elapsed_s()
-        self.promises.expire(now_s)
+        self.reservations.expire(now_s)
         self._take_forecast()
         self._work_at_desk()
         self._take_units()
-        if self.promises.has_freed():
-            self._queue.changed([Delta.POD_REMOVED], now_s)
+        if self.reservations.has_freed():
+            self._queue.changed([ClusterEvent.POD_REMOVED], now_s)
         self._queue.tick(now_s)
         decided = self._decide_some()
         for name, count in self._queue.counts().items():
             self._metrics.pending.labels(name).set(count)
-        self._metrics.promises.set(len(self.promises))
+        self._metrics.reservations.set(len(self.reservations))
         return decided
 
-    def _prepare(self, prepare: Callable[[Desk], None]) -> None:
+    def _prepare(self, prepare: Callable[[TableHandle], None]) -> None:
         try:
             prepare(self._desk)
         except Exception:
@@ -249,11 +249,11 @@ class Loop:
 
     async def _rest(self) -> None:
         """Until something changes, somebody's back-off is over, or a promise runs out."""
-        times = [self.promises.next_s(), self._queue.next_tick_s() if self._leading else None]
+        times = [self.reservations.next_s(), self._queue.next_tick_s() if self._leading else None]
         if self._leading and self._is_held_up:
             times.append(self._clock.elapsed_s() + HELD_UP_S)
         next_s = min((each for each in times if each is not None), default=None)
-        ringing = asyncio.ensure_future(self._bell.wait())
+        ringing = asyncio.ensure_future(self._wakeup.wait())
         awaited: list[asyncio.Future[Any]] = [ringing]
         if next_s is not None:
             awaited.append(asyncio.ensure_future(self._clock.sleep(max(0.01, next_s - self._clock.elapsed_s()))))
@@ -266,20 +266,20 @@ class Loop:
     # -- what changed -----------------------------------------------------------------------------------------
 
     def _drain(self, nodes: Subscription[Any], pods: Subscription[Any], around: Sequence[Subscription[Any]]) -> None:
-        cures: set[Delta] = set()
+        wakeup_events: set[ClusterEvent] = set()
         for subscription in around:
             if subscription.is_dirty:
-                cures |= self._state.surroundings(subscription.drain())
+                wakeup_events |= self._state.related_objects(subscription.drain())
         if nodes.is_dirty:
-            cures |= self._state.nodes(nodes.drain())
+            wakeup_events |= self._state.nodes(nodes.drain())
         if pods.is_dirty:
-            cures |= self._take_pods(pods.drain())
-        if cures:
-            if Delta.STORAGE_CHANGED in cures:
+            wakeup_events |= self._take_pods(pods.drain())
+        if wakeup_events:
+            if ClusterEvent.STORAGE_CHANGED in wakeup_events:
                 self._binder.storage_changed()
-            self._queue.changed(cures, self._clock.elapsed_s())
+            self._queue.changed(wakeup_events, self._clock.elapsed_s())
 
-    def _take_pods(self, changes: list[Change[Pod]]) -> set[Delta]:
+    def _take_pods(self, changes: list[Change[Pod]]) -> set[ClusterEvent]:
         now_s = self._clock.elapsed_s()
         seen: list[Change[Pod]] = []
         for change in changes:
@@ -347,8 +347,8 @@ class Loop:
             for key, unit in source.changed():
                 if unit is None:
                     self._queue.drop(key)
-                    for promise in self.promises.made_by(key):
-                        self.promises.release(promise.key)
+                    for reservation in self.reservations.made_by(key):
+                        self.reservations.release(reservation.key)
                 else:
                     self._queue.put(unit, now_s)
 
@@ -402,7 +402,7 @@ class Loop:
             started_s = ended_s
         return bool(decided)
 
-    def _broken(self, what: Wanting, problem: Exception) -> None:
+    def _broken(self, what: Schedulable, problem: Exception) -> None:
         """Deciding broke off half-way: leave no trace in the table, say so, and try again later."""
         key = key_of(what)
         if isinstance(what, Pod):
@@ -420,16 +420,16 @@ class Loop:
     def _decide_pod(self, pod: Pod) -> None:
         name = pod.spec.scheduler_name
         first = self._nominations.node_of(pod.uid)
-        promise = self._promised(pod)
-        if promise is not None:
-            self.promises.claim(promise.key)
-            first = promise.node
+        reservation = self._promised(pod)
+        if reservation is not None:
+            self.reservations.claim(reservation.key)
+            first = reservation.node
         nominated = self._nominations.all()
         cycle, history, before = self._cycles[name], self._state.history, self._state.history.mark()
         turn = cycle.pick.counter
         outcome = cycle.decide(pod, nominated=nominated, first=first)
-        if promise is not None and not (isinstance(outcome, Placed) and outcome.node == promise.node):
-            self._queue.changed([Delta.POD_REMOVED], self._clock.elapsed_s())  # what was held there is free
+        if reservation is not None and not (isinstance(outcome, Placed) and outcome.node == reservation.node):
+            self._queue.changed([ClusterEvent.POD_REMOVED], self._clock.elapsed_s())  # what was held there is free
         now, profile = self._clock.now(), cycle.profile
         if isinstance(outcome, Placed):
             history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, turn=turn)
@@ -440,12 +440,14 @@ class Loop:
         # A pod that is refused wherever it might go is not helped by evicting anybody.
         plan = NO_PLAN if outcome.diagnosis.rejection is not None else self._preempt(pod, nominated)
         history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, plan=plan, turn=turn)
-        if promise is not None and promise.waits and plan.node is None:
+        if reservation is not None and reservation.waits and plan.node is None:
             # The room is still being left: nobody else gets it meanwhile.
-            self._awaiting[pod.uid] = promise.until_s
-            self._nominations.set(pod, promise.node)
-        cures = outcome.diagnosis.cures | ({Delta.POD_REMOVED} if plan.node is not None else set())
-        self._queue.refused(pod.uid, cures, self._clock.elapsed_s())
+            self._awaiting[pod.uid] = reservation.until_s
+            self._nominations.set(pod, reservation.node)
+        wakeup_events = outcome.diagnosis.wakeup_events | (
+            {ClusterEvent.POD_REMOVED} if plan.node is not None else set()
+        )
+        self._queue.refused(pod.uid, wakeup_events, self._clock.elapsed_s())
         self._tell_refused(pod, outcome.diagnosis, plan)
 
     def _decide_unit(self, unit: Unit) -> None:
@@ -475,7 +477,7 @@ class Loop:
             self._assume_members(unit, outcome)
         else:
             self._metrics.attempts.labels("unschedulable", name).inc()
-            self._queue.refused(unit.key, outcome.diagnosis.cures, self._clock.elapsed_s())
+            self._queue.refused(unit.key, outcome.diagnosis.wakeup_events, self._clock.elapsed_s())
             for member in unit.members:
                 if member.pod.metadata.uid:
                     self._tell(member.pod, outcome.diagnosis.message())
@@ -490,16 +492,16 @@ class Loop:
                 self._assume(pod, placed)
             else:
                 until_s = self._clock.elapsed_s() + PROMISED_S
-                self.promises.hold(Promise(pod, placed.node, owner="", by=unit.key, until_s=until_s))
+                self.reservations.hold(Reservation(pod, placed.node, owner="", by=unit.key, until_s=until_s))
 
-    def _promised(self, pod: Pod) -> Promise | None:
-        if not len(self.promises):
+    def _promised(self, pod: Pod) -> Reservation | None:
+        if not len(self.reservations):
             return None
         member = self._member(pod)
         if member is not None:
-            return self.promises.get(member)
+            return self.reservations.get(member)
         owner = self._state.owners.top(pod)
-        return self.promises.first_of(owner) if owner else None
+        return self.reservations.first_of(owner) if owner else None
 
     def _unit_of(self, pod: Pod) -> str | None:
         return next((key for source in self._sources if (key := source.unit_of(pod)) is not None), None)
@@ -524,10 +526,12 @@ class Loop:
     def _give_up(self, victim: Occupant, pod: Pod) -> bool:
         """A place that is only held is let go of at once: there is no pod there to evict."""
         why = f"{victim.node} {GIVEN_UP} {pod.key}, of priority {pod.priority}"
-        promise = self.promises.give_up(victim.uid, why)
-        if promise is not None:
-            log.info("held place given up", place=promise.key, node=promise.node, by=promise.by, pod=pod.key)
-        return promise is not None
+        reservation = self.reservations.give_up(victim.uid, why)
+        if reservation is not None:
+            log.info(
+                "held place given up", place=reservation.key, node=reservation.node, by=reservation.by, pod=pod.key
+            )
+        return reservation is not None
 
     async def _evict(self, pod: Pod, node: str, victims: Sequence[Occupant]) -> None:
         gone = 0
@@ -537,7 +541,7 @@ class Loop:
             if gone < len(victims):
                 # Somebody stays, so nobody's leaving may ever wake the pod.
                 self._queue.wake(pod.uid, self._clock.elapsed_s())
-                self._bell.set()
+                self._wakeup.set()
 
     # -- binding ----------------------------------------------------------------------------------------------
 
@@ -568,8 +572,8 @@ class Loop:
         if self._unit_of(pod) is not None:
             self._alone.add(pod.uid)
         self._queue.failed(pod.uid, now_s)
-        self._queue.changed([Delta.POD_REMOVED], now_s)
-        self._bell.set()
+        self._queue.changed([ClusterEvent.POD_REMOVED], now_s)
+        self._wakeup.set()
         if problem:
             self._tell(pod, problem, because=telling.SCHEDULER_ERROR)
 

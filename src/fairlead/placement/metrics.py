@@ -53,6 +53,6 @@ class PlacementMetrics:
             "Forecasts of nodes, Services and workloads that are not there.",
             registry=registry,
         )
-        self.promises = Gauge(
+        self.reservations = Gauge(
             "fairlead_promised_places", "Places held for pods that do not exist yet.", registry=registry
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fairlead.engine.unit import Unit
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.pod import Pod
 
 # Whoever was forgotten by every cure is looked at again after this long.
@@ -19,11 +19,11 @@ FLUSH_AFTER_S = 300.0
 # A line may hold so many void entries besides as many as it has valid ones.
 MOST_VOID = 1024
 
-Wanting = Pod | Unit
+Schedulable = Pod | Unit
 """A pod is a unit of one."""
 
 
-def key_of(what: Wanting) -> str:
+def key_of(what: Schedulable) -> str:
     return what.uid if isinstance(what, Pod) else what.key
 
 
@@ -38,13 +38,13 @@ class BackoffTimes:
 
 @dataclass(slots=True)
 class Waiting:
-    what: Wanting
+    what: Schedulable
     since_s: float
     refusals: int = 0
     # Consecutive ones: a refusal in between means that the way was clear.
     errors: int = 0
     backing_off_until_s: float = 0.0
-    cures: frozenset[Delta] = field(default_factory=frozenset)
+    wakeup_events: frozenset[ClusterEvent] = field(default_factory=frozenset)
     asleep_since_s: float = 0.0
 
     @property
@@ -60,13 +60,13 @@ class UnitQueue:
         self._backing_off: list[tuple[float, int, str]] = []
         # Those of them that may be looked at early: from when on, and, once that is past, by the end of the back-off.
         self._unripe: list[tuple[float, int, str]] = []
-        self._ripe: list[tuple[float, int, str]] = []
+        self._early_backoff: list[tuple[float, int, str]] = []
         # Key → the ticket that is valid; entries of a heap with an older one are void.
         self._in_line: dict[str, int] = {}
         self._pausing: dict[str, int] = {}
         # In the order they fell asleep, and by what would wake them.
         self._asleep: dict[str, None] = {}
-        self._by_cure: dict[Delta, dict[str, None]] = {}
+        self._by_cure: dict[ClusterEvent, dict[str, None]] = {}
         self._in_hand: set[str] = set()
         self._tickets = 0
 
@@ -97,7 +97,7 @@ class UnitQueue:
             return "unschedulable"
         return "deciding" if key in self._in_hand else ""
 
-    def put(self, what: Wanting, now_s: float) -> None:
+    def put(self, what: Schedulable, now_s: float) -> None:
         """A unit that wants a place appeared or changed; a change of its own wakes it."""
         key = key_of(what)
         waiting = self._all.get(key)
@@ -120,7 +120,7 @@ class UnitQueue:
         self._pausing.pop(key, None)
         self._in_hand.discard(key)
 
-    def hold(self, what: Wanting, now_s: float) -> None:
+    def hold(self, what: Schedulable, now_s: float) -> None:
         """Have it in hand without its having been in line, as a member that was taken with its unit."""
         key = key_of(what)
         waiting = self._all.get(key)
@@ -128,7 +128,7 @@ class UnitQueue:
         self._all[key] = waiting if waiting is not None else Waiting(what, now_s)
         self._in_hand.add(key)
 
-    def take(self, now_s: float) -> Wanting | None:
+    def take(self, now_s: float) -> Schedulable | None:
         """The most important, the longest waiting of those; held until it is settled.
 
         With nobody in line, whoever's back-off after a refusal ends first is looked at before it does: backing off
@@ -143,20 +143,20 @@ class UnitQueue:
                 return self._all[key].what
         return self._take_early(now_s)
 
-    def _take_early(self, now_s: float) -> Wanting | None:
+    def _take_early(self, now_s: float) -> Schedulable | None:
         while self._unripe and self._unripe[0][0] <= now_s:
             _, ticket, key = heapq.heappop(self._unripe)
             if self._pausing.get(key) == ticket:
-                heapq.heappush(self._ripe, (self._all[key].backing_off_until_s, ticket, key))
-        while self._ripe:
-            _, ticket, key = heapq.heappop(self._ripe)
+                heapq.heappush(self._early_backoff, (self._all[key].backing_off_until_s, ticket, key))
+        while self._early_backoff:
+            _, ticket, key = heapq.heappop(self._early_backoff)
             if self._pausing.get(key) == ticket:
                 del self._pausing[key]
                 self._in_hand.add(key)
                 return self._all[key].what
         return None
 
-    def refused(self, key: str, cures: frozenset[Delta], now_s: float) -> None:
+    def refused(self, key: str, wakeup_events: frozenset[ClusterEvent], now_s: float) -> None:
         """No node would have it: sleep until one of these changes."""
         waiting = self._back(key)
         if waiting is None:
@@ -164,10 +164,10 @@ class UnitQueue:
         waiting.refusals += 1
         waiting.errors = 0
         waiting.backing_off_until_s = now_s + self._backoff.after(waiting.refusals)
-        waiting.cures = cures
+        waiting.wakeup_events = wakeup_events
         waiting.asleep_since_s = now_s
         self._asleep[key] = None
-        for cure in cures:
+        for cure in wakeup_events:
             self._by_cure.setdefault(cure, {})[key] = None
 
     def failed(self, key: str, now_s: float) -> None:
@@ -183,7 +183,7 @@ class UnitQueue:
         if key in self._asleep:
             self._wake(key, now_s)
 
-    def changed(self, deltas: Iterable[Delta], now_s: float) -> None:
+    def changed(self, deltas: Iterable[ClusterEvent], now_s: float) -> None:
         """Wake whom one of these changes may help."""
         for delta in deltas:
             for key in list(self._by_cure.get(delta, ())):
@@ -226,7 +226,7 @@ class UnitQueue:
 
     def _rise(self, key: str) -> None:
         del self._asleep[key]
-        for cure in self._all[key].cures:
+        for cure in self._all[key].wakeup_events:
             self._by_cure[cure].pop(key, None)
 
     def _line_up(self, key: str) -> None:
@@ -246,13 +246,13 @@ class UnitQueue:
         heapq.heappush(self._backing_off, (waiting.backing_off_until_s, self._tickets, key))
         if not waiting.errors:
             heapq.heappush(self._unripe, (waiting.asleep_since_s + self._backoff.first_s, self._tickets, key))
-        for heap in (self._backing_off, self._unripe, self._ripe):
+        for heap in (self._backing_off, self._unripe, self._early_backoff):
             if len(heap) > 2 * len(self._pausing) + MOST_VOID:
                 heap[:] = [entry for entry in heap if self._pausing.get(entry[2]) == entry[1]]
                 heapq.heapify(heap)
 
 
-def _asks_otherwise(before: Wanting, now: Wanting) -> bool:
+def _asks_otherwise(before: Schedulable, now: Schedulable) -> bool:
     """Whether it asks for something else than when it was refused; its status changes with every refusal."""
     if isinstance(before, Pod) and isinstance(now, Pod):
         return before.spec != now.spec or before.metadata.labels != now.metadata.labels

@@ -32,7 +32,7 @@ CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Persi
 REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet)
 
 # What decisions depend on besides nodes and pods; all of it goes into the table's catalog.
-SURROUNDINGS: tuple[Kind[Any], ...] = (
+RELATED_KINDS: tuple[Kind[Any], ...] = (
     Kind("", "v1", "namespaces", "Namespace", Namespace, namespaced=False),
     Kind("", "v1", "services", "Service", Service),
     Kind("", "v1", "replicationcontrollers", "ReplicationController", ReplicationController),

@@ -7,7 +7,7 @@ import structlog
 
 from fairlead.cluster.mirror import Delta as Change
 from fairlead.engine.table import NodeTable
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.kinds import Kind
 from fairlead.model.node import Node
 from fairlead.model.pod import Pod
@@ -24,15 +24,15 @@ from fairlead.model.workloads import (
 from fairlead.placement.history import History
 from fairlead.placement.owners import Owners
 from fairlead.placement.readable import NODES_REST, PODS_REST, UNDECODED, check_measures, without_measures
-from fairlead.placement.spec import NODES, PODS, SURROUNDINGS
+from fairlead.placement.spec import NODES, PODS, RELATED_KINDS
 from fairlead.placement.unreadable import Unreadable
 
 log = structlog.get_logger("fairlead.placement")
 
 _SELECTING = (Service, ReplicationController, ReplicaSet, StatefulSet)
 _MEASURED = (PersistentVolume, PersistentVolumeClaim, CsiStorageCapacity)
-_KINDS: dict[type[Any], Kind[Any]] = {kind.struct: kind for kind in SURROUNDINGS}
-_ALL_OF_PODS = frozenset({Delta.POD_ADDED, Delta.POD_CHANGED, Delta.POD_REMOVED})
+_KINDS: dict[type[Any], Kind[Any]] = {kind.struct: kind for kind in RELATED_KINDS}
+_ALL_OF_PODS = frozenset({ClusterEvent.POD_ADDED, ClusterEvent.POD_CHANGED, ClusterEvent.POD_REMOVED})
 
 
 class NotDecoded(ValueError):
@@ -57,24 +57,24 @@ class State:
 
     # -- nodes ------------------------------------------------------------------------------------------------
 
-    def nodes(self, changes: Iterable[Change[Node]]) -> set[Delta]:
-        cures: set[Delta] = set()
+    def nodes(self, changes: Iterable[Change[Node]]) -> set[ClusterEvent]:
+        wakeup_events: set[ClusterEvent] = set()
         for change in changes:
             try:
-                cures |= self._take_node(change)
+                wakeup_events |= self._take_node(change)
                 self._read(NODES, change)
             except Exception as problem:
-                cures |= self._take_odd_node(change, problem)
-        return cures
+                wakeup_events |= self._take_odd_node(change, problem)
+        return wakeup_events
 
-    def _take_node(self, change: Change[Node]) -> set[Delta]:
+    def _take_node(self, change: Change[Node]) -> set[ClusterEvent]:
         if change.new is None:
             self._without_node(change.key)
-            return {Delta.NODE_REMOVED}
+            return {ClusterEvent.NODE_REMOVED}
         self.table.add_node(change.new)
-        return {Delta.NODE_ADDED} if change.old is None else node_cures(change.old, change.new)
+        return {ClusterEvent.NODE_ADDED} if change.old is None else node_cures(change.old, change.new)
 
-    def _take_odd_node(self, change: Change[Node], problem: Exception) -> set[Delta]:
+    def _take_odd_node(self, change: Change[Node], problem: Exception) -> set[ClusterEvent]:
         new = change.new
         self._unreadable.met(NODES, change.key, new or change.old, problem)
         for rest_of in NODES_REST:
@@ -86,7 +86,7 @@ class State:
                 break
             except Exception:
                 log.exception("nothing of the node can be read", node=change.key)
-        return {Delta.NODE_ADDED, Delta.NODE_REMOVED}
+        return {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_REMOVED}
 
     def _without_node(self, name: str) -> None:
         if name in self.table.row_of:
@@ -94,23 +94,23 @@ class State:
 
     # -- pods -------------------------------------------------------------------------------------------------
 
-    def pods(self, changes: Iterable[Change[Pod]]) -> set[Delta]:
-        cures: set[Delta] = set()
+    def pods(self, changes: Iterable[Change[Pod]]) -> set[ClusterEvent]:
+        wakeup_events: set[ClusterEvent] = set()
         for change in changes:
             try:
-                self._take_pod(change, cures)
+                self._take_pod(change, wakeup_events)
                 self._read(PODS, change)
             except Exception as problem:
                 self._take_odd_pod(change, problem)
-                cures |= _ALL_OF_PODS
-        return cures
+                wakeup_events |= _ALL_OF_PODS
+        return wakeup_events
 
-    def _take_pod(self, change: Change[Pod], cures: set[Delta]) -> None:
+    def _take_pod(self, change: Change[Pod], wakeup_events: set[ClusterEvent]) -> None:
         old, new = change.old, change.new
         self.owners.see_pod(change.key, new)
         if old is not None and (new is None or change.is_replaced):
             if old.uid in self.table.occupants:
-                cures.add(Delta.POD_REMOVED)
+                wakeup_events.add(ClusterEvent.POD_REMOVED)
             self.table.remove_pod(old.uid)
         if new is None:
             return
@@ -119,11 +119,11 @@ class State:
         self.history.touch(new.uid)
         holds = new.uid in self.table.occupants
         if holds and not held:
-            cures.add(Delta.POD_ADDED)
+            wakeup_events.add(ClusterEvent.POD_ADDED)
         elif held and not holds:
-            cures.add(Delta.POD_REMOVED)
+            wakeup_events.add(ClusterEvent.POD_REMOVED)
         elif holds:
-            cures.add(Delta.POD_CHANGED)
+            wakeup_events.add(ClusterEvent.POD_CHANGED)
 
     def _take_odd_pod(self, change: Change[Pod], problem: Exception) -> None:
         old, new = change.old, change.new
@@ -158,23 +158,23 @@ class State:
 
     # -- surroundings -----------------------------------------------------------------------------------------
 
-    def surroundings(self, changes: Sequence[Change[Any]]) -> set[Delta]:
-        cures: set[Delta] = set()
+    def related_objects(self, changes: Sequence[Change[Any]]) -> set[ClusterEvent]:
+        wakeup_events: set[ClusterEvent] = set()
         for change in changes:
             thing = change.new if change.new is not None else change.old
             kind = _KINDS[type(thing)]
             try:
-                self._take_around(change, cures)
+                self._take_around(change, wakeup_events)
                 if self._unreadable:
                     self._unreadable.forget(kind, change.key)
             except QuantityError as problem:
                 self._unreadable.met(kind, change.key, thing, problem)
-                self._take_around(Change(change.key, change.old, without_measures(change.new)), cures)
+                self._take_around(Change(change.key, change.old, without_measures(change.new)), wakeup_events)
             except Exception as problem:
                 self._unreadable.met(kind, change.key, thing, problem)
-        return cures
+        return wakeup_events
 
-    def _take_around(self, change: Change[Any], cures: set[Delta]) -> None:
+    def _take_around(self, change: Change[Any], wakeup_events: set[ClusterEvent]) -> None:
         catalog = self.table.catalog
         thing = change.new if change.new is not None else change.old
         if change.new is not None and isinstance(thing, _MEASURED):
@@ -183,13 +183,13 @@ class State:
         if isinstance(thing, ReplicaSet):
             self.owners.see_replica_set(change.old, change.new)
         if isinstance(thing, Namespace):
-            cures.add(Delta.NAMESPACE_CHANGED)
+            wakeup_events.add(ClusterEvent.NAMESPACE_CHANGED)
         elif isinstance(thing, PodDisruptionBudget):
             pass
         elif isinstance(thing, _SELECTING):
-            cures.add(Delta.SERVICE_CHANGED)
+            wakeup_events.add(ClusterEvent.SERVICE_CHANGED)
         else:
-            cures.add(Delta.STORAGE_CHANGED)
+            wakeup_events.add(ClusterEvent.STORAGE_CHANGED)
         if change.new is not None:
             catalog.set_all([change.new])
         elif isinstance(thing, Namespace):
@@ -202,16 +202,16 @@ class State:
             catalog.drop_stored(thing)  # type: ignore[arg-type]
 
 
-def node_cures(old: Node, new: Node) -> set[Delta]:
-    cures = set()
+def node_cures(old: Node, new: Node) -> set[ClusterEvent]:
+    wakeup_events = set()
     if old.metadata.labels != new.metadata.labels:
-        cures.add(Delta.NODE_LABELS_CHANGED)
+        wakeup_events.add(ClusterEvent.NODE_LABELS_CHANGED)
     if old.spec.taints != new.spec.taints:
-        cures.add(Delta.NODE_TAINTS_CHANGED)
+        wakeup_events.add(ClusterEvent.NODE_TAINTS_CHANGED)
     if old.spec.unschedulable != new.spec.unschedulable:
-        cures.add(Delta.NODE_CORDON_CHANGED)
+        wakeup_events.add(ClusterEvent.NODE_CORDON_CHANGED)
     if old.status.allocatable != new.status.allocatable:
-        cures.add(Delta.NODE_ALLOCATABLE_CHANGED)
+        wakeup_events.add(ClusterEvent.NODE_ALLOCATABLE_CHANGED)
     if old.status != new.status:
-        cures |= {Delta.NODE_CONDITIONS_CHANGED, Delta.NODE_FEATURES_CHANGED}
-    return cures
+        wakeup_events |= {ClusterEvent.NODE_CONDITIONS_CHANGED, ClusterEvent.NODE_FEATURES_CHANGED}
+    return wakeup_events

@@ -15,7 +15,7 @@ import msgspec
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Noun
+from fairlead.model.meta import ApiStruct
 from fairlead.web.limits import Limits
 from fairlead.web.problems import Problem, unauthorized
 
@@ -28,7 +28,7 @@ MOST_KEPT = 4096
 UNKNOWN_PER_S, UNKNOWN_BURST = 5.0, 20
 
 
-class User(Noun, frozen=True):
+class User(ApiStruct, frozen=True):
     """Who the cluster says the caller is."""
 
     username: str = ""
@@ -54,23 +54,23 @@ class Action(msgspec.Struct, frozen=True):
         return f"{self.verb} {what}" + (f" in namespace {self.namespace!r}" if self.namespace else "")
 
 
-class TokenStatus(Noun, frozen=True):
+class TokenStatus(ApiStruct, frozen=True):
     authenticated: bool = False
     user: User = User()
     error: str = ""
 
 
-class TokenReview(Noun, frozen=True):
+class TokenReview(ApiStruct, frozen=True):
     status: TokenStatus = TokenStatus()
 
 
-class AccessStatus(Noun, frozen=True):
+class AccessStatus(ApiStruct, frozen=True):
     allowed: bool = False
     denied: bool = False
     reason: str = ""
 
 
-class AccessReview(Noun, frozen=True):
+class AccessReview(ApiStruct, frozen=True):
     status: AccessStatus = AccessStatus()
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.local.controllers.cron import BadSchedule, parse_schedule
-from fairlead.local.controllers.cronjobs import SCHEDULED_AT, SeenCronJob, plan_cron_job
+from fairlead.local.controllers.cronjobs import SCHEDULED_AT, CronJobInput, plan_cron_job
 from fairlead.local.controllers.owners import controller_reference
 from fairlead.local.controllers.spec import CRON_JOBS, CronJob, Job
 from fairlead.model.intents import Intent, RecordEvent
@@ -122,7 +122,7 @@ def run(owner: CronJob, name: str, ended: str = "", scheduled_s: float = 3600) -
 
 
 def plan(owner: CronJob, *jobs: Job, now: datetime = NOW) -> list[Intent]:
-    return plan_cron_job(SeenCronJob(owner, jobs), now)
+    return plan_cron_job(CronJobInput(owner, jobs), now)
 
 
 def test_a_due_time_makes_a_job_named_after_it() -> None:

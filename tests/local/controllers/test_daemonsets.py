@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.local.controllers.daemonsets import Placing, SeenDaemonSet, fits, plan_daemon_set, target_node
+from fairlead.local.controllers.daemonsets import DaemonSetInput, Placing, fits, plan_daemon_set, target_node
 from fairlead.local.controllers.revisions import HASH, plan_revision, revision_data
 from fairlead.local.controllers.spec import DAEMON_SETS, ControllerRevision, DaemonSet, Node, Pod
 from fairlead.model.intents import Create, Intent
@@ -51,7 +51,7 @@ def plan(
     owner: DaemonSet, nodes: list[Node], *pods: Pod, revisions: list[ControllerRevision] | None = None
 ) -> list[Intent]:
     held = [revision(owner)] if revisions is None else revisions
-    return plan_daemon_set(SeenDaemonSet(owner, SELECTOR, tuple(nodes), pods, tuple(held)), NOW)
+    return plan_daemon_set(DaemonSetInput(owner, SELECTOR, tuple(nodes), pods, tuple(held)), NOW)
 
 
 def taint(key: str, effect: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.local.controllers.deployments import SeenDeployment, plan_deployment
+from fairlead.local.controllers.deployments import DeploymentInput, plan_deployment
 from fairlead.local.controllers.owners import controller_reference
 from fairlead.local.controllers.spec import DEPLOYMENTS, REVISION, Deployment, ReplicaSet, share_of
 from fairlead.local.controllers.templates import HASH_LABEL, template_hash
@@ -64,8 +64,8 @@ def replica_set(
     )
 
 
-def seen(owner: Deployment, *sets: ReplicaSet, **more: Any) -> SeenDeployment:
-    return SeenDeployment(owner, SELECTOR, sets, **more)
+def seen(owner: Deployment, *sets: ReplicaSet, **more: Any) -> DeploymentInput:
+    return DeploymentInput(owner, SELECTOR, sets, **more)
 
 
 def sizes(intents: list[Any]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.local.controllers.endpoints import MOST, SeenService, plan_endpoints
+from fairlead.local.controllers.endpoints import MOST, ServiceInput, plan_endpoints
 from fairlead.local.controllers.spec import EndpointSlice, Pod, Service
 from fairlead.model.intents import Intent
 from tests.local.controllers.builders import APP, NOW, bodies, decoded, metadata, patches, pod, said
@@ -21,9 +21,9 @@ def backend(number: int, **more: Any) -> Pod:
     return pod(f"p{number:04}", status={**status, **more.pop("addresses", {})}, **more)
 
 
-def seen(owner: Service, pods: list[Pod], slices: list[dict[str, Any]] | None = None) -> SeenService:
+def seen(owner: Service, pods: list[Pod], slices: list[dict[str, Any]] | None = None) -> ServiceInput:
     held = (decoded(EndpointSlice, {**body, "metadata": {**body["metadata"], "uid": "u"}}) for body in slices or ())
-    return SeenService(owner, tuple(pods), tuple(held), {"n1": "z1"})
+    return ServiceInput(owner, tuple(pods), tuple(held), {"n1": "z1"})
 
 
 def made(owner: Service, pods: list[Pod]) -> list[dict[str, Any]]:

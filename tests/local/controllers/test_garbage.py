@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.local.controllers.garbage import Owner, SeenGarbage, plan_garbage
+from fairlead.local.controllers.garbage import GarbageInput, Owner, plan_garbage
 from fairlead.local.controllers.spec import PODS, REPLICA_SETS
 from fairlead.model.meta import ObjectMeta, OwnerReference
 from tests.local.controllers.builders import NOW, ago, decoded, metadata, patches, said
@@ -47,7 +47,7 @@ S, W, A = Owner.SOLID, Owner.WAITING, Owner.ABSENT
 def test_a_thing_that_is_owned(
     owners: list[Owner], dependents: list[str], finalizers: list[str], wanted: list[str]
 ) -> None:
-    seen = SeenGarbage(
+    seen = GarbageInput(
         REPLICA_SETS,
         item(finalizers=finalizers),
         tuple((reference(f"o{number}"), state) for number, state in enumerate(owners)),
@@ -57,13 +57,13 @@ def test_a_thing_that_is_owned(
 
 
 def test_only_the_owners_that_stay_are_still_referred_to() -> None:
-    seen = SeenGarbage(PODS, item(), ((reference("stays"), S), (reference("gone"), A)))
+    seen = GarbageInput(PODS, item(), ((reference("stays"), S), (reference("gone"), A)))
     (left,) = patches(plan_garbage(seen, NOW))["item"]["metadata"]["ownerReferences"]
     assert left["uid"] == "uid-stays"
 
 
 def test_a_delete_holds_only_for_what_was_looked_at() -> None:
-    (delete,) = plan_garbage(SeenGarbage(PODS, item(), ((reference("gone"), A),)), NOW)
+    (delete,) = plan_garbage(GarbageInput(PODS, item(), ((reference("gone"), A),)), NOW)
     assert (delete.uid, delete.resource_version) == ("uid-item", "1")  # type: ignore[attr-defined]
 
 
@@ -85,7 +85,7 @@ def test_a_delete_holds_only_for_what_was_looked_at() -> None:
 )
 def test_a_thing_that_is_going(finalizer: str, dependents: list[Any], wanted: list[str]) -> None:
     going = item(deletionTimestamp=ago(1), finalizers=[finalizer, "x/y"])
-    intents = plan_garbage(SeenGarbage(REPLICA_SETS, going, (), tuple(dependents)), NOW)
+    intents = plan_garbage(GarbageInput(REPLICA_SETS, going, (), tuple(dependents)), NOW)
     assert said(intents) == wanted
     if wanted == ["patch item"]:
         assert patches(intents)["item"]["metadata"]["finalizers"] == ["x/y"]

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from fairlead.local.controllers.accounts import ROOT_CA, SeenHome, plan_home
-from fairlead.local.controllers.budgets import SeenBudget, plan_budget
-from fairlead.local.controllers.namespaces import SeenNamespace, plan_namespace
+from fairlead.local.controllers.accounts import ROOT_CA, NamespaceDefaultsInput, plan_home
+from fairlead.local.controllers.budgets import BudgetInput, plan_budget
+from fairlead.local.controllers.namespaces import NamespaceInput, plan_namespace
 from fairlead.local.controllers.protection import (
     CLAIM_FINALIZER,
     VOLUME_FINALIZER,
-    SeenClaim,
+    ClaimInput,
     claims_of,
     plan_claim,
     plan_volume,
 )
-from fairlead.local.controllers.spec import PODS, REPLICA_SETS, DisruptionBudget, Namespace, Thing, Workload
+from fairlead.local.controllers.spec import PODS, REPLICA_SETS, ApiObject, DisruptionBudget, Namespace, Workload
 from fairlead.model.kinds import ConfigMap
 from fairlead.model.meta import ObjectMeta
 from tests.local.controllers.builders import NOW, ago, decoded, metadata, patches, pod, said, status_of, workload
@@ -38,28 +38,30 @@ GOING = {"deletionTimestamp": ago(1)}
 @pytest.mark.parametrize(
     ("seen", "wanted"),
     [
-        pytest.param(SeenNamespace(namespace(going=False)), [], id="it stays"),
-        pytest.param(SeenNamespace(namespace()), ["replace ns/finalize"], id="it is empty"),
-        pytest.param(SeenNamespace(namespace(finalizers=[])), [], id="it is let go already"),
-        pytest.param(SeenNamespace(namespace(), (), ("x/v1",)), ["status ns", "wake 0.5"], id="a group did not answer"),
+        pytest.param(NamespaceInput(namespace(going=False)), [], id="it stays"),
+        pytest.param(NamespaceInput(namespace()), ["replace ns/finalize"], id="it is empty"),
+        pytest.param(NamespaceInput(namespace(finalizers=[])), [], id="it is let go already"),
         pytest.param(
-            SeenNamespace(namespace(), (thing(REPLICA_SETS, "r"), thing(PODS, "p"), thing(PODS, "q", **GOING))),
+            NamespaceInput(namespace(), (), ("x/v1",)), ["status ns", "wake 0.5"], id="a group did not answer"
+        ),
+        pytest.param(
+            NamespaceInput(namespace(), (thing(REPLICA_SETS, "r"), thing(PODS, "p"), thing(PODS, "q", **GOING))),
             ["delete p", "status ns", "wake 0.5"],
             id="pods first",
         ),
         pytest.param(
-            SeenNamespace(namespace(), (thing(REPLICA_SETS, "r"), thing(REPLICA_SETS, "s", **GOING))),
+            NamespaceInput(namespace(), (thing(REPLICA_SETS, "r"), thing(REPLICA_SETS, "s", **GOING))),
             ["delete r", "status ns", "wake 0.5"],
             id="then the rest",
         ),
     ],
 )
-def test_a_namespace_that_is_to_go(seen: SeenNamespace, wanted: list[str]) -> None:
+def test_a_namespace_that_is_to_go(seen: NamespaceInput, wanted: list[str]) -> None:
     assert said(plan_namespace(seen, NOW)) == wanted
 
 
 def test_other_finalizers_of_a_namespace_stay() -> None:
-    (replace,) = plan_namespace(SeenNamespace(namespace(finalizers=["kubernetes", "x/y"])), NOW)
+    (replace,) = plan_namespace(NamespaceInput(namespace(finalizers=["kubernetes", "x/y"])), NOW)
     assert replace.body["spec"] == {"finalizers": ["x/y"]}  # type: ignore[attr-defined]
 
 
@@ -67,7 +69,7 @@ def test_what_holds_a_namespace_is_told() -> None:
     content = (thing(PODS, "p", finalizers=["x/y"]), thing(PODS, "q"))
     told = {
         found["type"]: found
-        for found in status_of(plan_namespace(SeenNamespace(namespace(), content), NOW))["conditions"]
+        for found in status_of(plan_namespace(NamespaceInput(namespace(), content), NOW))["conditions"]
     }
     assert told["NamespaceContentRemaining"]["message"] == "Some resources are remaining: pods has 2 resource instances"
     assert told["NamespaceFinalizersRemaining"]["message"] == (
@@ -88,11 +90,11 @@ def authority(ca: str) -> ConfigMap:
     ],
 )
 def test_what_a_namespace_is_given(seen: tuple[bool, ConfigMap | None, str], wanted: list[str]) -> None:
-    intents = plan_home(SeenHome(namespace(going=False), *seen), NOW)
+    intents = plan_home(NamespaceDefaultsInput(namespace(going=False), *seen), NOW)
     assert said(intents) == wanted
     if ROOT_CA in patches(intents):
         assert patches(intents)[ROOT_CA] == {"data": {"ca.crt": "CA", "stray": None}}
-    assert plan_home(SeenHome(namespace(), *seen), NOW) == []
+    assert plan_home(NamespaceDefaultsInput(namespace(), *seen), NOW) == []
 
 
 # --- storage in use ---------------------------------------------------------------------------------------
@@ -117,9 +119,9 @@ def test_what_a_namespace_is_given(seen: tuple[bool, ConfigMap | None, str], wan
 )
 def test_a_claim_waits_for_its_last_pod(going: bool, volumes: list[Any], phase: str, wanted: list[str]) -> None:
     more = {"deletionTimestamp": ago(1)} if going else {}
-    claim = decoded(Thing, {"metadata": metadata("data", finalizers=[CLAIM_FINALIZER], **more)})
+    claim = decoded(ApiObject, {"metadata": metadata("data", finalizers=[CLAIM_FINALIZER], **more)})
     user = pod("p", phase=phase, spec={"volumes": volumes})
-    assert said(plan_claim(SeenClaim(claim, (user,)), NOW)) == wanted
+    assert said(plan_claim(ClaimInput(claim, (user,)), NOW)) == wanted
 
 
 def test_a_claim_made_for_one_pod_is_that_pods() -> None:
@@ -156,7 +158,7 @@ def test_how_many_may_be_disturbed(
     spec: dict[str, Any], ready: int, expected: int | None, wanted: tuple[int, int, int, int]
 ) -> None:
     pods = tuple(pod(f"p{number}") for number in range(ready))
-    status = status_of(plan_budget(SeenBudget(budget(**spec), pods, expected), NOW))
+    status = status_of(plan_budget(BudgetInput(budget(**spec), pods, expected), NOW))
     names = ("currentHealthy", "desiredHealthy", "expectedPods", "disruptionsAllowed")
     assert tuple(status[name] for name in names) == wanted
     assert status["conditions"][0]["status"] == ("True" if wanted[-1] else "False")
@@ -165,14 +167,14 @@ def test_how_many_may_be_disturbed(
 def test_a_granted_eviction_counts_until_it_is_seen_or_forgotten() -> None:
     held = {"disruptedPods": {"p0": ago(30), "p1": ago(121), "gone": ago(1)}}
     pods = tuple(pod(f"p{number}") for number in range(3))
-    intents = plan_budget(SeenBudget(budget(held, minAvailable=1), pods, 3), NOW)
+    intents = plan_budget(BudgetInput(budget(held, minAvailable=1), pods, 3), NOW)
     status = status_of(intents)
     assert (status["currentHealthy"], status["disruptedPods"]) == (2, {"p1": None, "gone": None})
     assert said(intents)[-1] == "wake 90.1"
 
 
 def test_where_a_size_is_unknown_nobody_may_be_disturbed() -> None:
-    seen = SeenBudget(budget({"disruptionsAllowed": 3}, maxUnavailable=1), (pod("p"),), None, "no size")
+    seen = BudgetInput(budget({"disruptionsAllowed": 3}, maxUnavailable=1), (pod("p"),), None, "no size")
     intents = plan_budget(seen, NOW)
     status = status_of(intents)
     assert (status["disruptionsAllowed"], status["conditions"][0]["reason"]) == (0, "SyncFailed")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.local.controllers.jobs import SeenJob, parse_indexes, plan_job, written_indexes
+from fairlead.local.controllers.jobs import JobInput, parse_indexes, plan_job, written_indexes
 from fairlead.local.controllers.spec import Job, Pod
 from fairlead.model.intents import Intent
 from tests.local.controllers.builders import (
@@ -36,7 +36,7 @@ def worker(name: str, owner: Job, *, tracked: bool = True, index: int | None = N
 
 
 def plan(owner: Job, *pods: Pod) -> list[Intent]:
-    return plan_job(SeenJob(owner, SELECTOR, pods), NOW)
+    return plan_job(JobInput(owner, SELECTOR, pods), NOW)
 
 
 def condition(kind: str, reason: str = "R", **more: Any) -> dict[str, Any]:

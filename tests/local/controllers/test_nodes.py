@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.local.controllers.evictions import SeenStay, plan_eviction
-from fairlead.local.controllers.lostpods import SeenLost, plan_lost_pod
+from fairlead.local.controllers.evictions import TaintedPodInput, plan_eviction
+from fairlead.local.controllers.lostpods import LostPodInput, plan_lost_pod
 from fairlead.local.controllers.moments import parse_moment
-from fairlead.local.controllers.nodes import SeenNode, plan_node
+from fairlead.local.controllers.nodes import NodeInput, plan_node
 from fairlead.local.controllers.spec import NodeTaint, Pod
 from fairlead.model.taints import NO_EXECUTE
 from tests.local.controllers.builders import NOW, ago, node, patches, pod, said, status_of
@@ -21,8 +21,8 @@ def taint(key: str, effect: str, **more: Any) -> dict[str, Any]:
     return {"key": key, "effect": effect, **more}
 
 
-def seen(found: Any, silent_s: float = 5, **more: Any) -> SeenNode:
-    return SeenNode(found, NOW - timedelta(seconds=silent_s), 40.0, **more)
+def seen(found: Any, silent_s: float = 5, **more: Any) -> NodeInput:
+    return NodeInput(found, NOW - timedelta(seconds=silent_s), 40.0, **more)
 
 
 def taints(intents: list[Any]) -> list[tuple[str, str]]:
@@ -97,11 +97,11 @@ def test_pods_of_a_silent_node_are_said_not_to_be_ready() -> None:
 # --- evictions --------------------------------------------------------------------------------------------
 
 
-def stay(tolerations: list[dict[str, Any]], *, since_s: float = 100, told: bool = True, **more: Any) -> SeenStay:
+def stay(tolerations: list[dict[str, Any]], *, since_s: float = 100, told: bool = True, **more: Any) -> TaintedPodInput:
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}] if told else []
     found = pod("p", spec={"tolerations": tolerations}, status={"conditions": conditions}, **more)
     taint = NodeTaint(key=UNREACHABLE, effect=NO_EXECUTE)
-    return SeenStay(found, ((taint, parse_moment(ago(since_s))),))
+    return TaintedPodInput(found, ((taint, parse_moment(ago(since_s))),))
 
 
 BEARS = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"}
@@ -121,7 +121,7 @@ BEARS = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"}
         pytest.param(stay([], going=True), [], id="goes already"),
     ],
 )
-def test_who_leaves_a_tainted_node(seen: SeenStay, wanted: list[str]) -> None:
+def test_who_leaves_a_tainted_node(seen: TaintedPodInput, wanted: list[str]) -> None:
     assert said(plan_eviction(seen, NOW)) == wanted
 
 
@@ -138,20 +138,22 @@ def told(phase: str = "Failed") -> Pod:
 @pytest.mark.parametrize(
     ("seen", "wanted"),
     [
-        pytest.param(SeenLost(pod("p"), node("n1")), [], id="its node is there"),
-        pytest.param(SeenLost(pod("p"), None, parse_moment(ago(10))), ["wake 30"], id="its node was missed just now"),
-        pytest.param(SeenLost(pod("p"), None, parse_moment(ago(50))), [], id="the server still knows the node"),
-        pytest.param(SeenLost(pod("p"), None, parse_moment(ago(50)), 40, True), ["status p"], id="told why"),
-        pytest.param(SeenLost(told(), None, parse_moment(ago(50)), 40, True), ["delete p grace=0"], id="given up"),
-        pytest.param(SeenLost(pod("p", node="", going=True), None), ["delete p grace=0"], id="going, never placed"),
-        pytest.param(SeenLost(pod("p", node=""), None), [], id="waiting to be placed"),
+        pytest.param(LostPodInput(pod("p"), node("n1")), [], id="its node is there"),
         pytest.param(
-            SeenLost(pod("p", going=True), node("n1", ready="Unknown", taints=OUT)),
+            LostPodInput(pod("p"), None, parse_moment(ago(10))), ["wake 30"], id="its node was missed just now"
+        ),
+        pytest.param(LostPodInput(pod("p"), None, parse_moment(ago(50))), [], id="the server still knows the node"),
+        pytest.param(LostPodInput(pod("p"), None, parse_moment(ago(50)), 40, True), ["status p"], id="told why"),
+        pytest.param(LostPodInput(told(), None, parse_moment(ago(50)), 40, True), ["delete p grace=0"], id="given up"),
+        pytest.param(LostPodInput(pod("p", node="", going=True), None), ["delete p grace=0"], id="going, never placed"),
+        pytest.param(LostPodInput(pod("p", node=""), None), [], id="waiting to be placed"),
+        pytest.param(
+            LostPodInput(pod("p", going=True), node("n1", ready="Unknown", taints=OUT)),
             ["delete p grace=0"],
             id="its node was declared out of service",
         ),
-        pytest.param(SeenLost(pod("p", going=True), node("n1", taints=OUT)), [], id="out of service, yet alive"),
+        pytest.param(LostPodInput(pod("p", going=True), node("n1", taints=OUT)), [], id="out of service, yet alive"),
     ],
 )
-def test_who_is_lost(seen: SeenLost, wanted: list[str]) -> None:
+def test_who_is_lost(seen: LostPodInput, wanted: list[str]) -> None:
     assert said(plan_lost_pod(seen, NOW)) == wanted

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.local.controllers.replicasets import SeenReplicaSet, deletion_cost, plan_replica_set
+from fairlead.local.controllers.replicasets import ReplicaSetInput, deletion_cost, plan_replica_set
 from fairlead.local.controllers.spec import REPLICA_SETS, Pod, ReplicaSet
 from fairlead.model.intents import Delete
 from tests.local.controllers.builders import (
@@ -27,8 +27,8 @@ def replica_set(replicas: int, **more: Any) -> ReplicaSet:
     return workload(ReplicaSet, replicas=replicas, **more)
 
 
-def seen(owner: ReplicaSet, *pods: Pod, **more: Any) -> SeenReplicaSet:
-    return SeenReplicaSet(REPLICA_SETS, owner, SELECTOR, pods, **more)
+def seen(owner: ReplicaSet, *pods: Pod, **more: Any) -> ReplicaSetInput:
+    return ReplicaSetInput(REPLICA_SETS, owner, SELECTOR, pods, **more)
 
 
 SETTLED = {

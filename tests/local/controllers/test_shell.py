@@ -11,10 +11,10 @@ from fairlead.cluster.errors import AlreadyExists, Conflict, Forbidden, Refused,
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.writer import Outcome, Result
 from fairlead.local.controllers import KINDS
-from fairlead.local.controllers.ledger import OVERDUE_S
+from fairlead.local.controllers.expectations import OVERDUE_S
 from fairlead.local.controllers.mirrors import Mirrors
-from fairlead.local.controllers.replicasets import SeenReplicaSet, plan_replica_set
-from fairlead.local.controllers.shell import Shell, Workshop
+from fairlead.local.controllers.replicasets import ReplicaSetInput, plan_replica_set
+from fairlead.local.controllers.shell import ControllerContext, Shell
 from fairlead.local.controllers.spec import NAMESPACES, PODS, REPLICA_SETS, Namespace, Pod, ReplicaSet
 from fairlead.model.intents import Create, Delete, Intent, RecordEvent, WakeAfter
 from fairlead.model.kinds import Kind
@@ -66,7 +66,7 @@ class Bench:
         self.mirrors.of(REPLICA_SETS).replace({OWNER.metadata.key: OWNER})
         self.problems: dict[str, str] = {}
         writer: Any = self.server
-        workshop = Workshop(self.mirrors, reader, writer, self.clock, Metrics(), self.problems)
+        workshop = ControllerContext(self.mirrors, reader, writer, self.clock, Metrics(), self.problems)
         self.shell = Shell(workshop, "replicasets", REPLICA_SETS)
 
     async def look(self) -> WakeAfter | None:
@@ -75,7 +75,7 @@ class Bench:
         if not await self.shell.ledger.is_settled(key):
             return WakeAfter(seconds=1)
         pods = self.mirrors.claimable(PODS, OWNER.metadata)
-        seen = SeenReplicaSet(REPLICA_SETS, OWNER, SELECTOR, pods)
+        seen = ReplicaSetInput(REPLICA_SETS, OWNER, SELECTOR, pods)
         wanted = [intent for intent in plan_replica_set(seen, self.clock.now()) if not _is_status(intent)]
         return await self.shell.hand_over(key, wanted)
 

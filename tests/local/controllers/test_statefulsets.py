@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fairlead.local.controllers.revisions import HASH, plan_revision, revision_data
-from fairlead.local.controllers.spec import STATEFUL_SETS, ControllerRevision, Pod, StatefulSet, Thing
-from fairlead.local.controllers.statefulsets import SeenStatefulSet, ordinal_of, plan_stateful_set
+from fairlead.local.controllers.spec import STATEFUL_SETS, ApiObject, ControllerRevision, Pod, StatefulSet
+from fairlead.local.controllers.statefulsets import StatefulSetInput, ordinal_of, plan_stateful_set
 from fairlead.model.intents import Create, Intent
 from tests.local.controllers.builders import (
     APP,
@@ -46,9 +46,9 @@ def member(number: int, *, image: str = "one", **more: Any) -> Pod:
     return pod(f"db-{number}", owner, labels={**APP, HASH: revision(image).metadata.name}, **more)
 
 
-def plan(owner: StatefulSet, *pods: Pod, claims: tuple[Thing, ...] = ()) -> list[Intent]:
+def plan(owner: StatefulSet, *pods: Pod, claims: tuple[ApiObject, ...] = ()) -> list[Intent]:
     held = (revision("one", 1), revision("two", 2)) if owner.spec.template == template("two") else (revision("one"),)
-    return plan_stateful_set(SeenStatefulSet(owner, SELECTOR, pods, held, claims), NOW)
+    return plan_stateful_set(StatefulSetInput(owner, SELECTOR, pods, held, claims), NOW)
 
 
 def steps(intents: list[Intent]) -> list[str]:
@@ -132,7 +132,7 @@ def test_a_member_has_a_name_a_place_and_claims_of_its_own() -> None:
 def test_claims_outlive_their_pods_unless_told_otherwise(policy: str, wanted: list[str]) -> None:
     retention = {"whenDeleted": "Retain", "whenScaled": policy}
     owner = stateful(1, volumeClaimTemplates=[CLAIM], persistentVolumeClaimRetentionPolicy=retention)
-    claims = tuple(decoded(Thing, {"metadata": metadata(f"data-db-{number}")}) for number in (0, 1))
+    claims = tuple(decoded(ApiObject, {"metadata": metadata(f"data-db-{number}")}) for number in (0, 1))
     assert steps(plan(owner, member(0), claims=claims)) == wanted
     assert steps(plan(owner, member(0), member(1, going=True), claims=claims)) == []
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.local.controllers.ephemerals import SeenPod, plan_ephemerals
+from fairlead.local.controllers.ephemerals import PodInput, plan_ephemerals
 from fairlead.local.controllers.spec import Claim, StorageClass, Volume
 from fairlead.local.controllers.storage import (
     PROVISIONED_BY,
     PROVISIONER,
-    SeenClaim,
+    ClaimInput,
     own_folder,
     plan_binding,
     plan_volume_phase,
@@ -59,23 +59,23 @@ WAITING = storage_class(volumeBindingMode="WaitForFirstConsumer")
 
 def test_a_claim_is_bound_in_three_looks() -> None:
     asking, free = claim(), volume()
-    first = plan_binding(SeenClaim(asking, storage_class(), (free,), FOLDER), NOW)
+    first = plan_binding(ClaimInput(asking, storage_class(), (free,), FOLDER), NOW)
     assert patches(first)["v"]["spec"]["claimRef"]["uid"] == "uid-c"
     assert first[0].resource_version == "1"  # type: ignore[attr-defined]  # whoever is second is refused
 
-    second = plan_binding(SeenClaim(asking, storage_class(), (volume(of=asking),), FOLDER), NOW)
+    second = plan_binding(ClaimInput(asking, storage_class(), (volume(of=asking),), FOLDER), NOW)
     assert said(second) == ["patch c"]
     assert patches(second)["c"]["spec"] == {"volumeName": "v"}
 
     told = claim(notes=DONE, volumeName="v")
-    third = plan_binding(SeenClaim(told, storage_class(), (volume(of=told, phase="Available"),), FOLDER), NOW)
+    third = plan_binding(ClaimInput(told, storage_class(), (volume(of=told, phase="Available"),), FOLDER), NOW)
     assert said(third) == ["status v", "status c"]
     done = claim(
         notes=DONE,
         volumeName="v",
         status={"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}},
     )
-    assert plan_binding(SeenClaim(done, None, (volume(of=done, phase="Bound"),), FOLDER), NOW) == []
+    assert plan_binding(ClaimInput(done, None, (volume(of=done, phase="Bound"),), FOLDER), NOW) == []
 
 
 def test_the_smallest_that_will_do_is_taken() -> None:
@@ -96,9 +96,9 @@ def test_the_smallest_that_will_do_is_taken() -> None:
 
 
 def test_a_volume_is_made_for_a_claim_once_a_node_is_chosen() -> None:
-    asking = SeenClaim(claim(), WAITING, (volume(),), FOLDER)
+    asking = ClaimInput(claim(), WAITING, (volume(),), FOLDER)
     assert said(plan_binding(asking, NOW), events=True) == ["event WaitForFirstConsumer"]
-    chosen = plan_binding(SeenClaim(claim(notes=CHOSEN), WAITING, (volume(),), FOLDER), NOW)
+    chosen = plan_binding(ClaimInput(claim(notes=CHOSEN), WAITING, (volume(),), FOLDER), NOW)
     (made,) = bodies(chosen)
     assert made["metadata"]["name"] == "pvc-uid-c"
     assert made["spec"]["hostPath"]["path"] == "/data/volumes/pvc-uid-c"
@@ -132,16 +132,16 @@ def test_a_volume_is_made_for_a_claim_once_a_node_is_chosen() -> None:
 def test_who_gets_no_volume_hears_why(
     asking: Claim, found: StorageClass | None, folder: PurePath | None, wanted: list[str]
 ) -> None:
-    assert said(plan_binding(SeenClaim(asking, found, (), folder), NOW), events=True) == wanted
+    assert said(plan_binding(ClaimInput(asking, found, (), folder), NOW), events=True) == wanted
 
 
 def test_a_volume_by_name_that_others_have_is_not_taken() -> None:
-    seen = SeenClaim(claim(volumeName="v"), None, (volume(of=claim("d")),), FOLDER)
+    seen = ClaimInput(claim(volumeName="v"), None, (volume(of=claim("d")),), FOLDER)
     assert said(plan_binding(seen, NOW), events=True) == ["event FailedBinding"]
 
 
 def test_a_claim_whose_volume_is_gone_is_lost() -> None:
-    lost = plan_binding(SeenClaim(claim(notes=DONE, volumeName="v"), None, (), FOLDER), NOW)
+    lost = plan_binding(ClaimInput(claim(notes=DONE, volumeName="v"), None, (), FOLDER), NOW)
     assert status_of(lost)["phase"] == "Lost"
 
 
@@ -181,9 +181,9 @@ def test_a_pod_brings_its_claim_along() -> None:
         "ephemeral": {"volumeClaimTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"x": 1}}},
     }
     one = pod("p", phase="Pending", spec={"volumes": [brought, {"name": "e", "emptyDir": {}}]})
-    (made,) = bodies(plan_ephemerals(SeenPod(one, {"p-v": None}), NOW))
+    (made,) = bodies(plan_ephemerals(PodInput(one, {"p-v": None}), NOW))
     assert (made["metadata"]["name"], made["metadata"]["labels"], made["spec"]) == ("p-v", {"a": "b"}, {"x": 1})
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-p"
-    somebodys = plan_ephemerals(SeenPod(one, {"p-v": claim("p-v")}), NOW)
+    somebodys = plan_ephemerals(PodInput(one, {"p-v": claim("p-v")}), NOW)
     assert said(somebodys, events=True) == ["event ConflictingPersistentVolumeClaim"]
-    assert plan_ephemerals(SeenPod(pod("p", phase="Failed", spec={"volumes": [brought]}), {}), NOW) == []
+    assert plan_ephemerals(PodInput(pod("p", phase="Failed", spec={"volumes": [brought]}), {}), NOW) == []

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.cluster.clock import RealClock
 from fairlead.local.providers import namespaces
-from fairlead.local.providers.boxes import Private
+from fairlead.local.providers.pod_sandbox import Private
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.nodes.provider import File, Folder, ProviderError, Run, RunPhase, Sandbox
 from tests.local.providers.test_process import Machine, at_work, pod, until

@@ -22,10 +22,10 @@ import msgspec
 import pytest
 
 from fairlead.cluster.clock import RealClock
-from fairlead.local.providers.boxes import translated
-from fairlead.local.providers.keeper import MARK, marked
 from fairlead.local.providers.lowports import may_listen_low
+from fairlead.local.providers.pod_sandbox import translated
 from fairlead.local.providers.process import ProcessProvider
+from fairlead.local.providers.supervisor import MARK, marked
 from fairlead.nodes.provider import (
     File,
     Folder,

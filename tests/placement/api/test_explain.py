@@ -15,7 +15,7 @@ from fairlead.cli.explain import lines
 from fairlead.cli.replay import replay as replay_command
 from fairlead.cluster.client import Client
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from fairlead.model.pod import Pod
 from fairlead.placement.api.explain import HIDDEN, Explain
 from fairlead.placement.explanation import PodExplanation
@@ -24,9 +24,11 @@ from fairlead.testing.clock import settle
 from tests.placement.test_loop import NAME, Server, looping
 from tests.web.conftest import Api
 
-ROLES = Kind("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", Thing, namespaced=False)
-BINDINGS = Kind("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", Thing, namespaced=False)
-OWN = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", Thing)
+ROLES = Kind("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", ApiObject, namespaced=False)
+BINDINGS = Kind(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", ApiObject, namespaced=False
+)
+OWN = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", ApiObject)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.watch import Watch
 from fairlead.model.kinds import NAMESPACES, Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from fairlead.placement.api.schedule_pod import SchedulePod
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS, ScheduleRequest, definition
 from fairlead.web.guard import Guard
@@ -24,17 +24,17 @@ from fairlead.web.routes import RouteTable
 from tests.web.conftest import Api, Told, serving
 
 HOME = "fairlead-system"
-DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", Thing)
-REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet", Thing)
-STATEFUL_SETS = Kind("apps", "v1", "statefulsets", "StatefulSet", Thing)
-SERVICES = Kind("", "v1", "services", "Service", Thing)
-PODS = Kind("", "v1", "pods", "Pod", Thing)
-SCALERS = Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Thing)
-ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", Thing)
-ROLES = Kind("rbac.authorization.k8s.io", "v1", "roles", "Role", Thing)
-BINDINGS = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", Thing)
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", ApiObject)
+REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet", ApiObject)
+STATEFUL_SETS = Kind("apps", "v1", "statefulsets", "StatefulSet", ApiObject)
+SERVICES = Kind("", "v1", "services", "Service", ApiObject)
+PODS = Kind("", "v1", "pods", "Pod", ApiObject)
+SCALERS = Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", ApiObject)
+ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", ApiObject)
+ROLES = Kind("rbac.authorization.k8s.io", "v1", "roles", "Role", ApiObject)
+BINDINGS = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", ApiObject)
 DEFINITIONS = Kind(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", Thing, namespaced=False
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
 )
 
 
@@ -46,7 +46,9 @@ class Shop:
         self.api = api
         self.mirror = mirror
 
-    async def workload(self, name: str, kind: Kind[Thing] = DEPLOYMENTS, app: str = "", **metadata: Any) -> Thing:
+    async def workload(
+        self, name: str, kind: Kind[ApiObject] = DEPLOYMENTS, app: str = "", **metadata: Any
+    ) -> ApiObject:
         labels = {"app": app or name}
         spec: dict[str, Any] = {
             "replicas": 2,
@@ -271,7 +273,7 @@ async def test_a_service_means_the_workload_behind_it(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS], ids=lambda kind: str(kind.kind))
-async def test_workloads_of_every_kind_are_found_by_name(shop: Shop, kind: Kind[Thing]) -> None:
+async def test_workloads_of_every_kind_are_found_by_name(shop: Shop, kind: Kind[ApiObject]) -> None:
     await shop.workload("web", kind)
     assert (await shop.post(item())).status == 202
     assert (await shop.stored())[0].spec.items[0].workload.kind == kind.kind
@@ -386,14 +388,14 @@ async def test_a_daemon_set_is_there_and_cannot_be_scaled(shop: Shop) -> None:
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "a"}]}},
     }
-    kind = Kind("apps", "v1", "daemonsets", "DaemonSet", Thing)
+    kind = Kind("apps", "v1", "daemonsets", "DaemonSet", ApiObject)
     await shop.client.create(kind, {"metadata": {"name": "agent"}, "spec": spec}, "shop")
     said = await refused(shop, item(service="agent"))
     assert said.startswith("DaemonSet agent in namespace shop cannot be scaled: it runs one pod on every node")
     # Not told to who may not look at it.
     jobs = {**spec["template"]["spec"], "restartPolicy": "Never"}  # type: ignore[index]
     body = {"metadata": {"name": "once"}, "spec": {"template": {"spec": jobs}}}
-    await shop.client.create(Kind("batch", "v1", "jobs", "Job", Thing), body, "shop")
+    await shop.client.create(Kind("batch", "v1", "jobs", "Job", ApiObject), body, "shop")
     assert (await shop.post(item(service="once"))).status == 403
 
 

@@ -11,10 +11,10 @@ from fairlead.engine.profile import Profile, kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.pod import Pod
-from fairlead.placement.desk import Desk
-from fairlead.placement.promises import Promises
 from fairlead.placement.requests.plan import Wanted
 from fairlead.placement.requests.spec import Item, ItemStatus, Operation, Workload, WorkloadRef
+from fairlead.placement.reservations import Reservations
+from fairlead.placement.table_handle import TableHandle
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -94,13 +94,13 @@ class AtDesk:
             nodes = [a_node(f"n{number}", cpu=cpu) for number in range(1, nodes + 1)]
         self.pods = {pod.key: pod for pod in pods}
         self.table: NodeTable = a_table(nodes, pods)
-        self.promises = Promises(self.table)
+        self.reservations = Reservations(self.table)
         self.now_s = 0.0
         cycles = {"fairlead": Cycle(self.table, profile or kube_profile())}
-        self.desk = Desk(
+        self.desk = TableHandle(
             self.table,
             cycles,
-            self.promises,
+            self.reservations,
             pods_of=lambda uid: [pod for pod in self.pods.values() if _top(pod, above or {}) == uid],
             nominated=list,
             now_s=lambda: self.now_s,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.intents import Evict, Patch, Scale
-from fairlead.model.kinds import POD_THINGS
+from fairlead.model.kinds import POD_OBJECTS
 from fairlead.model.meta import Condition, ObjectMeta
-from fairlead.placement.requests.acting import (
+from fairlead.placement.requests.actions import (
     acted,
     plan_costs,
     plan_costs_back,
@@ -125,7 +125,7 @@ def test_named_pods_get_the_lowest_cost_and_those_that_stay_their_own_back() -> 
     assert costs == [{"uid": uid, "annotations": {key: "-2147483647"}} for uid in ("1", "2", "3")]
     assert plan_costs_back(item, status) == [
         Patch(
-            kind=POD_THINGS,
+            kind=POD_OBJECTS,
             namespace="default",
             name=name,
             patch={"metadata": {"uid": uid, "annotations": {key: cost}}},

@@ -14,8 +14,8 @@ import pytest
 
 from fairlead.engine.profile import Profile, kube_profile, seed_profile
 from fairlead.local.controllers import spec as controllers
-from fairlead.local.controllers.replicasets import SeenReplicaSet, plan_replica_set
-from fairlead.local.controllers.statefulsets import SeenStatefulSet, plan_stateful_set
+from fairlead.local.controllers.replicasets import ReplicaSetInput, plan_replica_set
+from fairlead.local.controllers.statefulsets import StatefulSetInput, plan_stateful_set
 from fairlead.model.intents import Create, PatchStatus
 from fairlead.model.node import Node
 from fairlead.model.pod import Pod
@@ -99,11 +99,11 @@ class Case:
             owner = msgspec.convert(self.owner(replicas), controllers.StatefulSet)
             selector = controllers.parse_selector(owner.spec.selector)
             assert selector is not None
-            return plan_stateful_set(SeenStatefulSet(owner, selector, pods, ()), now)
+            return plan_stateful_set(StatefulSetInput(owner, selector, pods, ()), now)
         owner_set = msgspec.convert(self.owner(replicas), controllers.ReplicaSet)
         selector = controllers.parse_selector(owner_set.spec.selector)
         assert selector is not None
-        return plan_replica_set(SeenReplicaSet(controllers.REPLICA_SETS, owner_set, selector, pods), now)
+        return plan_replica_set(ReplicaSetInput(controllers.REPLICA_SETS, owner_set, selector, pods), now)
 
     def admit(self, body: Doc) -> Pod:
         """What admission makes of a pod: more than its template says."""
@@ -154,7 +154,7 @@ class Case:
         struct = {"ReplicaSet": ReplicaSet, "StatefulSet": StatefulSet}[self.owner_kind]
         around.append(msgspec.convert(self.owner(self.replicas), struct))
         for thing in around:
-            mirror = next(each for each in server.loop.surroundings if each.kind.struct is type(thing))
+            mirror = next(each for each in server.loop.related_mirrors if each.kind.struct is type(thing))
             mirror.apply([(True, thing)])
         server.put(*(msgspec.convert(each, Node) for each in self.world["nodes"]))
         pods = [*self.world["pods"], *self.placed_pods()]
@@ -180,7 +180,7 @@ async def planned(case: Case) -> list[str]:
     async with looping(nodes=0, profile=case.profile) as (server, _):
         case.fill(server)
         await settle()
-        (status,) = await server.loop.on_table(
+        (status,) = await server.loop.run_on_table(
             lambda desk: plan_round(desk, [wanted], now=NOW, options=RoundOptions(), busy={})
         )
     assert status.phase == "Planned"

@@ -27,23 +27,23 @@ from fairlead.engine.forecast import Forecast
 from fairlead.engine.removal import DELETION_COST, RemovalWeights
 from fairlead.model.intents import Apply, Evict, Intent, RecordEvent, Scale
 from fairlead.model.kinds import NAMESPACES, Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from fairlead.model.pod import Pod
-from fairlead.placement.desk import Desk
 from fairlead.placement.requests import controller
 from fairlead.placement.requests.admission import Admission
-from fairlead.placement.requests.controller import Rounds
+from fairlead.placement.requests.controller import RequestController
 from fairlead.placement.requests.plan import RoundOptions
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS, WORKLOADS, ScheduleRequest, Workload, definition
 from fairlead.placement.spec import PODS
+from fairlead.placement.table_handle import TableHandle
 from tests.placement.requests.kit import AtDesk
 
 T = TypeVar("T")
 
 DEFINITIONS = Kind(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", Thing, namespaced=False
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
 )
-ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", Thing)
+ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", ApiObject)
 HOME = "fairlead-system"
 SETS = WORKLOADS["ReplicaSet"]
 Fate = Literal["dies before", "dies after", "hears nothing", "hears a conflict"]
@@ -185,7 +185,7 @@ class Leader:
     writer: Mortal
     seen: Seen
     at: AtDesk
-    rounds: Rounds
+    rounds: RequestController
 
     @classmethod
     def made(cls, world: World, at: int = 0, fate: Fate = "dies before", nodes: int = 3, cpu: str = "16") -> "Leader":
@@ -195,17 +195,17 @@ class Leader:
         writer = Mortal(world.client, recorder, clock=clock, rng=rng, metrics=metrics, at=at, fate=fate)
         seen, table = Seen(), AtDesk(nodes=nodes, cpu=cpu)
 
-        async def on_table(work: Callable[[Desk], T]) -> T:
+        async def run_on_table(work: Callable[[TableHandle], T]) -> T:
             await leader.look_at_pods()
             return work(table.desk)
 
-        rounds = Rounds(
+        rounds = RequestController(
             seen,  # type: ignore[arg-type]
             namespace=HOME,
             reader=world.client,
             writer=writer,
             clock=clock,
-            on_table=on_table,
+            run_on_table=run_on_table,
             find_pod=lambda key: table.pods.get(key),
             options=RoundOptions(settle_s=3600.0),
             # Nothing is shown here but by hand.
@@ -229,11 +229,11 @@ class Leader:
 
     def node_of(self, owner: str) -> str:
         """As the loop does it: a new pod takes the oldest promise of its workload."""
-        promise = self.at.promises.first_of(owner)
-        if promise is None:
+        reservation = self.at.reservations.first_of(owner)
+        if reservation is None:
             return "n1"
-        self.at.promises.release(promise.key)
-        return promise.node
+        self.at.reservations.release(reservation.key)
+        return reservation.node
 
     async def lead(self, *, deaf: bool = False, looks: int = 12) -> None:
         """Take over, and hold rounds until there is nothing left to do. Deaf: the mirror shows no more than it did."""
@@ -301,7 +301,7 @@ async def test_nothing_goes_wrong(world: World) -> None:
     kinds = [type(intent).__name__ for intent in leader.writer.sent]
     assert kinds == ["PatchStatus", "Scale", "Patch", "Scale", "PatchStatus", "PatchStatus"], "none is wasted"
     assert len(kinds) < MOST_WRITES
-    assert len(leader.at.promises) == 0
+    assert len(leader.at.reservations) == 0
     status = await world.request("sr-1")
     (places, victims) = (status.status.items[0].places, status.status.items[1].victims)
     assert [place.node == place.bound_to for place in places] == [True, True]
@@ -321,7 +321,7 @@ async def test_whatever_happens_at_any_write_all_is_done_once(world: World, at: 
     # Deaf: the mirror of the one who takes over shows nothing of what the first one wrote.
     await second.lead(deaf=deaf)
     assert await outcome(world) == WANTED
-    assert len(second.at.promises) == 0
+    assert len(second.at.reservations) == 0
 
 
 async def test_requests_on_one_workload_follow_one_another(world: World) -> None:
@@ -383,7 +383,7 @@ async def test_many_requests_are_dealt_with_in_a_few_rounds(world: World, monkey
     await leader.lead()
     assert [(await world.set_of(name)).replicas for name in names] == [5] * 8
     assert {(await world.request(f"sr-{number}")).status.phase for number in range(8)} == {"Done"}
-    assert len(leader.at.promises) == 0
+    assert len(leader.at.reservations) == 0
 
 
 async def test_somebody_else_changing_the_workload_meanwhile_is_reckoned_with(world: World) -> None:
@@ -415,7 +415,7 @@ async def test_a_workload_that_is_gone_or_another_fails_its_item_alone(world: Wo
     assert status.phase == ("Partial" if len(gone) == 1 else "Failed")
     assert status.items[0].message == "ReplicaSet web is gone, or another one now"
     assert (await world.set_of("web")).replicas == 1
-    assert len(leader.at.promises) == 0
+    assert len(leader.at.reservations) == 0
 
 
 async def test_a_workload_that_goes_once_it_is_scaled_holds_no_room(
@@ -426,12 +426,12 @@ async def test_a_workload_that_goes_once_it_is_scaled_holds_no_room(
     leader = Leader.made(world)
     await leader.hear()
     await leader.rounds.once()
-    assert len(leader.at.promises) == 2
+    assert len(leader.at.reservations) == 2
     await world.client.delete(SETS, "web", "default")
     await leader.hear()
     await leader.rounds.once()
     item = (await world.request("sr-1")).status.items[0]
-    assert (item.phase, len(leader.at.promises)) == ("Failed", 0)
+    assert (item.phase, len(leader.at.reservations)) == ("Failed", 0)
     assert item.message == "ReplicaSet web is gone, or another one now; 0 of 2 pods had a node"
 
 
@@ -563,11 +563,11 @@ async def test_a_plan_whose_workload_we_may_no_longer_read_ends_and_says_what_is
     leader.rounds._reader = Blind(world.client)  # type: ignore[assignment]
     await leader.lead(looks=3)
     assert (await world.request("sr-1")).status.items[0].phase == "Planned"
-    assert len(leader.at.promises) == 2
+    assert len(leader.at.reservations) == 2
     leader.rounds._options = dataclasses.replace(leader.rounds._options, settle_s=0.0)
     await leader.rounds.once()
     status = (await world.request("sr-1")).status
-    assert (status.phase, len(leader.at.promises)) == ("Failed", 0)
+    assert (status.phase, len(leader.at.reservations)) == ("Failed", 0)
     assert status.items[0].message == (
         "ReplicaSet web was not changed: it cannot be read: GET replicasets/web: 403 Forbidden: no; no longer tried; "
         "should it have been changed after all, its annotation fairlead.io/schedule-request names this request"
@@ -600,7 +600,7 @@ class Broken(Mortal):
 async def test_a_service_that_selects_nothing_any_more_removes_nobody(world: World) -> None:
     """Asked by no labels at all, the server would tell of every pod there is."""
     await a_small_world(world)
-    services = Kind("", "v1", "services", "Service", Thing)
+    services = Kind("", "v1", "services", "Service", ApiObject)
     spec = {"selector": {"app": "loose"}, "ports": [{"port": 80}]}
     service = await world.client.create(services, {"metadata": {"name": "loose"}, "spec": spec}, "default")
     for name in ("bare-1", "bare-2"):
@@ -641,12 +641,12 @@ async def test_a_request_deleted_under_way_lets_its_promises_go(world: World) ->
     leader = Leader.made(world)
     await leader.hear()
     await leader.rounds.once()
-    assert len(leader.at.promises) == 2
+    assert len(leader.at.reservations) == 2
     await world.client.delete(SCHEDULE_REQUESTS, "sr-1", HOME)
     assert [pod for pod in await world.pods() if DELETION_COST in pod.metadata.annotations] != []
     leader.seen.objects.clear()
     await leader.rounds.once()
-    assert len(leader.at.promises) == 0
+    assert len(leader.at.reservations) == 0
     assert [pod for pod in await world.pods() if DELETION_COST in pod.metadata.annotations] == []
 
 
@@ -673,12 +673,12 @@ async def test_promises_of_a_request_are_let_go_of_when_another_has_its_name(wor
     leader = Leader.made(world)
     await leader.hear()
     await leader.rounds.once()
-    assert len(leader.at.promises) == 2
+    assert len(leader.at.reservations) == 2
     await world.client.delete(SCHEDULE_REQUESTS, "sr-1", HOME)
     await world.ask("sr-1", ("Remove", "api", 1))
     await leader.hear()
     await leader.rounds.once()
-    assert len(leader.at.promises) == 0
+    assert len(leader.at.reservations) == 0
 
 
 async def test_nobody_is_evicted_for_a_request_that_was_deleted(world: World) -> None:

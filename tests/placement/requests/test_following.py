@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.model.meta import Condition
 from fairlead.model.pod import Pod
-from fairlead.placement.requests.following import (
+from fairlead.placement.requests.progress import (
     by_node,
     ends_of_names,
     follow,

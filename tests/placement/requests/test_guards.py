@@ -7,12 +7,13 @@ import msgspec
 import pytest
 
 from fairlead.model.intents import RecordEvent
-from fairlead.placement.promises import GIVEN_UP
-from fairlead.placement.requests import acting, plan
-from fairlead.placement.requests.acting import acted
-from fairlead.placement.requests.following import follow, given_up
+from fairlead.placement.requests import actions as acting
+from fairlead.placement.requests import plan
+from fairlead.placement.requests.actions import acted
 from fairlead.placement.requests.plan import RoundOptions, plan_all
+from fairlead.placement.requests.progress import follow, given_up
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS, Item
+from fairlead.placement.reservations import GIVEN_UP
 from tests.placement.requests.kit import NOW, AtDesk, a_replica, a_workload, an_item, wanted
 from tests.placement.requests.test_exactly_once import HOME, Leader, World, a_small_world, world
 
@@ -96,11 +97,11 @@ def test_a_plan_that_breaks_late_leaves_no_planned_pod_in_the_table(
     ]
     with pytest.raises(ValueError, match="no matter why"):
         plan.plan_round(at.desk, items, now=NOW, options=RoundOptions(), busy={})
-    assert (at.used(), len(at.promises), len(at.table.occupants)) == (before, 0, 0)
+    assert (at.used(), len(at.reservations), len(at.table.occupants)) == (before, 0, 0)
     # As a round does it: each alone, and what cannot be planned fails alone.
     statuses = plan_all(at.desk, items, now=NOW, options=RoundOptions(), busy={})
     assert [status.phase for status in statuses] == ["Failed", "Failed"]
-    assert (at.used(), len(at.promises)) == (before, 0)
+    assert (at.used(), len(at.reservations)) == (before, 0)
 
 
 def test_a_held_place_that_others_got_is_told_until_a_pod_has_come_for_it() -> None:
@@ -108,10 +109,10 @@ def test_a_held_place_that_others_got_is_told_until_a_pod_has_come_for_it() -> N
     item, workload = an_item("Add", 2), a_workload(replicas=0)
     (planned,) = plan.plan_round(at.desk, [wanted(item, workload)], now=NOW, options=RoundOptions(), busy={})
     why = f"n1 {GIVEN_UP} default/urgent, of priority 100"
-    (promise,) = [each for each in at.promises.made_by("sr-1/0") if each.node == "n1"]
-    at.promises.give_up(promise.key, why)
-    lost = at.promises.take_given_up("sr-1/0")
-    assert at.promises.take_given_up("sr-1/0") == []
+    (reservation,) = [each for each in at.reservations.made_by("sr-1/0") if each.node == "n1"]
+    at.reservations.give_up(reservation.key, why)
+    lost = at.reservations.take_given_up("sr-1/0")
+    assert at.reservations.take_given_up("sr-1/0") == []
     status = given_up(acted(planned, item, workload, NOW), lost)
     assert [(place.node, place.note) for place in status.places] == [("", why), ("n2", "")]
     status = follow(item, status, [], now=NOW, settle_s=300.0)
@@ -129,9 +130,9 @@ async def test_the_request_of_a_held_place_that_was_given_up_says_so(world: Worl
     await leader.hear()
     leader.rounds.prepare(leader.at.desk)
     await leader.rounds.once()
-    (promise, *_) = leader.at.promises.made_by("sr-1/0")
-    why = f"{promise.node} {GIVEN_UP} default/urgent, of priority 100"
-    leader.at.promises.give_up(promise.key, why)
+    (reservation, *_) = leader.at.reservations.made_by("sr-1/0")
+    why = f"{reservation.node} {GIVEN_UP} default/urgent, of priority 100"
+    leader.at.reservations.give_up(reservation.key, why)
     await leader.rounds.once()
     (item,) = (await world.request("sr-1")).status.items
     assert [place.note for place in item.places if not place.node] == [why]
@@ -140,7 +141,7 @@ async def test_the_request_of_a_held_place_that_was_given_up_says_so(world: Worl
     second = Leader.made(world, nodes=2)
     await second.hear()
     second.rounds.prepare(second.at.desk)
-    assert len(second.at.promises) == 1
+    assert len(second.at.reservations) == 1
 
 
 def test_what_is_given_up_is_matched_by_node_and_never_takes_a_place_that_has_its_pod() -> None:
@@ -148,8 +149,8 @@ def test_what_is_given_up_is_matched_by_node_and_never_takes_a_place_that_has_it
     item, workload = an_item("Add", 2), a_workload(replicas=0)
     (planned,) = plan.plan_round(at.desk, [wanted(item, workload)], now=NOW, options=RoundOptions(), busy={})
     there = follow(item, acted(planned, item, workload, NOW), [a_replica("web-a", "n1")], now=NOW, settle_s=300.0)
-    at.promises.give_up("default/sr-1.0.1", "why")
-    lost = at.promises.take_given_up("sr-1/0")
+    at.reservations.give_up("default/sr-1.0.1", "why")
+    lost = at.reservations.take_given_up("sr-1/0")
     told = given_up(there, [*lost, *lost, *lost])
     assert [(place.node, place.pod) for place in told.places] == [("n1", "web-a"), ("", "")]
     assert given_up(there, ()) is there

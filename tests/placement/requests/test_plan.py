@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from fairlead.engine.profile import seed_profile
 from fairlead.placement.requests import reasons
-from fairlead.placement.requests.acting import acted
-from fairlead.placement.requests.following import seen_names
+from fairlead.placement.requests.actions import acted
 from fairlead.placement.requests.model import model_pod
 from fairlead.placement.requests.plan import RoundOptions, Wanted, plan_all, plan_round, restore_promises
+from fairlead.placement.requests.progress import seen_names
 from fairlead.placement.requests.reasons import read_reason
 from fairlead.placement.requests.spec import ItemStatus, Place, PodTemplate, Replicas
 from fairlead.testing.builders import a_node, a_pod
@@ -38,7 +38,9 @@ def test_pods_to_come_are_promised_nodes_and_hold_their_room() -> None:
     assert status.replicas == Replicas(before=2, after=5)
     assert status.message == "3 more pods of Deployment web: on n1, n2, n3"
     assert at.planned_on() == ["n1", "n2", "n3"]
-    assert [(promise.owner, promise.by) for promise in at.promises.made_by("sr-1/0")] == [("uid-of-web", "sr-1/0")] * 3
+    assert [(reservation.owner, reservation.by) for reservation in at.reservations.made_by("sr-1/0")] == [
+        ("uid-of-web", "sr-1/0")
+    ] * 3
 
 
 def test_what_has_no_room_is_told_and_not_promised() -> None:
@@ -138,8 +140,8 @@ def test_room_that_is_being_left_is_planned_on_where_that_is_wanted() -> None:
         ("n1", "binds after the pods that leave n1"),
     ]
     assert all(read_reason(place, status) is not None for place in status.places)
-    held = [at.promises.get(f"default/sr-1.0.{number}") for number in range(3)]
-    assert [promise is not None and promise.waits for promise in held] == [False, True, True]
+    held = [at.reservations.get(f"default/sr-1.0.{number}") for number in range(3)]
+    assert [reservation is not None and reservation.waits for reservation in held] == [False, True, True]
 
 
 def test_a_turn_is_not_spent_on_what_is_only_tried() -> None:
@@ -382,7 +384,7 @@ def test_a_new_leader_holds_what_was_promised_and_not_claimed() -> None:
     new = AtDesk(nodes=3, pods=[a_replica("web-new", "n2")])
     restore_promises(new.desk, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=10))
     assert new.planned_on() == ["n1", "n3"]
-    assert {promise.until_s for promise in new.promises.made_by("sr-1/0")} == {290.0}
+    assert {reservation.until_s for reservation in new.reservations.made_by("sr-1/0")} == {290.0}
 
 
 def test_a_new_leader_promises_no_room_that_is_gone() -> None:
@@ -464,8 +466,8 @@ def test_promises_let_go_of_leave_no_trace(given_: tuple[AtDesk, list[Wanted]]) 
     before = at.used()
     plan(at, *items)
     for number in range(len(items)):
-        for promise in at.promises.made_by(f"sr-{number}/0"):
-            at.promises.release(promise.key)
+        for reservation in at.reservations.made_by(f"sr-{number}/0"):
+            at.reservations.release(reservation.key)
     assert at.used() == before
 
 

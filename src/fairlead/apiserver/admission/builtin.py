@@ -8,7 +8,7 @@ import secrets
 from typing import Any
 
 from fairlead.apiserver.failures import forbidden
-from fairlead.apiserver.registry.rest import Attempt, Rest, Thing
+from fairlead.apiserver.registry.rest import AdmissionAttributes, JsonObject, Rest
 from fairlead.model.quantity import nanos
 
 PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
@@ -31,8 +31,8 @@ class BuiltIn:
     def __init__(self, rest: Rest) -> None:
         self._rest = rest
 
-    async def admit(self, attempt: Attempt) -> Thing | None:
-        place = attempt.resource.stored_as
+    async def admit(self, attempt: AdmissionAttributes) -> JsonObject | None:
+        place = attempt.resource.storage_key
         if attempt.thing is None or attempt.subresource:
             return attempt.thing
         if attempt.operation == "UPDATE" and place == "/pods":
@@ -53,12 +53,12 @@ class BuiltIn:
                 _protect(attempt.thing, _PROTECTED[place])
         return attempt.thing
 
-    async def check(self, attempt: Attempt) -> Thing | None:
+    async def check(self, attempt: AdmissionAttributes) -> JsonObject | None:
         """Once the object is known to be valid."""
         thing, old = attempt.thing, attempt.old
         if thing is None or attempt.subresource:
             return None
-        match attempt.resource.stored_as:
+        match attempt.resource.storage_key:
             case "/pods" if attempt.operation == "CREATE" and "overhead" in thing["spec"]:
                 if not thing["spec"].get("runtimeClassName"):
                     why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
@@ -69,7 +69,7 @@ class BuiltIn:
                 self._check_only_default(attempt.resource.plural, attempt.name)
         return None
 
-    def _check_expansion(self, name: str, claim: Thing, old: Thing) -> None:
+    def _check_expansion(self, name: str, claim: JsonObject, old: JsonObject) -> None:
         new, before = (each["spec"]["resources"]["requests"]["storage"] for each in (claim, old))
         if nanos(new) <= nanos(before):
             return
@@ -93,7 +93,7 @@ class BuiltIn:
             why = f"PriorityClass {marked[0][1]} is already marked as default. Only one default can exist"
             raise forbidden("scheduling.k8s.io", plural, name, why)
 
-    async def _service_account(self, attempt: Attempt, pod: Thing) -> None:
+    async def _service_account(self, attempt: AdmissionAttributes, pod: JsonObject) -> None:
         spec = pod["spec"]
         if pod["metadata"].get("annotations", {}).get("kubernetes.io/config.mirror"):
             return
@@ -111,7 +111,7 @@ class BuiltIn:
         if wanted:
             self._mount_token(spec)
 
-    async def _account(self, namespace: str, name: str) -> Thing | None:
+    async def _account(self, namespace: str, name: str) -> JsonObject | None:
         """The account; the one every namespace is given is waited for, since pods often come right after it."""
         looks = DEFAULT_ACCOUNT_LOOKS if name == "default" else 1
         for look in range(looks):
@@ -121,7 +121,7 @@ class BuiltIn:
                 return found
         return None
 
-    def _mount_token(self, spec: Thing) -> None:
+    def _mount_token(self, spec: JsonObject) -> None:
         containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
         missing = [
             container
@@ -157,11 +157,11 @@ class BuiltIn:
             }
         )
 
-    def _priority(self, attempt: Attempt, pod: Thing) -> None:
+    def _priority(self, attempt: AdmissionAttributes, pod: JsonObject) -> None:
         spec = pod["spec"]
         name = spec.get("priorityClassName", "")
         classes = self._rest.store.shelf("scheduling.k8s.io/priorityclasses").entries
-        found: Thing | None = None
+        found: JsonObject | None = None
         if name:
             found = self._rest.find("scheduling.k8s.io/priorityclasses", name)
             if found is None and name not in _SYSTEM_PRIORITIES:
@@ -189,16 +189,16 @@ class BuiltIn:
             raise forbidden("", "pods", _told_name(attempt), why)
 
     @staticmethod
-    def _keep_priority(pod: Thing, old: Thing) -> None:
+    def _keep_priority(pod: JsonObject, old: JsonObject) -> None:
         for key in ("priority", "preemptionPolicy"):
             if key not in pod["spec"] and key in old["spec"]:
                 pod["spec"][key] = old["spec"][key]
 
-    def _runtime_class(self, attempt: Attempt, pod: Thing) -> None:
+    def _runtime_class(self, attempt: AdmissionAttributes, pod: JsonObject) -> None:
         """A pod takes its overhead, and where it may run, from the class it names."""
         spec = pod["spec"]
         name = spec.get("runtimeClassName")
-        found: Thing = {}
+        found: JsonObject = {}
         if name:
             found = self._rest.find("node.k8s.io/runtimeclasses", name) or {}
             if not found:
@@ -221,7 +221,7 @@ class BuiltIn:
                 spec["tolerations"].append(toleration)
 
     @staticmethod
-    def _default_tolerations(pod: Thing) -> None:
+    def _default_tolerations(pod: JsonObject) -> None:
         tolerations = pod["spec"].get("tolerations") or []
         for key in _NOT_READY:
             if not any(_covers(each, key) for each in tolerations):
@@ -229,14 +229,14 @@ class BuiltIn:
         pod["spec"]["tolerations"] = tolerations
 
     @staticmethod
-    def _new_node(node: Thing) -> None:
+    def _new_node(node: JsonObject) -> None:
         """No pods on a node before it says that it is ready."""
         taints = node.setdefault("spec", {}).setdefault("taints", [])
         wanted = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
         if not any((each.get("key"), each.get("effect")) == tuple(wanted.values()) for each in taints):
             taints.append(wanted)
 
-    def _storage_class(self, claim: Thing) -> None:
+    def _storage_class(self, claim: JsonObject) -> None:
         if "storageClassName" in claim["spec"]:
             return
         marked = "storageclass.kubernetes.io/is-default-class"
@@ -247,13 +247,13 @@ class BuiltIn:
                 return
 
 
-def _told_name(attempt: Attempt) -> str:
+def _told_name(attempt: AdmissionAttributes) -> str:
     """What a refused object is called: by what its name would begin with, where it has none yet."""
     metadata = (attempt.thing or {}).get("metadata") or {}
     return attempt.name or str(metadata.get("generateName", ""))
 
 
-def label_with_place(rest: Rest, pod: Thing) -> None:
+def label_with_place(rest: Rest, pod: JsonObject) -> None:
     """A pod that has a node says in which zone and region it is."""
     node = rest.store.get("/nodes", pod["spec"].get("nodeName", ""))
     places = {} if node is None else {key: node.labels[key] for key in PLACES if key in node.labels}
@@ -265,7 +265,7 @@ def _covers(toleration: Any, key: str) -> bool:
     return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
 
 
-def _protect(thing: Thing, finalizer: str) -> None:
+def _protect(thing: JsonObject, finalizer: str) -> None:
     finalizers = thing["metadata"].setdefault("finalizers", [])
     if finalizer not in finalizers:
         finalizers.append(finalizer)

@@ -22,7 +22,7 @@ from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.failures import Failure, internal
 from fairlead.apiserver.fields import patches
 from fairlead.apiserver.handlers.subresources import user_info
-from fairlead.apiserver.registry.rest import Attempt, Rest, Thing
+from fairlead.apiserver.registry.rest import AdmissionAttributes, JsonObject, Rest
 from fairlead.apiserver.request.bodies import check_depth
 from fairlead.apiserver.request.selectors import labels_match
 from fairlead.apiserver.schema.shape import DecodeError, ParseError, decode, parse
@@ -53,7 +53,7 @@ class Webhooks:
         if self._session is not None:
             await self._session.close()
 
-    async def mutate(self, attempt: Attempt) -> Thing | None:
+    async def mutate(self, attempt: AdmissionAttributes) -> JsonObject | None:
         hooks = self._interested(MUTATING, attempt)
         if not hooks:
             return attempt.thing
@@ -69,7 +69,7 @@ class Webhooks:
                 thing = await self._mutated(hook, attempt, thing)
         return thing
 
-    async def validate(self, attempt: Attempt) -> Thing | None:
+    async def validate(self, attempt: AdmissionAttributes) -> JsonObject | None:
         hooks = self._interested(VALIDATING, attempt)
         if hooks:
             answers = await asyncio.gather(
@@ -80,7 +80,9 @@ class Webhooks:
                     raise answer
         return attempt.thing
 
-    async def _mutated(self, hook: Thing, attempt: Attempt, thing: Thing | None) -> Thing | None:
+    async def _mutated(
+        self, hook: JsonObject, attempt: AdmissionAttributes, thing: JsonObject | None
+    ) -> JsonObject | None:
         response = await self._asked(hook, attempt, thing)
         patch = (response or {}).get("patch")
         if not patch or response is None:
@@ -103,7 +105,7 @@ class Webhooks:
             return self._unusable(hook, f'unsupported patch type "{response["patchType"]}"', thing)
         return self._patched(attempt, thing, operations)
 
-    def _patched(self, attempt: Attempt, thing: Thing, operations: Any) -> Thing:
+    def _patched(self, attempt: AdmissionAttributes, thing: JsonObject, operations: Any) -> JsonObject:
         """The object after a webhook's patch, read as if it had been sent."""
         try:
             changed = patches.json_patch(thing, operations)
@@ -112,17 +114,19 @@ class Webhooks:
             raise internal(problem.why) from None
         except DecodeError as problem:
             raise internal(str(problem).removeprefix(": ")) from None
-        made: Thing = {"kind": thing["kind"], "apiVersion": thing["apiVersion"], **decoded}
+        made: JsonObject = {"kind": thing["kind"], "apiVersion": thing["apiVersion"], **decoded}
         self._rest.default(attempt.resource, made)
         return made
 
-    def _unusable(self, hook: Thing, why: str, thing: Thing | None) -> Thing | None:
+    def _unusable(self, hook: JsonObject, why: str, thing: JsonObject | None) -> JsonObject | None:
         if hook.get("failurePolicy") == "Ignore":
             log.warning("webhook ignored", webhook=hook["name"], problem=why)
             return thing
         raise internal(f'failed calling webhook "{hook["name"]}": {why}')
 
-    async def _asked(self, hook: Thing, attempt: Attempt, thing: Thing | None) -> Thing | None:
+    async def _asked(
+        self, hook: JsonObject, attempt: AdmissionAttributes, thing: JsonObject | None
+    ) -> JsonObject | None:
         """The response of a webhook that allows the attempt; a Failure when it does not, or cannot say."""
         if attempt.options.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
             text = f'admission webhook "{hook["name"]}" does not support dry run'
@@ -145,7 +149,7 @@ class Webhooks:
         code = int(status.get("code") or 400)
         raise Failure(code if 400 <= code < 600 else 400, status.get("reason", ""), told)
 
-    async def _call(self, hook: Thing, attempt: Attempt, thing: Thing | None) -> Thing:
+    async def _call(self, hook: JsonObject, attempt: AdmissionAttributes, thing: JsonObject | None) -> JsonObject:
         unique = str(uuid.uuid4())
         review = {
             "kind": "AdmissionReview",
@@ -188,11 +192,11 @@ class Webhooks:
             raise CallFailed(failure.message) from None
         return body
 
-    def _request(self, unique: str, attempt: Attempt, thing: Thing | None) -> Thing:
+    def _request(self, unique: str, attempt: AdmissionAttributes, thing: JsonObject | None) -> JsonObject:
         resource = attempt.resource
         kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
         place = {"group": resource.group, "version": resource.version, "resource": resource.plural}
-        request: Thing = {
+        request: JsonObject = {
             "uid": unique,
             "kind": kind,
             "resource": place,
@@ -234,7 +238,7 @@ class Webhooks:
 
     # -- which -----------------------------------------------------------------------------------------------
 
-    def _interested(self, place: str, attempt: Attempt) -> list[Thing]:
+    def _interested(self, place: str, attempt: AdmissionAttributes) -> list[JsonObject]:
         if attempt.resource.group == GROUP or not self._rest.store.shelf(place).entries:
             return []  # configurations are not admitted by themselves
         return [
@@ -244,20 +248,20 @@ class Webhooks:
             if self._matches(hook, attempt)
         ]
 
-    def _matches(self, hook: Thing, attempt: Attempt) -> bool:
+    def _matches(self, hook: JsonObject, attempt: AdmissionAttributes) -> bool:
         if not any(_rule_matches(rule, attempt) for rule in hook.get("rules") or ()):
             return False
         thing = attempt.thing if attempt.thing is not None else attempt.old or {}
         selectors = [(hook.get("objectSelector"), (thing.get("metadata") or {}).get("labels") or {})]
         if attempt.resource.namespaced:
             selectors.append((hook.get("namespaceSelector"), self._namespace_labels(attempt.namespace)))
-        elif attempt.resource.stored_as == "/namespaces":
+        elif attempt.resource.storage_key == "/namespaces":
             selectors.append((hook.get("namespaceSelector"), (thing.get("metadata") or {}).get("labels") or {}))
         if any(selector is not None and not labels_match(selector, labels) for selector, labels in selectors):
             return False
         return self._conditions_hold(hook, attempt, thing)
 
-    def _conditions_hold(self, hook: Thing, attempt: Attempt, thing: Thing) -> bool:
+    def _conditions_hold(self, hook: JsonObject, attempt: AdmissionAttributes, thing: JsonObject) -> bool:
         variables = {"object": thing, "oldObject": attempt.old, "request": self._request("", attempt, thing)}
         for condition in hook.get("matchConditions") or ():
             held, problem = expressions.evaluate(condition["expression"], variables)
@@ -274,9 +278,9 @@ class Webhooks:
         return {} if found is None else found.labels
 
 
-def _told_options(attempt: Attempt) -> Thing:
+def _told_options(attempt: AdmissionAttributes) -> JsonObject:
     kind = f"{attempt.operation.title()}Options"
-    told: Thing = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    told: JsonObject = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
     if attempt.options.dry_run:
         told["dryRun"] = ["All"]
     if attempt.operation != "DELETE":
@@ -284,7 +288,7 @@ def _told_options(attempt: Attempt) -> Thing:
     return told
 
 
-def _rule_matches(rule: Thing, attempt: Attempt) -> bool:
+def _rule_matches(rule: JsonObject, attempt: AdmissionAttributes) -> bool:
     resource = attempt.resource
     if not {"*", attempt.operation} & set(rule.get("operations") or ()):
         return False

@@ -5,7 +5,7 @@ from typing import Any
 
 from fairlead.apiserver.auth.rbac import GROUP, Action, Rbac, rule_allows
 from fairlead.apiserver.failures import forbidden, not_found
-from fairlead.apiserver.registry.rest import Attempt, Thing
+from fairlead.apiserver.registry.rest import AdmissionAttributes, JsonObject
 
 Rule = Mapping[str, Any]
 FULL_AUTHORITY: tuple[Rule, ...] = (
@@ -21,7 +21,7 @@ class NoEscalation:
     def __init__(self, rbac: Rbac) -> None:
         self._rbac = rbac
 
-    async def admit(self, attempt: Attempt) -> Thing | None:
+    async def admit(self, attempt: AdmissionAttributes) -> JsonObject | None:
         thing, user, resource = attempt.thing, attempt.options.user, attempt.resource
         if resource.group != GROUP or thing is None or user.is_master or attempt.operation not in ("CREATE", "UPDATE"):
             return thing
@@ -34,7 +34,7 @@ class NoEscalation:
             self._check_binding(attempt, thing, namespace)
         return thing
 
-    def _check_role(self, attempt: Attempt, role: Thing, namespace: str) -> None:
+    def _check_role(self, attempt: AdmissionAttributes, role: JsonObject, namespace: str) -> None:
         # Who creates names nothing in the path: leave to escalate one role by name is none to create it.
         named = attempt.name if attempt.operation == "UPDATE" else ""
         if self._rbac.allows(
@@ -50,7 +50,7 @@ class NoEscalation:
             why = "must have cluster-admin privileges to use the aggregationRule"
             raise forbidden(GROUP, attempt.resource.plural, attempt.name, why)
 
-    def _check_binding(self, attempt: Attempt, binding: Thing, namespace: str) -> None:
+    def _check_binding(self, attempt: AdmissionAttributes, binding: JsonObject, namespace: str) -> None:
         reference = binding["roleRef"]
         plural = "roles" if reference["kind"] == "Role" else "clusterroles"
         if self._rbac.allows(attempt.options.user, Action("bind", GROUP, plural, "", reference["name"], namespace)):
@@ -60,7 +60,7 @@ class NoEscalation:
             raise not_found(GROUP, attempt.resource.plural, reference["name"])
         self._check_held(attempt, role.get("rules") or (), namespace)
 
-    def _check_held(self, attempt: Attempt, rules: Iterable[Rule], namespace: str) -> None:
+    def _check_held(self, attempt: AdmissionAttributes, rules: Iterable[Rule], namespace: str) -> None:
         missing = self._missing(attempt, rules, namespace)
         if missing:
             user = attempt.options.user
@@ -69,7 +69,7 @@ class NoEscalation:
             why = f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:'
             raise forbidden(GROUP, attempt.resource.plural, attempt.name, f"{why}\n{listed}")
 
-    def _missing(self, attempt: Attempt, rules: Iterable[Rule], namespace: str) -> list[Rule]:
+    def _missing(self, attempt: AdmissionAttributes, rules: Iterable[Rule], namespace: str) -> list[Rule]:
         held = list(self._rbac.rules(attempt.options.user, namespace))
         apart = [rule for rule in rules if not any(_covers(each, rule) for each in held)]
         if sum(map(_combinations, apart)) * (len(held) + 1) > MOST_COMPARISONS:
@@ -78,7 +78,7 @@ class NoEscalation:
         return _compacted(each for rule in apart for each in _missing(held, rule))
 
 
-def _granted(thing: Thing) -> Thing:
+def _granted(thing: JsonObject) -> JsonObject:
     """An object without what the garbage collector changes of it."""
     return {**thing, "metadata": {key: value for key, value in thing["metadata"].items() if key not in _COLLECTED}}
 

@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.apiserver.auth.rbac import CLUSTER_ROLES, Rbac
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import Rest, Thing
+from fairlead.apiserver.registry.rest import JsonObject, Rest
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import Options
 from fairlead.apiserver.request.selectors import labels_match
@@ -51,8 +51,8 @@ class Aggregation:
         self._rbac = rbac
         self._options = Options(user, manager=MANAGER, force=True)
 
-    def learn(self, resource: Resource, thing: Thing, exists: bool) -> None:
-        if resource.stored_as != CLUSTER_ROLES:
+    def learn(self, resource: Resource, thing: JsonObject, exists: bool) -> None:
+        if resource.storage_key != CLUSTER_ROLES:
             return
         roles = self._rbac.cluster_roles()
         for name, rules in gathered(roles).items():

@@ -107,9 +107,9 @@ def storage_hash(resource: Resource) -> str:
     group, version = resource.group, resource.version
     if resource.custom is not None:
         version = resource.custom.storage_version
-    elif resource.stored_as == "events.k8s.io/events":
+    elif resource.storage_key == "events.k8s.io/events":
         group = ""
-    elif resource.stored_as == "autoscaling/horizontalpodautoscalers":
+    elif resource.storage_key == "autoscaling/horizontalpodautoscalers":
         version = "v2"
     elif resource.kind == "CustomResourceDefinition":
         version = "v1beta1"

@@ -103,18 +103,18 @@ async def ready(rest: Rest, resource: Resource, namespace: str, query: Mapping[s
     kind = resource.custom
     if kind is not None and kind.webhook is not None and query.get("fieldSelector"):
         prefix = f"{namespace}/" if resource.namespaced and namespace else ""
-        await rest.ready(resource, *(entry for _, entry in rest.store.items(resource.stored_as, prefix)))
+        await rest.ready(resource, *(entry for _, entry in rest.store.items(resource.storage_key, prefix)))
 
 
 def _items(rest: Rest, resource: Resource, prefix: str, revision: int, start: str) -> Iterator[tuple[str, Entry]]:
     store = rest.store
     if revision == store.revision:
-        for key, entry in store.items(resource.stored_as, prefix):
+        for key, entry in store.items(resource.storage_key, prefix):
             if key >= start:
                 yield key, entry
         return
     try:
-        then = store.shelf(resource.stored_as).at(revision)
+        then = store.shelf(resource.storage_key).at(revision)
     except Compacted:
         if start:
             raise _token_expired(start) from None

@@ -15,7 +15,7 @@ from fairlead.apiserver.failures import Failure, bad_request, conflict, invalid,
 from fairlead.apiserver.fields import managed
 from fairlead.apiserver.registry import apply as applying
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import Rest, Thing, storage_precondition
+from fairlead.apiserver.registry.rest import JsonObject, Rest, storage_precondition
 from fairlead.apiserver.request.decoding import read_as, unusable_patch
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import DeleteOptions, Options, parse_delete_options
@@ -23,13 +23,13 @@ from fairlead.apiserver.request.selectors import labels_match
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
 from fairlead.cluster.clock import rfc3339
 
-SUCCESS: Thing = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+SUCCESS: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 # -- scale ----------------------------------------------------------------------------------------------------
 
 
-def scale_of(resource: Resource, thing: Thing) -> Thing:
+def scale_of(resource: Resource, thing: JsonObject) -> JsonObject:
     metadata = {
         name: thing["metadata"][name]
         for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -45,18 +45,18 @@ def scale_of(resource: Resource, thing: Thing) -> Thing:
         current = (thing.get("status") or {}).get("replicas", 0)
         text = selector_text(thing["spec"].get("selector"), is_map=resource.kind == "ReplicationController")
     spec = {"replicas": replicas} if replicas else {}
-    status: Thing = {"replicas": current or 0}
+    status: JsonObject = {"replicas": current or 0}
     if text:
         status["selector"] = text
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
 
 
-def with_scale(resource: Resource, thing: Thing, sent: Any, options: Options, *, patched: bool) -> Thing:
+def with_scale(resource: Resource, thing: JsonObject, sent: Any, options: Options, *, patched: bool) -> JsonObject:
     """The object with the replicas a Scale asks for."""
     name = thing["metadata"]["name"]
     label = kind_label("Scale", "v1")
     try:
-        scale: Thing = decode(for_type("autoscaling.v1.Scale"), sent, label).value
+        scale: JsonObject = decode(for_type("autoscaling.v1.Scale"), sent, label).value
     except DecodeError as problem:
         if patched:
             raise unusable_patch(sent, str(problem).removeprefix(f"{label}: ")) from None
@@ -81,7 +81,7 @@ def with_scale(resource: Resource, thing: Thing, sent: Any, options: Options, *,
 
 async def apply_scale(
     rest: Rest, resource: Resource, namespace: str, name: str, applied: Any, options: Options
-) -> Thing:
+) -> JsonObject:
     """Server-side apply of a Scale: who owns the replicas of the object owns them of its scale."""
     current = rest.entry(resource, namespace, name)
     await rest.ready(resource, current)
@@ -161,7 +161,7 @@ def selector_text(selector: Mapping[str, Any] | None, *, is_map: bool = False) -
 # -- binding --------------------------------------------------------------------------------------------------
 
 
-async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: Any, options: Options) -> Thing:
+async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: Any, options: Options) -> JsonObject:
     binding = read_as("core.v1.Binding", "Binding", "v1", binding)
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
     if metadata.get("name") != name:
@@ -207,7 +207,7 @@ async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: A
 # -- eviction -------------------------------------------------------------------------------------------------
 
 
-async def evict(rest: Rest, pods: Resource, namespace: str, name: str, eviction: Any, options: Options) -> Thing:
+async def evict(rest: Rest, pods: Resource, namespace: str, name: str, eviction: Any, options: Options) -> JsonObject:
     """Delete a pod if the budgets that cover it allow one more disruption, and count it against them."""
     found = read_as("policy.v1.Eviction", "Eviction", "v1", eviction)
     if (found.get("metadata") or {}).get("name") != name:
@@ -231,7 +231,7 @@ async def evict(rest: Rest, pods: Resource, namespace: str, name: str, eviction:
     return dict(SUCCESS)
 
 
-def _set_condition(pod: Thing, now: datetime) -> None:
+def _set_condition(pod: JsonObject, now: datetime) -> None:
     told = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -250,13 +250,13 @@ def _set_condition(pod: Thing, now: datetime) -> None:
     conditions.append(told)
 
 
-async def _spend_budget(rest: Rest, namespace: str, pod: Thing, options: Options) -> None:
+async def _spend_budget(rest: Rest, namespace: str, pod: JsonObject, options: Options) -> None:
     budgets = rest.resources.find("policy", "v1", "poddisruptionbudgets")
     assert budgets is not None
     labels = pod["metadata"].get("labels") or {}
     covering = [
         (entry, budget)
-        for _, entry in rest.store.items(budgets.stored_as, f"{namespace}/")
+        for _, entry in rest.store.items(budgets.storage_key, f"{namespace}/")
         if labels_match((budget := msgspec.json.decode(entry.body))["spec"].get("selector"), labels)
     ]
     if not covering:
@@ -306,7 +306,7 @@ async def _spend_budget(rest: Rest, namespace: str, pod: Thing, options: Options
     await rest.update(budgets, namespace, name, budget, Options(options.user, manager="kube-apiserver"), "status")
 
 
-def _no_more_disruptions(budget: Thing, now: datetime) -> None:
+def _no_more_disruptions(budget: JsonObject, now: datetime) -> None:
     told = {
         "type": "DisruptionAllowed",
         "status": "False",
@@ -341,7 +341,7 @@ async def finalize(rest: Rest, namespaces: Resource, name: str, sent: Any) -> by
 # -- tokens and reviews ---------------------------------------------------------------------------------------
 
 
-def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: Any, options: Options) -> Thing:
+def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: Any, options: Options) -> JsonObject:
     account = rest.find("/serviceaccounts", f"{namespace}/{name}")
     if account is None:
         raise not_found("", "serviceaccounts", name)
@@ -363,7 +363,7 @@ def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: A
     token = tokens.issue(
         namespace, name, account["metadata"]["uid"], now=now, life=life, audiences=audiences, bound=refs
     )
-    made: Thing = {
+    made: JsonObject = {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",
         "metadata": {
@@ -375,7 +375,7 @@ def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: A
         "spec": {"audiences": list(spec.get("audiences") or ()), "expirationSeconds": seconds, "boundObjectRef": bound},
         "status": {"token": token, "expirationTimestamp": rfc3339(now + life)},
     }
-    asked: Thing = {name: value for name, value in made["spec"].items() if value}
+    asked: JsonObject = {name: value for name, value in made["spec"].items() if value}
     body = {"apiVersion": made["apiVersion"], "kind": made["kind"], "metadata": {}, "spec": asked}
     fields = managed.record_update(
         for_type("authentication.v1.TokenRequest"), None, body,
@@ -387,7 +387,7 @@ def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: A
     return made
 
 
-def _bound_refs(rest: Rest, namespace: str, account: str, bound: Thing) -> dict[str, dict[str, str]]:
+def _bound_refs(rest: Rest, namespace: str, account: str, bound: JsonObject) -> dict[str, dict[str, str]]:
     """What a token is bound to, as its claims say it; what does not fit the reference is refused."""
     kind, name = bound.get("kind", ""), bound.get("name", "")
     group, _, version = bound.get("apiVersion", "").rpartition("/")
@@ -415,7 +415,7 @@ def _bound_refs(rest: Rest, namespace: str, account: str, bound: Thing) -> dict[
     return refs
 
 
-def token_review(tokens: Tokens, sent: Thing, now: datetime) -> Thing:
+def token_review(tokens: Tokens, sent: JsonObject, now: datetime) -> JsonObject:
     spec = sent.get("spec") or {}
     try:
         user, audiences = tokens.review(spec.get("token", ""), now, spec.get("audiences") or [ISSUER])
@@ -425,8 +425,8 @@ def token_review(tokens: Tokens, sent: Thing, now: datetime) -> Thing:
     return {"authenticated": True, "user": user_info(user), "audiences": audiences}
 
 
-def user_info(user: User) -> Thing:
-    told: Thing = {"username": user.name}
+def user_info(user: User) -> JsonObject:
+    told: JsonObject = {"username": user.name}
     if user.uid:
         told["uid"] = user.uid
     if user.groups:
@@ -436,7 +436,7 @@ def user_info(user: User) -> Thing:
     return told
 
 
-def access_review(rbac: Rbac, user: User, spec: Thing) -> Thing:
+def access_review(rbac: Rbac, user: User, spec: JsonObject) -> JsonObject:
     attributes = spec.get("resourceAttributes")
     if attributes is not None:
         action = Action(
@@ -456,7 +456,7 @@ def access_review(rbac: Rbac, user: User, spec: Thing) -> Thing:
     return {"allowed": True, "reason": reason} if reason else {"allowed": False}
 
 
-def check_review(kind: str, spec: Thing, namespace: str) -> None:
+def check_review(kind: str, spec: JsonObject, namespace: str) -> None:
     attributes, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     causes = []
     if (attributes is None) == (plain is None):
@@ -476,11 +476,11 @@ def check_review(kind: str, spec: Thing, namespace: str) -> None:
         raise invalid("authorization.k8s.io", "", "", causes)
 
 
-def reviewed_user(spec: Thing) -> User:
+def reviewed_user(spec: JsonObject) -> User:
     return User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()))
 
 
-def rules_review(rbac: Rbac, user: User, namespace: str) -> Thing:
+def rules_review(rbac: Rbac, user: User, namespace: str) -> JsonObject:
     resource_rules, plain_rules = [], []
     everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}] if user.is_master else []
     for rule in [*everything, *rbac.rules(user, namespace)]:

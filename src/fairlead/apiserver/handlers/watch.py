@@ -12,7 +12,7 @@ import msgspec
 from fairlead.apiserver.failures import Failure, gone, options_invalid
 from fairlead.apiserver.handlers.lists import Matches, not_a_version, selected
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import Rest, Thing
+from fairlead.apiserver.registry.rest import JsonObject, Rest
 from fairlead.apiserver.request.info import is_true, version_problem
 from fairlead.apiserver.storage.store import Change, Compacted, Entry
 
@@ -33,9 +33,9 @@ class Watching:
         query: Mapping[str, str],
         render: Render,
         stay_s: float,
-        mark: Callable[[Thing], Thing] = lambda thing: thing,
+        mark: Callable[[JsonObject], JsonObject] = lambda thing: thing,
     ) -> None:
-        self._shelf = rest.store.shelf(resource.stored_as)
+        self._shelf = rest.store.shelf(resource.storage_key)
         self._rest = rest
         self._store = rest.store
         self._resource = resource
@@ -76,7 +76,7 @@ class Watching:
         cursor = self._from
         if self._initial:
             cursor = self._store.revision
-            there = list(self._store.items(self._resource.stored_as, self._prefix))
+            there = list(self._store.items(self._resource.storage_key, self._prefix))
             try:
                 await self._rest.ready(self._resource, *(entry for _, entry in there))
                 first = [self._line("ADDED", entry) for key, entry in there if self._is_wanted(key, entry)]

@@ -136,7 +136,7 @@ class TableForm:
                 }
                 for name, kind, priority in columns
             ],
-            "rows": rows if rows or self._resource.custom or self._resource.stored_as in PRINTERS else None,
+            "rows": rows if rows or self._resource.custom or self._resource.storage_key in PRINTERS else None,
         }
 
 
@@ -156,7 +156,7 @@ def _partial(thing: Thing) -> Thing:
 def columns_of(resource: Resource) -> tuple[list[Column], Cells]:
     if resource.custom is not None:
         return _custom(resource)
-    found = PRINTERS.get(resource.stored_as)
+    found = PRINTERS.get(resource.storage_key)
     if found is None:
         return [("Name", "string", 0), ("Created At", "date", 0)], lambda thing, now: [
             thing["metadata"]["name"], thing["metadata"].get("creationTimestamp"),

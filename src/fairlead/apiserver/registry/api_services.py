@@ -20,7 +20,7 @@ import structlog
 
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import Rest, Thing
+from fairlead.apiserver.registry.rest import JsonObject, Rest
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import DeleteOptions, Options
 from fairlead.cluster.clock import rfc3339
@@ -64,7 +64,7 @@ class ApiServices:
         self._contexts: dict[tuple[str, bool], ssl.SSLContext] = {}
         self._backends: dict[tuple[str, str], Backend] = {}
         # What each backend said it serves when it was last looked at, as an APIResourceList.
-        self.served: dict[tuple[str, str], list[Thing]] = {}
+        self.served: dict[tuple[str, str], list[JsonObject]] = {}
         self._changed = asyncio.Event()
         self.session: aiohttp.ClientSession | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -75,13 +75,13 @@ class ApiServices:
         for _, entry in self._rest.store.items(PLACE):
             self._learn(msgspec.json.decode(entry.body), exists=True)
 
-    def learn(self, resource: Resource, thing: Thing, exists: bool) -> None:
-        if resource.stored_as == PLACE:
+    def learn(self, resource: Resource, thing: JsonObject, exists: bool) -> None:
+        if resource.storage_key == PLACE:
             self._learn(thing, exists)
-        if resource.stored_as in (PLACE, "/services", "apiextensions.k8s.io/customresourcedefinitions"):
+        if resource.storage_key in (PLACE, "/services", "apiextensions.k8s.io/customresourcedefinitions"):
             self._changed.set()
 
-    def _learn(self, thing: Thing, exists: bool) -> None:
+    def _learn(self, thing: JsonObject, exists: bool) -> None:
         spec = thing["spec"]
         key = (spec.get("group", ""), spec.get("version", ""))
         service = spec.get("service")
@@ -160,7 +160,7 @@ class ApiServices:
             condition = _available("False", problem.reason, str(problem))
         await self._tell(backend.name, condition)
 
-    async def _discover(self, key: tuple[str, str], backend: Backend) -> list[Thing]:
+    async def _discover(self, key: tuple[str, str], backend: Backend) -> list[JsonObject]:
         base, tls, name = self.address(backend)
         url = f"{base}/apis/{key[0]}/{key[1]}"
         assert self.session is not None
@@ -183,10 +183,10 @@ class ApiServices:
         except (msgspec.DecodeError, KeyError, TypeError, RecursionError):
             raise Unreachable("FailedDiscoveryCheck", f"{url} did not answer with an APIResourceList") from None
 
-    async def _tell(self, name: str, condition: Thing) -> None:
-        def change(found: Thing) -> Thing:
+    async def _tell(self, name: str, condition: JsonObject) -> None:
+        def change(found: JsonObject) -> JsonObject:
             conditions = (found.get("status") or {}).get("conditions") or []
-            old: Thing = next((each for each in conditions if each.get("type") == "Available"), {})
+            old: JsonObject = next((each for each in conditions if each.get("type") == "Available"), {})
             if {key: old.get(key) for key in condition} == condition:
                 return found
             moved = old.get("lastTransitionTime") if old.get("status") == condition["status"] else None
@@ -203,7 +203,7 @@ class ApiServices:
         """One APIService for every group version that is served here, and none for those that are not any more."""
         here = {(each.group, each.version) for each in self._rest.resources}
         options = Options(AGGREGATOR, manager="kube-apiserver")
-        found: dict[tuple[str, str], Thing] = {}
+        found: dict[tuple[str, str], JsonObject] = {}
         for _, entry in list(self._rest.store.items(PLACE)):
             thing = msgspec.json.decode(entry.body)
             if not thing["spec"].get("service"):
@@ -232,14 +232,14 @@ class ApiServices:
             log.debug("APIService not written", problem=failure.message)
 
 
-def _available(status: str, reason: str, message: str) -> Thing:
+def _available(status: str, reason: str, message: str) -> JsonObject:
     return {"type": "Available", "status": status, "reason": reason, "message": message}
 
 
 LOCAL: Final = _available("True", "Local", "Local APIServices are always available")
 
 
-def _local(group: str, version: str) -> Thing:
+def _local(group: str, version: str) -> JsonObject:
     managed = "true" if group and not group.endswith((".k8s.io",)) and "." in group else "onstart"
     return {
         "apiVersion": "apiregistration.k8s.io/v1",

@@ -46,7 +46,7 @@ _TYPES = (("averageUtilization", "Utilization"), ("averageValue", "AverageValue"
 _RULES = ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance")
 
 
-def spoken(stored: Thing, version: str) -> Thing:
+def convert(stored: Thing, version: str) -> Thing:
     """The same in the version asked for."""
     if stored.get("apiVersion") == f"autoscaling/{version}":
         return stored

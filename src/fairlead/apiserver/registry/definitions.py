@@ -4,7 +4,7 @@ import msgspec
 
 from fairlead.apiserver.fields import managed
 from fairlead.apiserver.registry.resources import Resource, custom
-from fairlead.apiserver.registry.rest import Attempt, Rest, Thing
+from fairlead.apiserver.registry.rest import AdmissionAttributes, JsonObject, Rest
 from fairlead.apiserver.registry.strategies import established
 from fairlead.apiserver.request.options import DeleteOptions
 from fairlead.apiserver.schema.custom import CustomKind
@@ -24,8 +24,8 @@ class Definitions:
         for _, entry in store.items(PLACE):
             self._serve(msgspec.json.decode(entry.body))
 
-    def learn(self, resource: Resource, thing: Thing, exists: bool) -> None:
-        if resource.stored_as != PLACE:
+    def learn(self, resource: Resource, thing: JsonObject, exists: bool) -> None:
+        if resource.storage_key != PLACE:
             return
         if exists and not thing["metadata"].get("deletionTimestamp"):
             self._serve(thing)
@@ -33,7 +33,7 @@ class Definitions:
         elif not exists:
             self._forget(thing)
 
-    def _accept(self, resource: Resource, thing: Thing) -> None:
+    def _accept(self, resource: Resource, thing: JsonObject) -> None:
         """Say that its names are accepted and that it is served, as the controllers of a real server do."""
         rest = self._rest
         if (thing.get("status") or {}).get("acceptedNames") == thing["spec"].get("names"):
@@ -49,9 +49,9 @@ class Definitions:
             new["metadata"] = {**new["metadata"], "managedFields": fields}
             rest.store.put(PLACE, thing["metadata"]["name"], new, current.revision)
 
-    async def empty(self, attempt: Attempt) -> Thing | None:
+    async def empty(self, attempt: AdmissionAttributes) -> JsonObject | None:
         """Admission: with its definition, every object of a custom kind goes."""
-        is_delete = attempt.operation == "DELETE" and attempt.resource.stored_as == PLACE
+        is_delete = attempt.operation == "DELETE" and attempt.resource.storage_key == PLACE
         if is_delete and attempt.old is not None and not attempt.options.dry_run:
             spec = attempt.old["spec"]
             place = f"{spec['group']}/{spec['names']['plural']}"
@@ -70,7 +70,7 @@ class Definitions:
                 await rest.delete(resource, where, name, DeleteOptions(), attempt.options)
         return attempt.thing
 
-    def _serve(self, thing: Thing) -> None:
+    def _serve(self, thing: JsonObject) -> None:
         spec = thing["spec"]
         place = f"{spec['group']}/{spec['names']['plural']}"
         known = self._served.get(place)
@@ -82,7 +82,7 @@ class Definitions:
         self._served[place] = kind
         self._rest.resources.define(kind, spec["group"], spec["names"]["plural"])
 
-    def _forget(self, thing: Thing) -> None:
+    def _forget(self, thing: JsonObject) -> None:
         spec = thing["spec"]
         place = f"{spec['group']}/{spec['names']['plural']}"
         known = self._served.pop(place, None)

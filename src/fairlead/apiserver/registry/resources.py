@@ -38,7 +38,7 @@ class Resource:
     categories: tuple[str, ...] = ()
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
     custom: CustomKind | None = None
-    stored_as: str = ""
+    storage_key: str = ""
 
     @property
     def api_version(self) -> str:
@@ -83,8 +83,8 @@ class Resources:
         """Each place in the store once, by its first name."""
         seen: set[str] = set()
         for resource in self._found.values():
-            if resource.is_stored and resource.stored_as not in seen:
-                seen.add(resource.stored_as)
+            if resource.is_stored and resource.storage_key not in seen:
+                seen.add(resource.storage_key)
                 yield resource
 
     def __iter__(self) -> Iterator[Resource]:
@@ -109,7 +109,7 @@ def built_in(fact: ResourceFacts) -> Resource:
     schema = for_kind(fact.group, fact.version, fact.kind)
     assert schema is not None, f"the facts know no type for {fact.kind}"
     place = f"{fact.group}/{fact.plural}"
-    stored_as = _STORED_AS.get(place, place)
+    storage_key = _STORED_AS.get(place, place)
     return Resource(
         fact.group,
         fact.version,
@@ -119,14 +119,14 @@ def built_in(fact: ResourceFacts) -> Resource:
         fact.namespaced,
         tuple(fact.verbs),
         schema,
-        strategy_of(stored_as),
+        strategy_of(storage_key),
         tuple(fact.short_names),
         tuple(fact.categories),
         {
             each.name: Subresource(each.name, each.kind, tuple(each.verbs), each.group, each.version)
             for each in fact.subresources
         },
-        stored_as=stored_as,
+        storage_key=storage_key,
     )
 
 
@@ -151,5 +151,5 @@ def custom(definition: CustomKind, version: str) -> Resource:
         definition.categories,
         subresources,
         definition,
-        stored_as=f"{definition.group}/{definition.plural}",
+        storage_key=f"{definition.group}/{definition.plural}",
     )

@@ -54,7 +54,7 @@ from fairlead.apiserver.validation import warnings
 from fairlead.apiserver.validation.errors import bounded
 from fairlead.cluster.clock import Clock, rfc3339
 
-Thing = dict[str, Any]
+JsonObject = dict[str, Any]
 T = TypeVar("T")
 
 # For how long a write is tried again that others keep overtaking.
@@ -64,20 +64,20 @@ MOST_CAUSES = 5000
 
 # Letters and digits that make no words, as Kubernetes draws its suffixes.
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
+PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _IMMUTABLE_META = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AdmissionAttributes:
     """A write on its way, as admission sees it."""
 
     operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
     resource: Resource
     namespace: str
     name: str
-    thing: Thing | None
-    old: Thing | None
+    thing: JsonObject | None
+    old: JsonObject | None
     subresource: str
     options: Options
 
@@ -89,7 +89,7 @@ class Overtaken(Failure):
         super().__init__(failure.code, failure.reason, failure.message, failure.details)
 
 
-Admit = Callable[[Attempt], Awaitable[Thing | None]]
+Admit = Callable[[AdmissionAttributes], Awaitable[JsonObject | None]]
 """May change what is being written, or raise a Failure."""
 
 
@@ -103,7 +103,7 @@ class Rest:
         self.heavy = Heavy()
         self.mutating: list[Admit] = []
         self.validating: list[Admit] = []
-        self.after_write: list[Callable[[Resource, Thing, bool], None]] = []
+        self.after_write: list[Callable[[Resource, JsonObject, bool], None]] = []
         """Told of every committed write: the resource, the object as stored, whether it still exists."""
 
     # -- reading --------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Rest:
         return f"{namespace}/{name}" if resource.namespaced else name
 
     def entry(self, resource: Resource, namespace: str, name: str) -> Entry:
-        found = self.store.get(resource.stored_as, self.key(resource, namespace, name))
+        found = self.store.get(resource.storage_key, self.key(resource, namespace, name))
         if found is None:
             raise not_found(resource.group, resource.plural, name)
         return found
@@ -122,20 +122,20 @@ class Rest:
         kind = resource.custom
         if kind is None or kind.webhook is None:
             return
-        shelf = self.store.shelf(resource.stored_as)
+        shelf = self.store.shelf(resource.storage_key)
         if self.versions.is_crowded(kind, len(shelf.entries)):
             self.versions.forget(kind, (entry.revision for entry in shelf.entries.values()))
         await self.versions.prepare(resource, entries)
 
-    def thing(self, resource: Resource, entry: Entry) -> Thing:
+    def thing(self, resource: Resource, entry: Entry) -> JsonObject:
         """The object in the version the resource speaks."""
         if resource.custom is not None:
             return self.versions.told(resource, entry)
-        stored: Thing = msgspec.json.decode(entry.body)
-        if resource.stored_as == "events.k8s.io/events" and resource.group:
+        stored: JsonObject = msgspec.json.decode(entry.body)
+        if resource.storage_key == "events.k8s.io/events" and resource.group:
             return as_new(stored)
-        if resource.stored_as == autoscalers.KEPT_AS:
-            return autoscalers.spoken(stored, resource.version)
+        if resource.storage_key == autoscalers.KEPT_AS:
+            return autoscalers.convert(stored, resource.version)
         if stored.get("apiVersion") != resource.api_version:
             stored["apiVersion"] = resource.api_version
         return stored
@@ -149,7 +149,7 @@ class Rest:
 
     def body(self, resource: Resource, entry: Entry) -> bytes:
         """The bytes to answer with; those of the store where the versions agree."""
-        if resource.stored_as == "apps/controllerrevisions":
+        if resource.storage_key == "apps/controllerrevisions":
             return go_escaped(entry.body)  # what is in a revision is compared by its bytes
         if self._is_stored_form(resource, entry):
             return entry.body
@@ -158,12 +158,12 @@ class Rest:
     def _is_stored_form(self, resource: Resource, entry: Entry) -> bool:
         if resource.custom is not None:
             return self.versions.is_as_kept(resource, entry)
-        if resource.stored_as == autoscalers.KEPT_AS:
+        if resource.storage_key == autoscalers.KEPT_AS:
             return False
-        return not (resource.stored_as == "events.k8s.io/events" and resource.group)
+        return not (resource.storage_key == "events.k8s.io/events" and resource.group)
 
-    def find(self, stored_as: str, key: str) -> Thing | None:
-        entry = self.store.get(stored_as, key)
+    def find(self, storage_key: str, key: str) -> JsonObject | None:
+        entry = self.store.get(storage_key, key)
         return None if entry is None else msgspec.json.decode(entry.body)
 
     # -- creating -------------------------------------------------------------------------------------------
@@ -180,22 +180,24 @@ class Rest:
         await run(size, self._record, resource, None, thing, options, "", self.clock.now())
         return await self._create(resource, namespace, name, thing, options)
 
-    async def _create(self, resource: Resource, namespace: str, name: str, thing: Thing, options: Options) -> bytes:
+    async def _create(
+        self, resource: Resource, namespace: str, name: str, thing: JsonObject, options: Options
+    ) -> bytes:
         self._check_namespace(resource, namespace, name or thing["metadata"].get("generateName", ""))
-        attempt = Attempt("CREATE", resource, namespace, name, thing, None, "", options)
+        attempt = AdmissionAttributes("CREATE", resource, namespace, name, thing, None, "", options)
         thing = await self._admitted(self.mutating, attempt)
         metadata = thing["metadata"]
         _drop_double_owners(metadata, options, " after mutating admission happens")
         if not metadata.get("name") and metadata.get("generateName"):
             name = metadata["name"] = self._generated(resource, namespace, metadata["generateName"])
         key = self.key(resource, namespace, name)
-        is_service = resource.stored_as == "/services"
+        is_service = resource.storage_key == "/services"
         try:
-            self._begin_life(resource, thing, self.clock.now())
+            self._before_create(resource, thing, self.clock.now())
             await self.heavy.run(options.size, self._judge, resource, thing, None, options)
-            seen = Attempt("CREATE", resource, namespace, name, thing, None, "", options)
+            seen = AdmissionAttributes("CREATE", resource, namespace, name, thing, None, "", options)
             await self._admitted(self.validating, seen)
-            if name and self.store.get(resource.stored_as, key) is not None:
+            if name and self.store.get(resource.storage_key, key) is not None:
                 raise self._exists(resource, key, thing)
             if options.dry_run:
                 thing["metadata"].pop("resourceVersion", None)
@@ -206,18 +208,18 @@ class Rest:
                 # What a refused or tried Service was given is free again.
                 self.addresses.learn(key, self.find("/services", key) or {})
 
-    def _exists(self, resource: Resource, key: str, thing: Thing) -> Failure:
+    def _exists(self, resource: Resource, key: str, thing: JsonObject) -> Failure:
         """That there is one of this name already, and whether it is going."""
         metadata = thing["metadata"]
         failure = already_exists(resource.group, resource.plural, metadata["name"])
         if metadata.get("generateName"):
             told = f"{failure.message}, the server was not able to generate a unique name for the object"
             failure = Failure(409, "AlreadyExists", told, failure.details, retry_after_s=1)
-        if ((self.find(resource.stored_as, key) or {}).get("metadata") or {}).get("deletionTimestamp"):
+        if ((self.find(resource.storage_key, key) or {}).get("metadata") or {}).get("deletionTimestamp"):
             failure.message = f"object is being deleted: {failure.message}"
         return failure
 
-    def _begin_life(self, resource: Resource, thing: Thing, now: datetime) -> None:
+    def _before_create(self, resource: Resource, thing: JsonObject, now: datetime) -> None:
         metadata = thing["metadata"]
         metadata.setdefault("name", "")  # where there is none, validation says so
         for unset in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
@@ -232,14 +234,14 @@ class Rest:
                 thing["status"] = _empty_status(resource)
         gates.drop(resource.group, resource.kind, thing, None)
         resource.strategy.prepare_create(thing)
-        if resource.stored_as == "/services":
+        if resource.storage_key == "/services":
             self.addresses.give(self.key(resource, metadata["namespace"], metadata["name"]), thing)
             thing.setdefault("status", {}).setdefault("loadBalancer", {})
 
     def _generated(self, resource: Resource, namespace: str, prefix: str) -> str:
         for _ in range(8):
             name = prefix[:58] + "".join(secrets.choice(_SUFFIX) for _ in range(5))
-            if self.store.get(resource.stored_as, self.key(resource, namespace, name)) is None:
+            if self.store.get(resource.storage_key, self.key(resource, namespace, name)) is None:
                 return name
         raise already_exists(resource.group, resource.plural, prefix)
 
@@ -294,7 +296,7 @@ class Rest:
         return resource.custom is not None or resource.strategy.guarded
 
     @staticmethod
-    def _check_name(metadata: Thing, name: str) -> None:
+    def _check_name(metadata: JsonObject, name: str) -> None:
         told = metadata.get("name", "")
         if told != name:
             raise bad_request(
@@ -304,14 +306,14 @@ class Rest:
             )
 
     @staticmethod
-    def _check_uid(resource: Resource, metadata: Thing, name: str, current: Entry) -> None:
+    def _check_uid(resource: Resource, metadata: JsonObject, name: str, current: Entry) -> None:
         uid = metadata.get("uid")
         if uid and uid != current.uid:
             cause = ("FieldValueInvalid", f'Invalid value: "{uid}": field is immutable', "metadata.uid")
             raise invalid(resource.group, resource.kind, name, [cause, cause])
 
     @staticmethod
-    def _check_version(resource: Resource, metadata: Thing, name: str, current: Entry) -> None:
+    def _check_version(resource: Resource, metadata: JsonObject, name: str, current: Entry) -> None:
         version = metadata.get("resourceVersion")
         if version and (problem := version_problem(version)):
             raise Failure(500, "", f'strconv.ParseUint: parsing "{version}": {problem}')
@@ -323,7 +325,7 @@ class Rest:
         resource: Resource,
         namespace: str,
         name: str,
-        changed: Callable[[Thing], Any],
+        changed: Callable[[JsonObject], Any],
         options: Options,
         subresource: str = "",
         strategic: Any = None,
@@ -349,11 +351,11 @@ class Rest:
     def _patched(
         self,
         resource: Resource,
-        changed: Callable[[Thing], Any],
-        old: Thing,
+        changed: Callable[[JsonObject], Any],
+        old: JsonObject,
         options: Options,
         spent: Callable[[], Any] | None,
-    ) -> Thing:
+    ) -> JsonObject:
         return self._decoded(resource, changed(copied(old)), options, patched=True, strategic=spent)
 
     async def until_written(
@@ -363,7 +365,7 @@ class Rest:
 
         Whoever named the version they mean is refused when that is not the current one any more.
         """
-        entry = self.store.get(resource.stored_as, self.key(resource, namespace, name))
+        entry = self.store.get(resource.storage_key, self.key(resource, namespace, name))
         options.size = max(options.size, 0 if entry is None else len(entry.body))
         ends_at_s = self.clock.elapsed_s() + TRIES_S
         while True:
@@ -374,7 +376,13 @@ class Rest:
                     raise
 
     async def apply(
-        self, resource: Resource, namespace: str, name: str, applied: Thing, options: Options, subresource: str = ""
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        applied: JsonObject,
+        options: Options,
+        subresource: str = "",
     ) -> tuple[bytes, bool]:
         """Server-side apply; True when that made the object."""
 
@@ -384,9 +392,9 @@ class Rest:
         return await self.until_written(resource, namespace, name, options, write)
 
     async def _apply(
-        self, resource: Resource, namespace: str, name: str, applied: Thing, options: Options, subresource: str
+        self, resource: Resource, namespace: str, name: str, applied: JsonObject, options: Options, subresource: str
     ) -> tuple[bytes, bool]:
-        current = self.store.get(resource.stored_as, self.key(resource, namespace, name))
+        current = self.store.get(resource.storage_key, self.key(resource, namespace, name))
         if current is None and subresource:
             raise not_found(resource.group, resource.plural, name)
         applying.check(resource, applied)
@@ -428,13 +436,13 @@ class Rest:
     def merged(
         self,
         schema: Schema,
-        live: Thing | None,
-        applied: Thing,
+        live: JsonObject | None,
+        applied: JsonObject,
         options: Options,
         *,
         api_version: str,
         subresource: str = "",
-    ) -> Thing:
+    ) -> JsonObject:
         """What is there with what is applied in it, as the owners of its fields allow."""
         try:
             return managed.apply(
@@ -453,7 +461,7 @@ class Rest:
         namespace: str,
         name: str,
         current: Entry,
-        thing: Thing,
+        thing: JsonObject,
         options: Options,
         subresource: str,
     ) -> bytes:
@@ -461,7 +469,13 @@ class Rest:
         return await self._replace(resource, namespace, name, current, thing, options, subresource, recorded=True)
 
     async def _create_applied(
-        self, resource: Resource, namespace: str, name: str, thing: Thing, fields: list[Thing], options: Options
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        thing: JsonObject,
+        fields: list[JsonObject],
+        options: Options,
     ) -> bytes:
         if fields:
             thing["metadata"]["managedFields"] = fields
@@ -473,7 +487,7 @@ class Rest:
         namespace: str,
         name: str,
         current: Entry,
-        thing: Thing,
+        thing: JsonObject,
         options: Options,
         subresource: str,
         recorded: bool = False,
@@ -485,19 +499,19 @@ class Rest:
         if not recorded:
             await self.heavy.run(options.size, self._record, resource, old, thing, options, subresource, now)
         thing = await self._admitted(
-            self.mutating, Attempt("UPDATE", resource, namespace, name, thing, old, subresource, options)
+            self.mutating, AdmissionAttributes("UPDATE", resource, namespace, name, thing, old, subresource, options)
         )
         _drop_double_owners(thing["metadata"], options, " after mutating admission happens")
         gates.drop(resource.group, resource.kind, thing, old)
         if not subresource:
             resource.strategy.prepare_update(thing, old)
-            if resource.stored_as == "/services":
+            if resource.storage_key == "/services":
                 self._keep_addresses(thing, old, name, namespace)
         if resource.strategy.counts_changes and _wanted(thing) != _wanted(old):
             thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         await self.heavy.run(options.size, self._judge, resource, thing, old, options, subresource)
         await self._admitted(
-            self.validating, Attempt("UPDATE", resource, namespace, name, thing, old, subresource, options)
+            self.validating, AdmissionAttributes("UPDATE", resource, namespace, name, thing, old, subresource, options)
         )
         thing["metadata"]["resourceVersion"] = str(current.revision)
         if options.dry_run:
@@ -512,7 +526,7 @@ class Rest:
             return body
         return await self._put(resource, namespace, name, thing, current.revision)
 
-    def _keep_identity(self, resource: Resource, thing: Thing, old: Thing, name: str) -> None:
+    def _keep_identity(self, resource: Resource, thing: JsonObject, old: JsonObject, name: str) -> None:
         metadata, before = thing["metadata"], old["metadata"]
         if metadata.get("uid") and metadata["uid"] != before["uid"]:
             why = storage_precondition(resource, before, "UID", metadata["uid"], before["uid"])
@@ -524,7 +538,7 @@ class Rest:
         if "managedFields" not in metadata and "managedFields" in before:
             metadata["managedFields"] = copied(before["managedFields"])
 
-    def _split_status(self, resource: Resource, thing: Thing, old: Thing, subresource: str) -> None:
+    def _split_status(self, resource: Resource, thing: JsonObject, old: JsonObject, subresource: str) -> None:
         if subresource == "status":
             status = thing.get("status")
             metadata = thing["metadata"]
@@ -543,7 +557,7 @@ class Rest:
             if "status" in old:
                 thing["status"] = copied(old["status"])
 
-    def _keep_addresses(self, thing: Thing, old: Thing, name: str, namespace: str) -> None:
+    def _keep_addresses(self, thing: JsonObject, old: JsonObject, name: str, namespace: str) -> None:
         had_address = old["spec"].get("type") != "ExternalName"
         drop_what_the_type_has_not(thing, old)
         keep_what_was_given(thing, old)
@@ -553,7 +567,7 @@ class Rest:
 
     async def delete(
         self, resource: Resource, namespace: str, name: str, wanted: DeleteOptions, options: Options
-    ) -> tuple[Thing, bool]:
+    ) -> tuple[JsonObject, bool]:
         """The object as it was left, and whether it is gone for good."""
         return await self.until_written(
             resource, namespace, name, options, lambda: self._delete(resource, namespace, name, wanted, options)
@@ -561,15 +575,19 @@ class Rest:
 
     async def _delete(
         self, resource: Resource, namespace: str, name: str, wanted: DeleteOptions, options: Options
-    ) -> tuple[Thing, bool]:
+    ) -> tuple[JsonObject, bool]:
         current = self.entry(resource, namespace, name)
         await self.ready(resource, current)
         thing = self.thing(resource, current)
         metadata = thing["metadata"]
         self.check_preconditions(resource, thing, wanted)
-        await self._admitted(self.mutating, Attempt("DELETE", resource, namespace, name, None, thing, "", options))
-        await self._admitted(self.validating, Attempt("DELETE", resource, namespace, name, None, thing, "", options))
-        if resource.stored_as == "/namespaces":
+        await self._admitted(
+            self.mutating, AdmissionAttributes("DELETE", resource, namespace, name, None, thing, "", options)
+        )
+        await self._admitted(
+            self.validating, AdmissionAttributes("DELETE", resource, namespace, name, None, thing, "", options)
+        )
+        if resource.storage_key == "/namespaces":
             return await self._delete_namespace(resource, name, thing, current, wanted)
         grace_s = self._grace_s(resource, thing, wanted)
         self._set_deletion_finalizers(resource, metadata, wanted.propagation or resource.strategy.usual_propagation)
@@ -595,7 +613,7 @@ class Rest:
         return thing, over
 
     @staticmethod
-    def check_preconditions(resource: Resource, thing: Thing, wanted: DeleteOptions) -> None:
+    def check_preconditions(resource: Resource, thing: JsonObject, wanted: DeleteOptions) -> None:
         metadata = thing["metadata"]
         for what, asked, found in (
             ("UID", wanted.uid, metadata["uid"]),
@@ -609,7 +627,7 @@ class Rest:
                 )
                 raise conflict(resource.group, resource.kind, metadata["name"], why)
 
-    def _grace_s(self, resource: Resource, thing: Thing, wanted: DeleteOptions) -> int:
+    def _grace_s(self, resource: Resource, thing: JsonObject, wanted: DeleteOptions) -> int:
         if not resource.strategy.graceful:
             return 0
         spec, status = thing["spec"], thing.get("status") or {}
@@ -620,7 +638,7 @@ class Rest:
         left = thing["metadata"].get("deletionGracePeriodSeconds")
         return int(asked if left is None else min(asked, left))
 
-    def _set_deletion_finalizers(self, resource: Resource, metadata: Thing, propagation: str) -> None:
+    def _set_deletion_finalizers(self, resource: Resource, metadata: JsonObject, propagation: str) -> None:
         wanted = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
         if not propagation:
             return
@@ -633,10 +651,10 @@ class Rest:
             metadata.pop("finalizers", None)
 
     async def _delete_namespace(
-        self, resource: Resource, name: str, thing: Thing, current: Entry, wanted: DeleteOptions
-    ) -> tuple[Thing, bool]:
+        self, resource: Resource, name: str, thing: JsonObject, current: Entry, wanted: DeleteOptions
+    ) -> tuple[JsonObject, bool]:
         metadata = thing["metadata"]
-        if name in IMMORTAL:
+        if name in PROTECTED_NAMESPACES:
             raise forbidden("", "namespaces", name, "this namespace may not be deleted")
         if "deletionTimestamp" not in metadata:
             metadata["deletionTimestamp"] = rfc3339(self.clock.now())
@@ -653,7 +671,7 @@ class Rest:
         return thing, over
 
     @staticmethod
-    def _is_over(thing: Thing) -> bool:
+    def _is_over(thing: JsonObject) -> bool:
         """Deleted, and nobody left who wants to see it first."""
         metadata = thing["metadata"]
         if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
@@ -672,7 +690,7 @@ class Rest:
         *,
         patched: bool = False,
         strategic: Callable[[], Any] | None = None,
-    ) -> Thing:
+    ) -> JsonObject:
         """What was sent, or came out of a patch, as an object of the kind with its defaults.
 
         `strategic`: the patch as a complaint about its result quotes it.
@@ -703,7 +721,7 @@ class Rest:
             options.warnings += [f'unknown field "{path}"' for path in decoded.unknown]
         options.duplicates = []
         options.has_empty = decoded.has_empty
-        thing: Thing = {"kind": resource.kind, "apiVersion": resource.api_version, **_without_type(decoded.value)}
+        thing: JsonObject = {"kind": resource.kind, "apiVersion": resource.api_version, **_without_type(decoded.value)}
         if resource.custom is not None:
             thing |= {"kind": sent["kind"], "apiVersion": sent["apiVersion"]}
         if not isinstance(thing.get("metadata"), dict):
@@ -712,7 +730,7 @@ class Rest:
         return thing
 
     @staticmethod
-    def _check_type(resource: Resource, sent: Thing, options: Options, patched: bool) -> None:
+    def _check_type(resource: Resource, sent: JsonObject, options: Options, patched: bool) -> None:
         """Objects of custom kinds must say what they are; what they say is for validation to judge."""
         if not sent.get("kind"):
             if patched:
@@ -729,7 +747,7 @@ class Rest:
                 f"the API version in the data ({version}) does not match the expected API version ({wanted})"
             )
 
-    def _other_kind(self, resource: Resource, sent: Thing) -> str:
+    def _other_kind(self, resource: Resource, sent: JsonObject) -> str:
         """Why an object that names its kind is not of this one; "" where it is."""
         kind, version = sent.get("kind") or resource.kind, sent.get("apiVersion") or resource.api_version
         if (kind, version) == (resource.kind, resource.api_version):
@@ -744,15 +762,15 @@ class Rest:
         package = resource.group.partition(".")[0] or "core"
         return f"{label}: converting ({short}.{kind}) to ({package}.{resource.kind}): unknown conversion"
 
-    def default(self, resource: Resource, thing: Thing) -> None:
+    def default(self, resource: Resource, thing: JsonObject) -> None:
         if resource.custom is not None:
             resource.custom.default(resource.version, thing)
         else:
             resource.strategy.convert(thing)
             defaults.apply_defaults(resource.group, resource.version, resource.kind, thing)
 
-    def _metadata(self, resource: Resource, namespace: str, thing: Thing) -> Thing:
-        metadata: Thing = thing["metadata"]
+    def _metadata(self, resource: Resource, namespace: str, thing: JsonObject) -> JsonObject:
+        metadata: JsonObject = thing["metadata"]
         if resource.namespaced:
             if not metadata.get("namespace"):
                 metadata["namespace"] = namespace
@@ -764,7 +782,7 @@ class Rest:
             metadata.pop("namespace", None)
         return metadata
 
-    async def _admitted(self, chain: list[Admit], attempt: Attempt) -> Thing:
+    async def _admitted(self, chain: list[Admit], attempt: AdmissionAttributes) -> JsonObject:
         thing = attempt.thing
         for admit in chain:
             changed = await admit(_with(attempt, thing))
@@ -773,7 +791,7 @@ class Rest:
         return thing if thing is not None else {}
 
     def _judge(
-        self, resource: Resource, thing: Thing, old: Thing | None, options: Options, subresource: str = ""
+        self, resource: Resource, thing: JsonObject, old: JsonObject | None, options: Options, subresource: str = ""
     ) -> None:
         with bounded():
             self._check(resource, thing, old, subresource)
@@ -781,7 +799,7 @@ class Rest:
         if options.has_empty:
             forget_empty(resource.schema, thing)
 
-    def _check(self, resource: Resource, thing: Thing, old: Thing | None, subresource: str = "") -> None:
+    def _check(self, resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str = "") -> None:
         name = thing["metadata"].get("name", "")
         if resource.custom is not None:
             found = resource.custom.validate(resource.version, thing, old, subresource)
@@ -795,12 +813,14 @@ class Rest:
             found = validate.validate_update(resource.group, resource.version, resource.kind, thing, old)
         if found:
             # Events are of the core group inside, whichever way they came.
-            group = "" if resource.stored_as == "events.k8s.io/events" else resource.group
+            group = "" if resource.storage_key == "events.k8s.io/events" else resource.group
             kind = thing["kind"] if resource.custom is not None else resource.kind
             raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found[:MOST_CAUSES]])
 
     @staticmethod
-    def _warn(resource: Resource, thing: Thing, old: Thing | None, options: Options, subresource: str = "") -> None:
+    def _warn(
+        resource: Resource, thing: JsonObject, old: JsonObject | None, options: Options, subresource: str = ""
+    ) -> None:
         if resource.custom is not None:
             if not subresource:
                 options.warnings += warnings.of_finalizers(thing, old)
@@ -808,7 +828,13 @@ class Rest:
             options.warnings += warnings.on_write(resource.group, resource.kind, thing, old, subresource)
 
     def _record(
-        self, resource: Resource, old: Thing | None, thing: Thing, options: Options, subresource: str, now: datetime
+        self,
+        resource: Resource,
+        old: JsonObject | None,
+        thing: JsonObject,
+        options: Options,
+        subresource: str,
+        now: datetime,
     ) -> None:
         try:
             fields = managed.record_update(
@@ -819,7 +845,7 @@ class Rest:
             return  # what has no owner because it makes no sense is for validation to refuse
         if resource.custom is not None and not self.versions.can_be_owned(resource, fields, old, thing):
             fields = []
-        if resource.stored_as == "events.k8s.io/events":
+        if resource.storage_key == "events.k8s.io/events":
             # Who owns the fields of an event in one group means nothing in the other.
             fields = [each for each in fields if each["apiVersion"] == resource.api_version]
         if subresource == "scale":
@@ -835,7 +861,7 @@ class Rest:
         else:
             thing["metadata"].pop("managedFields", None)
 
-    def record_review(self, resource: Resource, thing: Thing, options: Options, subresource: str = "") -> None:
+    def record_review(self, resource: Resource, thing: JsonObject, options: Options, subresource: str = "") -> None:
         """Even what is answered and not kept says who asked for which fields."""
         asked = {name: value for name, value in thing.items() if name != "status"}
         fields = managed.record_update(
@@ -846,11 +872,13 @@ class Rest:
         if fields:
             thing["metadata"]["managedFields"] = fields
 
-    async def _put(self, resource: Resource, namespace: str, name: str, thing: Thing, expected: int | None) -> bytes:
+    async def _put(
+        self, resource: Resource, namespace: str, name: str, thing: JsonObject, expected: int | None
+    ) -> bytes:
         key = self.key(resource, namespace, name)
         stored = await self._stored(resource, thing)
         try:
-            entry = self.store.put(resource.stored_as, key, stored, expected)
+            entry = self.store.put(resource.storage_key, key, stored, expected)
         except StaleWrite:
             if expected is None:
                 raise already_exists(resource.group, resource.plural, name) from None
@@ -862,23 +890,23 @@ class Rest:
         await self.ready(resource, entry)
         return self.body(resource, entry)
 
-    async def _remove(self, resource: Resource, namespace: str, name: str, thing: Thing, current: Entry) -> None:
+    async def _remove(self, resource: Resource, namespace: str, name: str, thing: JsonObject, current: Entry) -> None:
         stored = await self._stored(resource, thing)
         try:
-            self.store.delete(resource.stored_as, self.key(resource, namespace, name), stored, current.revision)
+            self.store.delete(resource.storage_key, self.key(resource, namespace, name), stored, current.revision)
         except StaleWrite:
             raise Overtaken(conflict(resource.group, resource.plural, name)) from None
         for told in self.after_write:
             told(resource, stored, False)
         await self.store.settled()
 
-    async def _is_kept_so(self, resource: Resource, thing: Thing, current: Entry) -> bool:
+    async def _is_kept_so(self, resource: Resource, thing: JsonObject, current: Entry) -> bool:
         """Whether writing it down would change nothing: the version to keep it in may be another by now."""
         if resource.custom is None or self.versions.is_as_kept(resource, current):
             return True
         return _is_unchanged(await self._stored(resource, thing), msgspec.json.decode(current.body))
 
-    async def _as_if_kept(self, resource: Resource, thing: Thing) -> Thing:
+    async def _as_if_kept(self, resource: Resource, thing: JsonObject) -> JsonObject:
         """What would come back if this were written down."""
         kind = resource.custom
         if kind is None or len(kind.versions) == 1:
@@ -886,10 +914,10 @@ class Rest:
         body = msgspec.json.encode(await self._stored(resource, thing))
         return await self.versions.tried(resource, body)
 
-    async def _stored(self, resource: Resource, thing: Thing) -> Thing:
+    async def _stored(self, resource: Resource, thing: JsonObject) -> JsonObject:
         """As it is kept: kind and version first, so that a list can cut them off."""
         version = resource.api_version
-        if resource.stored_as == "events.k8s.io/events" and resource.group:
+        if resource.storage_key == "events.k8s.io/events" and resource.group:
             thing = as_core(thing)
             version = thing["apiVersion"]
         elif resource.custom is not None:
@@ -898,12 +926,14 @@ class Rest:
         return {"kind": resource.kind, "apiVersion": version, **_without_type(thing)}
 
 
-def _split_scale(fields: list[Thing], old: Thing | None, thing: Thing, api_version: str) -> list[Thing]:
+def _split_scale(
+    fields: list[JsonObject], old: JsonObject | None, thing: JsonObject, api_version: str
+) -> list[JsonObject]:
     """A scale that changes nothing still sets apart who owns the replicas, and forgets since when."""
     path = ("f:spec", "f:replicas")
     if old is None or (old.get("spec") or {}).get("replicas") != (thing.get("spec") or {}).get("replicas"):
         return fields
-    made: list[Thing] = []
+    made: list[JsonObject] = []
     for entry in fields:
         if managed.owns(entry, path) and entry.get("subresource") != "scale":
             rest = managed.without(entry, path)
@@ -920,11 +950,11 @@ def _unguarded(resource: Resource, name: str) -> Failure:
     return invalid(resource.group, resource.plural, name, [cause])
 
 
-def _drop_double_owners(metadata: Thing, options: Options, when: str = "") -> None:
+def _drop_double_owners(metadata: JsonObject, options: Options, when: str = "") -> None:
     owners = metadata.get("ownerReferences")
     if not isinstance(owners, list) or len(owners) < 2:
         return
-    kept: dict[Any, Thing] = {}
+    kept: dict[Any, JsonObject] = {}
     double = [str(owner.get("uid", "")) for owner in owners if kept.setdefault(token(owner), owner) is not owner]
     if double:
         metadata["ownerReferences"] = list(kept.values())
@@ -935,50 +965,50 @@ def _drop_double_owners(metadata: Thing, options: Options, when: str = "") -> No
         )
 
 
-def _without_type(thing: Thing) -> Thing:
+def _without_type(thing: JsonObject) -> JsonObject:
     return {name: value for name, value in thing.items() if name not in ("kind", "apiVersion")}
 
 
-def _with(attempt: Attempt, thing: Thing | None) -> Attempt:
-    return attempt if thing is attempt.thing else Attempt(
+def _with(attempt: AdmissionAttributes, thing: JsonObject | None) -> AdmissionAttributes:
+    return attempt if thing is attempt.thing else AdmissionAttributes(
         attempt.operation, attempt.resource, attempt.namespace, attempt.name, thing, attempt.old,
         attempt.subresource, attempt.options,
     )  # fmt: skip
 
 
-def _empty_status(resource: Resource) -> Thing:
+def _empty_status(resource: Resource) -> JsonObject:
     """What Go writes for a status nobody has set: the fields that are never left out."""
     struct = resource.schema.fields["status"].struct
-    made: Thing = struct.read({}, Notes()) if struct is not None else {}
+    made: JsonObject = struct.read({}, Notes()) if struct is not None else {}
     return made
 
 
-def _marks(thing: Thing) -> tuple[Any, Any]:
+def _marks(thing: JsonObject) -> tuple[Any, Any]:
     return thing["metadata"].get("deletionTimestamp"), thing["metadata"].get("deletionGracePeriodSeconds")
 
 
-def _wanted(thing: Thing) -> Thing:
+def _wanted(thing: JsonObject) -> JsonObject:
     """What a change of generation counts: everything that is neither about the object nor reported by others."""
     return {name: value for name, value in thing.items() if name not in ("metadata", "status", "apiVersion", "kind")}
 
 
-def _is_unchanged(new: Thing, old: Thing) -> bool:
+def _is_unchanged(new: JsonObject, old: JsonObject) -> bool:
     """Equal but for when fields were last touched: nothing to write."""
     if {**new, "metadata": None} != {**old, "metadata": None}:
         return False
     return _untimed(new["metadata"]) == _untimed(old["metadata"])
 
 
-def _untimed(metadata: Thing) -> Thing:
+def _untimed(metadata: JsonObject) -> JsonObject:
     managers = [{**each, "time": None} for each in metadata.get("managedFields") or ()]
     return {**metadata, "managedFields": managers}
 
 
-def storage_precondition(resource: Resource, metadata: Thing, what: str, asked: str, found: str) -> str:
+def storage_precondition(resource: Resource, metadata: JsonObject, what: str, asked: str, found: str) -> str:
     """A precondition that failed, as the storage of Kubernetes words it."""
-    place = {"/services": "services/specs", "/nodes": "minions"}.get(resource.stored_as, resource.plural)
+    place = {"/services": "services/specs", "/nodes": "minions"}.get(resource.storage_key, resource.plural)
     if resource.custom is not None:
-        place = resource.stored_as
+        place = resource.storage_key
     key = "/".join(part for part in ("/registry", place, metadata.get("namespace", ""), metadata["name"]) if part)
     return (
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition "
@@ -986,7 +1016,7 @@ def storage_precondition(resource: Resource, metadata: Thing, what: str, asked: 
     )
 
 
-def _unconvertible(resource: Resource, merged: Thing, failure: Failure) -> Failure:
+def _unconvertible(resource: Resource, merged: JsonObject, failure: Failure) -> Failure:
     """What was applied fits the schema and still is no object of the kind."""
     plain = failure.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
     why = strategic_problem(resource.schema, merged) or plain

@@ -669,5 +669,5 @@ BY_KIND: dict[str, Strategy] = {
 }
 
 
-def strategy_of(stored_as: str, is_custom: bool = False) -> Strategy:
-    return CUSTOM if is_custom else BY_KIND.get(stored_as, PLAIN)
+def strategy_of(storage_key: str, is_custom: bool = False) -> Strategy:
+    return CUSTOM if is_custom else BY_KIND.get(storage_key, PLAIN)

@@ -25,7 +25,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class RequestInfo:
     verb: str
     group: str
     version: str
@@ -36,7 +36,7 @@ class Asking:
     rest: tuple[str, ...] = ()  # what follows the subresource: /proxy/…
 
 
-def parse_path(method: str, path: str, query: Mapping[str, str]) -> Asking | None:
+def parse_path(method: str, path: str, query: Mapping[str, str]) -> RequestInfo | None:
     """The resource a path names, or None for a path that is about none (/version, /api/v1 itself, …)."""
     # A slash in a name, however it is written, and an empty part name nothing.
     parts = unquote(path).strip("/").split("/")
@@ -61,7 +61,7 @@ def parse_path(method: str, path: str, query: Mapping[str, str]) -> Asking | Non
         namespace = name
     subresource = rest[2] if len(rest) > 2 else ""
     verb = _verb(method, name, watching and (old_way or not name))
-    return Asking(verb, group, version, plural, namespace, name, subresource, tuple(rest[3:]))
+    return RequestInfo(verb, group, version, plural, namespace, name, subresource, tuple(rest[3:]))
 
 
 def _verb(method: str, name: str, watching: bool) -> str:
@@ -109,4 +109,4 @@ def version_problem(text: str) -> str:
     return "value out of range" if len(digits) > 20 or int(digits or "0") >= 1 << 64 else ""
 
 
-__all__ = ["Asking", "User", "is_text", "is_true", "no_such_path", "parse_path", "version_problem", "whole_number"]
+__all__ = ["RequestInfo", "User", "is_text", "is_true", "no_such_path", "parse_path", "version_problem", "whole_number"]

@@ -68,7 +68,7 @@ class StaleWrite(Exception):
     """The object is not at the revision the writer had seen."""
 
 
-class Shelf:
+class KindStore:
     """All objects of one kind, and their recent changes."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class Store:
     def __init__(self, folder: Path, index: Callable[[str, Mapping[str, Any]], Mapping[str, str]]) -> None:
         """`index(kind, object)` gives the selectable fields of an object."""
         self._index = index
-        self._shelves: dict[str, Shelf] = {}
+        self._shelves: dict[str, KindStore] = {}
         self.revision = 0
         self._commit: asyncio.Future[None] | None = None
         self._pending: list[tuple[str, Change]] = []
@@ -159,10 +159,10 @@ class Store:
 
     # -- reading --------------------------------------------------------------------------------------------
 
-    def shelf(self, kind: str) -> Shelf:
+    def shelf(self, kind: str) -> KindStore:
         shelf = self._shelves.get(kind)
         if shelf is None:
-            shelf = self._shelves[kind] = Shelf()
+            shelf = self._shelves[kind] = KindStore()
         return shelf
 
     def kinds(self) -> list[str]:
@@ -299,7 +299,7 @@ class Store:
         shelf.changes.clear()
         self._forget(kind, shelf, self.revision)
 
-    def _make_room(self, kind: str, shelf: Shelf) -> None:
+    def _make_room(self, kind: str, shelf: KindStore) -> None:
         # A tenth at a time, so that the delete on disk is not paid for every write.
         oldest = shelf.compacted
         for _ in range(len(shelf.changes) - self.KEPT_CHANGES + self.KEPT_CHANGES // 10):
@@ -308,7 +308,7 @@ class Store:
         with contextlib.suppress(sqlite3.Error):
             self._forget(kind, shelf, oldest)
 
-    def _forget(self, kind: str, shelf: Shelf, revision: int) -> None:
+    def _forget(self, kind: str, shelf: KindStore, revision: int) -> None:
         shelf.compacted = revision
         self._database.execute("DELETE FROM changes WHERE kind = ? AND revision <= ?", (kind, revision))
         self._database.execute("INSERT OR REPLACE INTO compactions (kind, revision) VALUES (?, ?)", (kind, revision))

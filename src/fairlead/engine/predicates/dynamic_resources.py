@@ -11,7 +11,7 @@ from fairlead.engine.axes import Bools
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Predicate
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class DynamicResources(Predicate):
     name = "DynamicResources"
     reason = "pod has resource claims, which are not supported"
-    cures = frozenset({Delta.POD_CHANGED})
+    wakeup_events = frozenset({ClusterEvent.POD_CHANGED})
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
         return bool(request.pod.spec.resource_claims)

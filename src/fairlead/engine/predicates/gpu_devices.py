@@ -11,7 +11,7 @@ from fairlead.engine.gpus import WHOLE_MILLI
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ class GpuDevices(Predicate):
     reason = "node(s) didn't have enough free on a GPU"
     scope = Scope.CLUSTER
     wakes = True
-    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_ALLOCATABLE_CHANGED, Delta.POD_REMOVED})
+    wakeup_events = frozenset(
+        {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_ALLOCATABLE_CHANGED, ClusterEvent.POD_REMOVED}
+    )
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
         if request.gpu_error:

@@ -11,11 +11,11 @@ import numpy as np
 
 from fairlead.engine.affinity import OwnAffinity, own_affinity
 from fairlead.engine.axes import Bools
+from fairlead.engine.counters import Tally
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
-from fairlead.engine.tallies import Tally
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ class InterPodAffinity(Predicate):
     existing_reason = "node(s) didn't satisfy existing pods anti-affinity rules"
     scope = Scope.CLUSTER
     wakes = True
-    cures = frozenset(
+    wakeup_events = frozenset(
         {
-            Delta.NODE_ADDED,
-            Delta.NODE_LABELS_CHANGED,
-            Delta.POD_ADDED,
-            Delta.POD_CHANGED,
-            Delta.POD_REMOVED,
-            Delta.NAMESPACE_CHANGED,
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.NODE_LABELS_CHANGED,
+            ClusterEvent.POD_ADDED,
+            ClusterEvent.POD_CHANGED,
+            ClusterEvent.POD_REMOVED,
+            ClusterEvent.NAMESPACE_CHANGED,
         }
     )
 

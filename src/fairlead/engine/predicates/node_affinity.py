@@ -7,7 +7,7 @@ from fairlead.engine.node_terms import NAME_FIELD, NodeTerm, terms_mask, wished_
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
 from fairlead.model.selectors import IN
 
@@ -20,7 +20,7 @@ class NodeAffinity(Predicate):
     reason = "node(s) didn't match Pod's node affinity/selector"
     enforced_reason = "node(s) didn't match scheduler-enforced node affinity"
     conflict_reason = "pod affinity terms conflict"
-    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_LABELS_CHANGED, Delta.POD_CHANGED})
+    wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_LABELS_CHANGED, ClusterEvent.POD_CHANGED})
 
     def __init__(self, added: tuple[NodeTerm, ...] | None = None) -> None:
         self._added = added

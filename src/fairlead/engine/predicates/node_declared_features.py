@@ -8,7 +8,7 @@ import numpy as np
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 
 if TYPE_CHECKING:
     from fairlead.engine.table import NodeTable
@@ -20,7 +20,7 @@ HOST_NETWORK_USERS = "UserNamespacesHostNetworkSupport"
 class NodeDeclaredFeatures(Predicate):
     name = "NodeDeclaredFeatures"
     reason = "node(s) didn't match Pod's required features"
-    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_FEATURES_CHANGED, Delta.POD_CHANGED})
+    wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_FEATURES_CHANGED, ClusterEvent.POD_CHANGED})
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
         return bool(self.needed(request))

@@ -11,7 +11,7 @@ import numpy as np
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 
 if TYPE_CHECKING:
     from fairlead.engine.table import NodeTable
@@ -23,7 +23,7 @@ class NodePorts(Predicate):
     name = "NodePorts"
     reason = "node(s) didn't have free ports for the requested pod ports"
     scope = Scope.ROW
-    cures = frozenset({Delta.NODE_ADDED, Delta.POD_REMOVED})
+    wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_REMOVED})
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
         return bool(request.ports)

@@ -14,7 +14,7 @@ from fairlead.engine.axes import Bools
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended
 
 
@@ -22,7 +22,14 @@ class NodeResourcesFit(Predicate):
     name = "NodeResourcesFit"
     pods_reason = "Too many pods"
     scope = Scope.ROW
-    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_ALLOCATABLE_CHANGED, Delta.POD_REMOVED, Delta.POD_CHANGED})
+    wakeup_events = frozenset(
+        {
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.NODE_ALLOCATABLE_CHANGED,
+            ClusterEvent.POD_REMOVED,
+            ClusterEvent.POD_CHANGED,
+        }
+    )
 
     def __init__(self, ignored: Collection[str] = (), ignored_groups: Collection[str] = ()) -> None:
         self._ignored = frozenset(ignored)

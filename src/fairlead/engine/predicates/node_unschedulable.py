@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.taints import CORDON, is_tolerated
 
 
 class NodeUnschedulable(Predicate):
     name = "NodeUnschedulable"
     reason = "node(s) were unschedulable"
-    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_CORDON_CHANGED})
+    wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CORDON_CHANGED})
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
         if is_tolerated(CORDON, request.tolerations):

@@ -10,7 +10,7 @@ from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.storage import Attached, ClaimError, attached_by, is_attachable
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.volumes import CsiNode
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class NodeVolumeLimits(Predicate):
     name = "NodeVolumeLimits"
     reason = "node(s) exceed max volume count"
     scope = Scope.CLUSTER
-    cures = frozenset({Delta.NODE_ADDED, Delta.POD_REMOVED, Delta.STORAGE_CHANGED})
+    wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_REMOVED, ClusterEvent.STORAGE_CHANGED})
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
         return any(is_attachable(volume) for volume in request.volumes)

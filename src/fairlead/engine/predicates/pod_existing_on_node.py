@@ -8,13 +8,15 @@ from collections.abc import Collection
 from fairlead.engine.axes import Bools
 from fairlead.engine.rule import RemovalPredicate
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 
 
 class PodExistingOnNode(RemovalPredicate):
     name = "PodExistingOnNode"
     reason = "node(s) had no pod left to remove"
-    cures = frozenset({Delta.NODE_ADDED, Delta.POD_ADDED, Delta.POD_CHANGED, Delta.SERVICE_CHANGED})
+    wakeup_events = frozenset(
+        {ClusterEvent.NODE_ADDED, ClusterEvent.POD_ADDED, ClusterEvent.POD_CHANGED, ClusterEvent.SERVICE_CHANGED}
+    )
 
     def mask(self, view: View, removable: Collection[str]) -> Bools:
         occupants = view.table.occupants

@@ -10,7 +10,7 @@ from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.spread import HARD, Constraint, Counted, SpreadArgs, constraints_of, count, release, unparsable
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Code, Rejection
 
 if TYPE_CHECKING:
@@ -25,16 +25,16 @@ class PodTopologySpread(Predicate):
     reason = "node(s) didn't match pod topology spread constraints"
     missing_reason = f"{reason} (missing required label)"
     scope = Scope.CLUSTER
-    cures = frozenset(
+    wakeup_events = frozenset(
         {
-            Delta.NODE_ADDED,
-            Delta.NODE_REMOVED,
-            Delta.NODE_LABELS_CHANGED,
-            Delta.NODE_TAINTS_CHANGED,
-            Delta.POD_ADDED,
-            Delta.POD_CHANGED,
-            Delta.POD_REMOVED,
-            Delta.SERVICE_CHANGED,
+            ClusterEvent.NODE_ADDED,
+            ClusterEvent.NODE_REMOVED,
+            ClusterEvent.NODE_LABELS_CHANGED,
+            ClusterEvent.NODE_TAINTS_CHANGED,
+            ClusterEvent.POD_ADDED,
+            ClusterEvent.POD_CHANGED,
+            ClusterEvent.POD_REMOVED,
+            ClusterEvent.SERVICE_CHANGED,
         }
     )
 

@@ -10,13 +10,13 @@ from fairlead.engine.node_terms import tolerated_mask
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 
 
 class TaintToleration(Predicate):
     name = "TaintToleration"
     reason = "node(s) had untolerated taint(s)"
-    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_TAINTS_CHANGED, Delta.POD_CHANGED})
+    wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_TAINTS_CHANGED, ClusterEvent.POD_CHANGED})
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
         return (Failed(self.reason, ~tolerated_mask(view, request), True),)

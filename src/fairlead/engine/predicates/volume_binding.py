@@ -16,7 +16,7 @@ from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.storage import ClaimError, check_owner, find_claim, named_claims, waits_for_consumer
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection, VolumeChoice
 from fairlead.model.quantity import nanos, whole
 from fairlead.model.selectors import IN, Requirement, SelectorError, parse_label_selector, parse_requirement
@@ -50,7 +50,7 @@ class VolumeBinding(Predicate):
     gone_reason = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
     overdue_reason = "pod has unbound immediate PersistentVolumeClaims"
     scope = Scope.CLUSTER
-    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_LABELS_CHANGED, Delta.STORAGE_CHANGED})
+    wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_LABELS_CHANGED, ClusterEvent.STORAGE_CHANGED})
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
         return any(v.persistent_volume_claim is not None or v.ephemeral is not None for v in request.volumes)

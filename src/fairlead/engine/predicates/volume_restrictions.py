@@ -9,7 +9,7 @@ from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate, Scope
 from fairlead.engine.storage import ClaimError, find_claim
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
 from fairlead.model.volumes import Volume
 
@@ -27,7 +27,7 @@ class VolumeRestrictions(Predicate):
         "already in-use by another pod"
     )
     scope = Scope.CLUSTER
-    cures = frozenset({Delta.NODE_ADDED, Delta.POD_REMOVED, Delta.STORAGE_CHANGED})
+    wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_REMOVED, ClusterEvent.STORAGE_CHANGED})
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
         return bool(request.disks or request.claims_for_pod)

@@ -9,7 +9,7 @@ from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
 from fairlead.engine.storage import ClaimError, find_claim
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Rejection
 from fairlead.model.volumes import WAIT_FOR_FIRST_CONSUMER, PersistentVolume
 
@@ -31,7 +31,7 @@ Reach = tuple[str, frozenset[str]]
 class VolumeZone(Predicate):
     name = "VolumeZone"
     reason = "node(s) had no available volume zone"
-    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_LABELS_CHANGED, Delta.STORAGE_CHANGED})
+    wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_LABELS_CHANGED, ClusterEvent.STORAGE_CHANGED})
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
         return bool(request.claims_for_pod)

@@ -11,10 +11,10 @@ import numpy as np
 
 from fairlead.engine.affinity import own_affinity
 from fairlead.engine.axes import Bools, Ints
+from fairlead.engine.counters import Tally
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope, extremes
 from fairlead.engine.table import CARRIED_AFFINITY, CARRIED_PREFERRED, NodeTable
-from fairlead.engine.tallies import Tally
 from fairlead.engine.view import View
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.writer import Writer
 from fairlead.local.controllers import spec
-from fairlead.local.controllers.accounts import ROOT_CA, home_controller
+from fairlead.local.controllers.accounts import ROOT_CA, namespace_defaults_controller
 from fairlead.local.controllers.budgets import budget_controller
 from fairlead.local.controllers.cronjobs import cron_job_controller
 from fairlead.local.controllers.daemonsets import daemon_set_controller
@@ -33,7 +33,7 @@ from fairlead.local.controllers.namespaces import namespace_controller
 from fairlead.local.controllers.nodes import node_controller
 from fairlead.local.controllers.protection import claim_controller, volume_controller
 from fairlead.local.controllers.replicasets import replica_set_controller, replication_controller_controller
-from fairlead.local.controllers.shell import Workshop
+from fairlead.local.controllers.shell import ControllerContext
 from fairlead.local.controllers.statefulsets import stateful_set_controller
 from fairlead.local.controllers.storage import binding_controller, volume_phase_controller
 from fairlead.model.kinds import Kind
@@ -84,7 +84,7 @@ class Options:
 
 DEFAULTS: Final = Options()
 
-CONTROLLERS: Final[Mapping[str, Callable[[Workshop, Options], Runs]]] = {
+CONTROLLERS: Final[Mapping[str, Callable[[ControllerContext, Options], Runs]]] = {
     "replicasets": lambda workshop, _: replica_set_controller(workshop),
     "replicationcontrollers": lambda workshop, _: replication_controller_controller(workshop),
     "deployments": lambda workshop, _: deployment_controller(workshop),
@@ -105,7 +105,7 @@ CONTROLLERS: Final[Mapping[str, Callable[[Workshop, Options], Runs]]] = {
     "ephemerals": lambda workshop, _: ephemeral_controller(workshop),
     "binding": lambda workshop, options: binding_controller(workshop, options.volumes),
     "volumephases": lambda workshop, options: volume_phase_controller(workshop, options.volumes, removed),
-    "homes": lambda workshop, options: home_controller(
+    "homes": lambda workshop, options: namespace_defaults_controller(
         workshop,
         options.root_ca,
         workshop.mirrors.add(spec.ROOT_CAS, selectors={"fieldSelector": f"metadata.name={ROOT_CA}"}),
@@ -133,7 +133,7 @@ def build(
     mirrors = Mirrors(reader, clock=clock, rng=rng, metrics=metrics)
     for kind in KINDS:
         mirrors.add(kind)
-    workshop = Workshop(mirrors, reader, writer, clock, metrics, {})
+    workshop = ControllerContext(mirrors, reader, writer, clock, metrics, {})
     return mirrors, [make(workshop, options) for name, make in CONTROLLERS.items() if name not in without]
 
 

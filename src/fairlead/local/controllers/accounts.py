@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta, Mirror
-from fairlead.local.controllers.shell import Workshop
+from fairlead.local.controllers.shell import ControllerContext
 from fairlead.local.controllers.spec import NAMESPACES, ROOT_CAS, SERVICE_ACCOUNTS, Namespace
 from fairlead.model.intents import Create, Intent, Patch
 from fairlead.model.kinds import ConfigMap
@@ -22,14 +22,14 @@ NOTE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class SeenHome:
+class NamespaceDefaultsInput:
     namespace: Namespace
     has_account: bool
     authority: ConfigMap | None
     root_ca: str  # nothing is written without one
 
 
-def plan_home(seen: SeenHome, now: datetime) -> list[Intent]:
+def plan_home(seen: NamespaceDefaultsInput, now: datetime) -> list[Intent]:
     name = seen.namespace.metadata.name
     if seen.namespace.is_terminating:
         return []
@@ -50,15 +50,17 @@ def plan_home(seen: SeenHome, now: datetime) -> list[Intent]:
     return intents
 
 
-def home_controller(workshop: Workshop, root_ca: str, authorities: Mirror[ConfigMap]) -> Controller:
+def namespace_defaults_controller(
+    workshop: ControllerContext, root_ca: str, authorities: Mirror[ConfigMap]
+) -> Controller:
     namespaces, accounts = workshop.mirrors.of(NAMESPACES), workshop.mirrors.of(SERVICE_ACCOUNTS)
 
-    def see(key: str) -> SeenHome | None:
+    def see(key: str) -> NamespaceDefaultsInput | None:
         namespace = namespaces.get(key)
         if namespace is None:
             return None
         has_account = accounts.get(f"{key}/{DEFAULT}") is not None
-        return SeenHome(namespace, has_account, authorities.get(f"{key}/{ROOT_CA}"), root_ca)
+        return NamespaceDefaultsInput(namespace, has_account, authorities.get(f"{key}/{ROOT_CA}"), root_ca)
 
     def of_namespace(delta: Delta[Any]) -> Iterable[str]:
         """Its namespace, where one of the two has gone or changed."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.moments import seconds_since
-from fairlead.local.controllers.shell import Workshop, event
+from fairlead.local.controllers.shell import ControllerContext, event
 from fairlead.local.controllers.spec import (
     BUDGETS,
     DEPLOYMENTS,
@@ -34,14 +34,14 @@ GRANTED_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class SeenBudget:
+class BudgetInput:
     budget: DisruptionBudget
     pods: tuple[Pod, ...]  # that its selector matches
     expected: int | None  # pods their controllers want; None where one of them cannot say
     problem: str = ""
 
 
-def plan_budget(seen: SeenBudget, now: datetime) -> list[Intent]:
+def plan_budget(seen: BudgetInput, now: datetime) -> list[Intent]:
     budget, spec = seen.budget, seen.budget.spec
     generation = budget.metadata.generation
     if budget.is_terminating:
@@ -93,7 +93,7 @@ def plan_budget(seen: SeenBudget, now: datetime) -> list[Intent]:
     return [*plan_status(BUDGETS, budget, wanted), *([WakeAfter(seconds=min(waits))] if waits else [])]
 
 
-def _granted(seen: SeenBudget, now: datetime) -> dict[str, str]:
+def _granted(seen: BudgetInput, now: datetime) -> dict[str, str]:
     """Evictions that were granted and are still to be seen."""
     staying = {pod.metadata.name for pod in seen.pods if not pod.is_terminating}
     held = seen.budget.status.get("disruptedPods") or {}
@@ -108,21 +108,21 @@ def selector_of(budget: DisruptionBudget) -> Selector | None:
         return None
 
 
-def budget_controller(workshop: Workshop) -> Controller:
+def budget_controller(workshop: ControllerContext) -> Controller:
     mirrors = workshop.mirrors
     budgets, pods = mirrors.of(BUDGETS), mirrors.of(PODS)
     scaled = {
         kind.kind: mirrors.of(kind) for kind in (REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS, DEPLOYMENTS)
     }
 
-    def see(key: str) -> SeenBudget | None:
+    def see(key: str) -> BudgetInput | None:
         budget = budgets.get(key)
         selector = selector_of(budget) if budget is not None else None
         if budget is None or selector is None:
             return None
         matching = pods.by("namespace", budget.metadata.namespace)
         chosen = tuple(pod for pod in matching if selector.matches(pod.metadata.labels) and not pod.is_finished)
-        return SeenBudget(budget, chosen, *expected(chosen))
+        return BudgetInput(budget, chosen, *expected(chosen))
 
     def expected(chosen: tuple[Pod, ...]) -> tuple[int | None, str]:
         sizes: dict[str, int] = {}

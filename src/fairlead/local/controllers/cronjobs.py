@@ -13,7 +13,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.local.controllers.cron import BadSchedule, Schedule, parse_schedule
 from fairlead.local.controllers.moments import parse_moment, written
 from fairlead.local.controllers.owners import controller_reference, is_controlled_by
-from fairlead.local.controllers.shell import Workshop, claimed_keys, event
+from fairlead.local.controllers.shell import ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import CRON_JOBS, JOBS, CronJob, Job
 from fairlead.local.controllers.statuses import plan_status
 from fairlead.model.intents import Create, Delete, Intent, WakeAfter
@@ -24,12 +24,12 @@ SCHEDULED_AT: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 
 
 @dataclass(frozen=True, slots=True)
-class SeenCronJob:
+class CronJobInput:
     cron: CronJob
     jobs: tuple[Job, ...]  # that it controls
 
 
-def plan_cron_job(seen: SeenCronJob, now: datetime) -> list[Intent]:
+def plan_cron_job(seen: CronJobInput, now: datetime) -> list[Intent]:
     cron, spec = seen.cron, seen.cron.spec
     intents = [*_plan_history(seen), *_plan_status(seen), *_tell_strangers(seen)]
     if cron.is_terminating or spec.suspend:
@@ -56,7 +56,7 @@ def _zone(name: str | None) -> tzinfo:
     return ZoneInfo(name) if name else UTC
 
 
-def _since(seen: SeenCronJob, now: datetime) -> datetime:
+def _since(seen: CronJobInput, now: datetime) -> datetime:
     """Times up to here are dealt with, or too old to be."""
     cron = seen.cron
     last = _last_scheduled(seen)
@@ -65,7 +65,7 @@ def _since(seen: SeenCronJob, now: datetime) -> datetime:
     return started if deadline is None else max(started, now - timedelta(seconds=deadline))
 
 
-def _last_scheduled(seen: SeenCronJob) -> str | None:
+def _last_scheduled(seen: CronJobInput) -> str | None:
     """Of the status and the Jobs, whichever knows of the later time."""
     told = [
         seen.cron.status.get("lastScheduleTime"),
@@ -83,7 +83,7 @@ def _readable(text: str) -> datetime | None:
         return None
 
 
-def _plan_run(seen: SeenCronJob, schedule: Schedule, zone: tzinfo, now: datetime) -> list[Intent]:
+def _plan_run(seen: CronJobInput, schedule: Schedule, zone: tzinfo, now: datetime) -> list[Intent]:
     cron, metadata = seen.cron, seen.cron.metadata
     due = schedule.last_until(now, zone, _since(seen, now))
     if due is None:
@@ -124,7 +124,7 @@ def _in_zone(moment: datetime, zone: tzinfo) -> str:
     return moment.astimezone(zone).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _plan_history(seen: SeenCronJob) -> list[Intent]:
+def _plan_history(seen: CronJobInput) -> list[Intent]:
     spec = seen.cron.spec
     intents: list[Intent] = []
     for condition, limit in (
@@ -138,7 +138,7 @@ def _plan_history(seen: SeenCronJob) -> list[Intent]:
     return intents
 
 
-def _tell_strangers(seen: SeenCronJob) -> list[Intent]:
+def _tell_strangers(seen: CronJobInput) -> list[Intent]:
     """Jobs that somebody else made in our name, as `kubectl create job --from` does."""
     note = "Saw a job that the controller did not create or forgot: "
     return [
@@ -153,7 +153,7 @@ def _gone(job: Job) -> Delete:
     return Delete(kind=JOBS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
 
 
-def _plan_status(seen: SeenCronJob) -> list[Intent]:
+def _plan_status(seen: CronJobInput) -> list[Intent]:
     active = [
         {
             "apiVersion": JOBS.api_version,
@@ -171,15 +171,15 @@ def _plan_status(seen: SeenCronJob) -> list[Intent]:
     return plan_status(CRON_JOBS, seen.cron, wanted)
 
 
-def cron_job_controller(workshop: Workshop) -> Controller:
+def cron_job_controller(workshop: ControllerContext) -> Controller:
     crons, jobs = workshop.mirrors.of(CRON_JOBS), workshop.mirrors.of(JOBS)
 
-    def see(key: str) -> SeenCronJob | None:
+    def see(key: str) -> CronJobInput | None:
         cron = crons.get(key)
         if cron is None:
             return None
         owned = jobs.by("owner", cron.metadata.uid)
-        return SeenCronJob(cron, tuple(job for job in owned if is_controlled_by(job, cron.metadata)))
+        return CronJobInput(cron, tuple(job for job in owned if is_controlled_by(job, cron.metadata)))
 
     made = workshop.controller(CRON_JOBS, see, plan_cron_job)
     made.watches(crons)

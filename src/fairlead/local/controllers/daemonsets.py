@@ -18,7 +18,7 @@ from fairlead.local.controllers.moments import seconds_since
 from fairlead.local.controllers.owners import claim
 from fairlead.local.controllers.replicasets import available_in_s, is_available
 from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision
-from fairlead.local.controllers.shell import BURST, Workshop, claimed_keys, event
+from fairlead.local.controllers.shell import BURST, ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import (
     DAEMON_SETS,
     NODES,
@@ -35,7 +35,7 @@ from fairlead.local.controllers.spec import (
 from fairlead.local.controllers.statuses import plan_status
 from fairlead.local.controllers.templates import fresh_name, pod_body
 from fairlead.model.intents import Create, Delete, Intent, WakeAfter
-from fairlead.model.meta import Noun
+from fairlead.model.meta import ApiStruct
 from fairlead.model.pod import Affinity
 from fairlead.model.selectors import Selector
 from fairlead.model.taints import CORDON, NO_EXECUTE, NO_SCHEDULE, is_tolerated
@@ -59,7 +59,7 @@ NETWORK: Final = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE)
 REST_S: Final = 5.0
 
 
-class Placing(Noun):
+class Placing(ApiStruct):
     """What of a template decides which nodes its daemon runs on."""
 
     node_name: str = ""
@@ -70,7 +70,7 @@ class Placing(Noun):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenDaemonSet:
+class DaemonSetInput:
     daemons: DaemonSet
     selector: Selector
     nodes: tuple[Node, ...]
@@ -89,7 +89,7 @@ class Site:
     pods: list[Pod] = field(default_factory=list)
 
 
-def plan_daemon_set(seen: SeenDaemonSet, now: datetime) -> list[Intent]:
+def plan_daemon_set(seen: DaemonSetInput, now: datetime) -> list[Intent]:
     daemons, metadata = seen.daemons, seen.daemons.metadata
     mine, intents = claim(DAEMON_SETS, metadata, seen.selector, PODS, seen.pods)
     history, adopted = claim(DAEMON_SETS, metadata, seen.selector, REVISIONS, seen.revisions)
@@ -120,7 +120,7 @@ def plan_daemon_set(seen: SeenDaemonSet, now: datetime) -> list[Intent]:
     return [*intents, WakeAfter(seconds=min(later))] if later else intents
 
 
-def _sites(seen: SeenDaemonSet, mine: Iterable[Pod]) -> list[Site]:
+def _sites(seen: DaemonSetInput, mine: Iterable[Pod]) -> list[Site]:
     placing = msgspec.convert(seen.daemons.spec.template.get("spec") or {}, Placing)
     on_node: dict[str, list[Pod]] = defaultdict(list)
     for pod in mine:
@@ -173,7 +173,7 @@ def _borne(host_network: bool) -> list[Toleration]:
 
 
 class Daemons:
-    def __init__(self, seen: SeenDaemonSet, revision: Revision, sites: list[Site], now: datetime) -> None:
+    def __init__(self, seen: DaemonSetInput, revision: Revision, sites: list[Site], now: datetime) -> None:
         self._seen = seen
         self._owner = seen.daemons.metadata
         self._spec = seen.daemons.spec
@@ -347,17 +347,17 @@ class Daemons:
         }
 
 
-def daemon_set_controller(workshop: Workshop) -> Controller:
+def daemon_set_controller(workshop: ControllerContext) -> Controller:
     sets, pods = workshop.mirrors.of(DAEMON_SETS), workshop.mirrors.of(PODS)
     nodes, revisions = workshop.mirrors.of(NODES), workshop.mirrors.of(REVISIONS)
 
-    def see(key: str) -> SeenDaemonSet | None:
+    def see(key: str) -> DaemonSetInput | None:
         daemons = sets.get(key)
         selector = parse_selector(daemons.spec.selector) if daemons is not None else None
         if daemons is None or selector is None:
             return None
         metadata = daemons.metadata
-        return SeenDaemonSet(
+        return DaemonSetInput(
             daemons,
             selector,
             tuple(nodes),

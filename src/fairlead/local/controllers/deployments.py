@@ -13,7 +13,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.moments import seconds_since, written
 from fairlead.local.controllers.owners import claim, controller_reference
-from fairlead.local.controllers.shell import Workshop, claimed_keys, event
+from fairlead.local.controllers.shell import ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import (
     DEPLOYMENTS,
     PODS,
@@ -54,7 +54,7 @@ FAILURE: Final = "ReplicaFailure"
 
 
 @dataclass(frozen=True, slots=True)
-class SeenDeployment:
+class DeploymentInput:
     deployment: Deployment
     selector: Selector
     replica_sets: tuple[ReplicaSet, ...]  # its own, and those nobody controls
@@ -63,7 +63,7 @@ class SeenDeployment:
     problem: str = ""  # why the last create was refused
 
 
-def plan_deployment(seen: SeenDeployment, now: datetime) -> list[Intent]:
+def plan_deployment(seen: DeploymentInput, now: datetime) -> list[Intent]:
     deployment = seen.deployment
     mine, intents = claim(DEPLOYMENTS, deployment.metadata, seen.selector, REPLICA_SETS, seen.replica_sets)
     rollout = Rollout(seen, mine)
@@ -79,7 +79,7 @@ def plan_deployment(seen: SeenDeployment, now: datetime) -> list[Intent]:
 class Rollout:
     """What becomes of the ReplicaSets: sizes and annotations are gathered here and written once each."""
 
-    def __init__(self, seen: SeenDeployment, mine: Sequence[ReplicaSet]) -> None:
+    def __init__(self, seen: DeploymentInput, mine: Sequence[ReplicaSet]) -> None:
         self.seen = seen
         self.deployment = seen.deployment
         self.all = sorted(mine, key=lambda found: (found.metadata.creation_timestamp or "", found.metadata.name))
@@ -407,7 +407,7 @@ def is_complete(deployment: Deployment, status: Json) -> bool:
     return counts == {wanted} and (status.get("observedGeneration") or 0) >= deployment.metadata.generation
 
 
-def _status(seen: SeenDeployment, rollout: Rollout, now: datetime) -> Json:
+def _status(seen: DeploymentInput, rollout: Rollout, now: datetime) -> Json:
     deployment, every = seen.deployment, rollout.all
     available = sum(found.count("availableReplicas") for found in every)
     conditions = deployment.conditions
@@ -448,7 +448,7 @@ def has_deadline(deployment: Deployment) -> bool:
 
 
 def _progress(
-    seen: SeenDeployment, rollout: Rollout, status: Json, conditions: list[Json], now: datetime
+    seen: DeploymentInput, rollout: Rollout, status: Json, conditions: list[Json], now: datetime
 ) -> list[Json]:
     deployment = seen.deployment
     if not has_deadline(deployment):
@@ -523,18 +523,18 @@ def _next_check_s(deployment: Deployment, status: Json, now: datetime) -> float 
     return max(0.0, left) + 1.0
 
 
-def deployment_controller(workshop: Workshop) -> Controller:
+def deployment_controller(workshop: ControllerContext) -> Controller:
     deployments, sets = workshop.mirrors.of(DEPLOYMENTS), workshop.mirrors.of(REPLICA_SETS)
     pods = workshop.mirrors.of(PODS)
 
-    def see(key: str) -> SeenDeployment | None:
+    def see(key: str) -> DeploymentInput | None:
         deployment = deployments.get(key)
         selector = parse_selector(deployment.spec.selector) if deployment is not None else None
         if deployment is None or selector is None:
             return None
         found = workshop.mirrors.claimable(REPLICA_SETS, deployment.metadata)
         is_recreate = deployment.spec.strategy.type == "Recreate"
-        return SeenDeployment(
+        return DeploymentInput(
             deployment,
             selector,
             found,

@@ -9,36 +9,36 @@ import msgspec
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import ClusterError
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Noun, Thing
+from fairlead.model.meta import ApiObject, ApiStruct
 
 
-class Resource(Noun):
+class Resource(ApiStruct):
     name: str = ""
     kind: str = ""
     namespaced: bool = False
     verbs: tuple[str, ...] = ()
 
 
-class Resources(Noun):
+class Resources(ApiStruct):
     group_version: str = ""
     resources: tuple[Resource, ...] = ()
 
 
-class Version(Noun):
+class Version(ApiStruct):
     group_version: str = ""
 
 
-class Group(Noun):
+class Group(ApiStruct):
     preferred_version: Version = Version()
 
 
-class Groups(Noun):
+class Groups(ApiStruct):
     groups: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    kind: Kind[Thing]
+    kind: Kind[ApiObject]
     verbs: frozenset[str]
 
 
@@ -74,7 +74,7 @@ async def discover(client: Client) -> Catalogue:
 def _served(group_version: str, resources: tuple[Resource, ...]) -> list[Served]:
     group, _, version = group_version.rpartition("/")
     return [
-        Served(Kind(group, version, found.name, found.kind, Thing, found.namespaced), frozenset(found.verbs))
+        Served(Kind(group, version, found.name, found.kind, ApiObject, found.namespaced), frozenset(found.verbs))
         for found in resources
         if "/" not in found.name
     ]

@@ -12,7 +12,7 @@ from typing import Any, Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.owners import controller_reference
-from fairlead.local.controllers.shell import Workshop
+from fairlead.local.controllers.shell import ControllerContext
 from fairlead.local.controllers.spec import (
     ENDPOINT_SLICES,
     NODES,
@@ -39,14 +39,14 @@ MOST: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class SeenService:
+class ServiceInput:
     service: Service
     pods: tuple[Pod, ...]  # that its selector matches
     slices: tuple[EndpointSlice, ...]  # that we keep for it
     zones: dict[str, str]  # node → zone
 
 
-def plan_endpoints(seen: SeenService, now: datetime) -> list[Intent]:
+def plan_endpoints(seen: ServiceInput, now: datetime) -> list[Intent]:
     service = seen.service
     if service.metadata.deletion_timestamp is not None or not service.spec.selector:
         return []
@@ -60,7 +60,7 @@ def plan_endpoints(seen: SeenService, now: datetime) -> list[Intent]:
     return intents
 
 
-def _plan_family(seen: SeenService, family: str) -> Iterable[Intent]:
+def _plan_family(seen: ServiceInput, family: str) -> Iterable[Intent]:
     """Pods may resolve a named port differently, so slices are kept per set of ports."""
     wanted: dict[str, tuple[Ports, dict[str, Json]]] = {}
     for pod in sorted(seen.pods, key=lambda pod: pod.metadata.name):
@@ -88,7 +88,7 @@ def _named(ports: Ports) -> str:
 
 
 def _plan_slices(
-    seen: SeenService, family: str, ports: Ports, endpoints: dict[str, Json], slices: Sequence[EndpointSlice]
+    seen: ServiceInput, family: str, ports: Ports, endpoints: dict[str, Json], slices: Sequence[EndpointSlice]
 ) -> Iterable[Intent]:
     left = dict(endpoints)
     packed: list[tuple[EndpointSlice, list[Json]]] = []
@@ -176,7 +176,7 @@ def _address(pod: Pod, family: str) -> str:
     return next((address for address in addresses if address and (":" in address) == (family == "IPv6")), "")
 
 
-def _endpoint(seen: SeenService, pod: Pod, address: str) -> Json:
+def _endpoint(seen: ServiceInput, pod: Pod, address: str) -> Json:
     is_serving, metadata = pod.is_ready, pod.metadata
     is_ready = seen.service.spec.publish_not_ready_addresses or (is_serving and not pod.is_terminating)
     endpoint: Json = {
@@ -222,11 +222,11 @@ def _number(port: ServicePort, pod: Pod) -> int:
     return 0
 
 
-def endpoints_controller(workshop: Workshop) -> Controller:
+def endpoints_controller(workshop: ControllerContext) -> Controller:
     services, pods = workshop.mirrors.of(SERVICES), workshop.mirrors.of(PODS)
     slices, nodes = workshop.mirrors.of(ENDPOINT_SLICES), workshop.mirrors.of(NODES)
 
-    def see(key: str) -> SeenService | None:
+    def see(key: str) -> ServiceInput | None:
         service = services.get(key)
         if service is None or not service.spec.selector or service.spec.type == "ExternalName":
             return None
@@ -236,7 +236,7 @@ def endpoints_controller(workshop: Workshop) -> Controller:
         kept = (found for found in slices.by("namespace", metadata.namespace) if is_kept_for(found, metadata.name))
         found = {pod.spec.node_name: nodes.get(pod.spec.node_name) for pod in chosen if pod.spec.node_name}
         zones = {name: node.metadata.labels.get(ZONE, "") for name, node in found.items() if node is not None}
-        return SeenService(service, chosen, tuple(kept), zones)
+        return ServiceInput(service, chosen, tuple(kept), zones)
 
     def is_kept_for(found: EndpointSlice, service: str) -> bool:
         labels = found.metadata.labels

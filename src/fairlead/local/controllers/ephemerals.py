@@ -7,7 +7,7 @@ from datetime import datetime
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.owners import controller_reference, is_controlled_by
-from fairlead.local.controllers.shell import Workshop, event
+from fairlead.local.controllers.shell import ControllerContext, event
 from fairlead.local.controllers.spec import CLAIMS, PODS, Claim, Json, Pod
 from fairlead.model.intents import Create, Intent
 
@@ -15,12 +15,12 @@ REPORTER = "ephemeral-volume-controller"
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPod:
+class PodInput:
     pod: Pod
     claims: dict[str, Claim | None]  # by the name each must have
 
 
-def plan_ephemerals(seen: SeenPod, now: datetime) -> list[Intent]:
+def plan_ephemerals(seen: PodInput, now: datetime) -> list[Intent]:
     pod, intents = seen.pod, list[Intent]()
     if not pod.is_active:
         return []
@@ -48,15 +48,15 @@ def _claim(pod: Pod, volume: Json, name: str) -> Json:
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": template["spec"]}
 
 
-def ephemeral_controller(workshop: Workshop) -> Controller:
+def ephemeral_controller(workshop: ControllerContext) -> Controller:
     pods, claims = workshop.mirrors.of(PODS), workshop.mirrors.of(CLAIMS)
 
-    def see(key: str) -> SeenPod | None:
+    def see(key: str) -> PodInput | None:
         pod = pods.get(key)
         if pod is None:
             return None
         names = [f"{pod.metadata.name}-{volume['name']}" for volume in _ephemerals(pod)]
-        return SeenPod(pod, {name: claims.get(f"{pod.metadata.namespace}/{name}") for name in names})
+        return PodInput(pod, {name: claims.get(f"{pod.metadata.namespace}/{name}") for name in names})
 
     def with_ephemerals(delta: Delta[Pod]) -> Iterable[str]:
         return (delta.key,) if delta.new is not None and _ephemerals(delta.new) else ()

@@ -14,7 +14,7 @@ import msgspec
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.moments import parse_moment, written
-from fairlead.local.controllers.shell import Workshop, event
+from fairlead.local.controllers.shell import ControllerContext, event
 from fairlead.local.controllers.spec import NODES, PODS, Node, NodeTaint, Pod
 from fairlead.model.intents import Delete, Intent, PatchStatus, WakeAfter
 from fairlead.model.taints import NO_EXECUTE
@@ -24,12 +24,12 @@ REPORTER: Final = "taint-eviction-controller"
 
 
 @dataclass(frozen=True, slots=True)
-class SeenStay:
+class TaintedPodInput:
     pod: Pod
     taints: tuple[tuple[NodeTaint, datetime], ...]  # that execute, and since when
 
 
-def plan_eviction(seen: SeenStay, now: datetime) -> list[Intent]:
+def plan_eviction(seen: TaintedPodInput, now: datetime) -> list[Intent]:
     pod, metadata = seen.pod, seen.pod.metadata
     if pod.is_terminating or not seen.taints:
         return []
@@ -86,16 +86,16 @@ def plan_told(pod: Pod, reason: str, message: str, now: datetime, *, phase: str 
     ]
 
 
-def eviction_controller(workshop: Workshop) -> Controller:
+def eviction_controller(workshop: ControllerContext) -> Controller:
     pods, nodes = workshop.mirrors.of(PODS), workshop.mirrors.of(NODES)
     noticed: dict[tuple[str, str, str], datetime] = {}  # node and taint → when we first saw it
 
-    def see(key: str) -> SeenStay | None:
+    def see(key: str) -> TaintedPodInput | None:
         pod = pods.get(key)
         node = nodes.get(pod.spec.node_name) if pod is not None and pod.spec.node_name else None
         if pod is None or node is None:
             return None
-        return SeenStay(pod, tuple((taint, since(node, taint)) for taint in executing(node)))
+        return TaintedPodInput(pod, tuple((taint, since(node, taint)) for taint in executing(node)))
 
     def since(node: Node, taint: NodeTaint) -> datetime:
         if taint.time_added:

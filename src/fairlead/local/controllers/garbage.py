@@ -20,11 +20,11 @@ from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.local.controllers.discovery import Catalogue, discover
 from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.local.controllers.owners import as_json, drop_finalizer, patch_metadata, release
-from fairlead.local.controllers.shell import SETTLE_S, Workshop
+from fairlead.local.controllers.shell import SETTLE_S, ControllerContext
 from fairlead.local.controllers.spec import CUSTOM_KINDS
 from fairlead.model.intents import Delete, Intent, WakeAfter
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import ObjectMeta, OwnerReference, Thing
+from fairlead.model.meta import ApiObject, ObjectMeta, OwnerReference
 
 log = structlog.get_logger("fairlead.garbage")
 
@@ -44,14 +44,14 @@ class Owner(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenGarbage:
+class GarbageInput:
     kind: Kind[Any]
     item: ObjectMeta
     owners: tuple[tuple[OwnerReference, Owner], ...] = ()
     dependents: tuple[tuple[Kind[Any], ObjectMeta], ...] = ()
 
 
-def plan_garbage(seen: SeenGarbage, now: datetime) -> list[Intent]:
+def plan_garbage(seen: GarbageInput, now: datetime) -> list[Intent]:
     item = seen.item
     if item.deletion_timestamp is not None:
         return _plan_going(seen)
@@ -81,7 +81,7 @@ def plan_garbage(seen: SeenGarbage, now: datetime) -> list[Intent]:
     ]
 
 
-def _plan_going(seen: SeenGarbage) -> list[Intent]:
+def _plan_going(seen: GarbageInput) -> list[Intent]:
     item = seen.item
     if FOREGROUND in item.finalizers:
         blocking = [found for found in seen.dependents if _blocks(found[1], item.uid)]
@@ -145,7 +145,7 @@ class Collector:
 
     name = "garbage"
 
-    def __init__(self, workshop: Workshop) -> None:
+    def __init__(self, workshop: ControllerContext) -> None:
         self._workshop = workshop
         self._mirrors = workshop.mirrors
         self._controller: Controller = workshop.plain_controller(self.name, self._reconcile, workers=8)
@@ -265,20 +265,20 @@ class Collector:
         return await self._shell.hand_over(key, plan_garbage(seen, self._workshop.clock.now()))
 
     async def _living(self, kind: Kind[Any], item: ObjectMeta) -> ObjectMeta | None:
-        plain = Kind(kind.group, kind.version, kind.plural, kind.kind, Thing, kind.namespaced)
+        plain = Kind(kind.group, kind.version, kind.plural, kind.kind, ApiObject, kind.namespaced)
         found = await self._workshop.reader.find(plain, item.name, item.namespace)
         return found.metadata if found is not None else None
 
-    async def _seen(self, kind: Kind[Any], item: ObjectMeta) -> SeenGarbage:
+    async def _seen(self, kind: Kind[Any], item: ObjectMeta) -> GarbageInput:
         dependents = tuple(
             (kind, found.metadata)
             for kind, found in self._mirrors.holders_of("owner", item.uid)
             if found.metadata.namespace == item.namespace or not item.namespace
         )
         if item.deletion_timestamp is not None:
-            return SeenGarbage(kind, item, (), dependents)
+            return GarbageInput(kind, item, (), dependents)
         owners = [(reference, await self._state(item, reference)) for reference in item.owner_references]
-        return SeenGarbage(kind, item, tuple(owners), dependents)
+        return GarbageInput(kind, item, tuple(owners), dependents)
 
     async def _state(self, item: ObjectMeta, reference: OwnerReference) -> Owner:
         for _, found in self._mirrors.holders_of("uid", reference.uid):

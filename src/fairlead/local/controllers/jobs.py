@@ -19,7 +19,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.moments import parse_moment, seconds_since, written
 from fairlead.local.controllers.owners import claim, drop_finalizer
-from fairlead.local.controllers.shell import BURST, SETTLE_S, Workshop, claimed_keys, event
+from fairlead.local.controllers.shell import BURST, SETTLE_S, ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import JOBS, PODS, Job, Pod, parse_selector
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition
 from fairlead.local.controllers.templates import pod_body, short_hash
@@ -41,13 +41,13 @@ Ending = tuple[str, str, str]  # condition, reason, message
 
 
 @dataclass(frozen=True, slots=True)
-class SeenJob:
+class JobInput:
     job: Job
     selector: Selector
     pods: tuple[Pod, ...]  # its own, and those nobody controls
 
 
-def plan_job(seen: SeenJob, now: datetime) -> list[Intent]:
+def plan_job(seen: JobInput, now: datetime) -> list[Intent]:
     job = seen.job
     if job.spec.managed_by not in (None, CONTROLLER):
         return []
@@ -519,15 +519,15 @@ def _ended_at(pod: Pod) -> datetime:
     return parse_moment(max(ends, default=spare) or "1970-01-01T00:00:00Z")
 
 
-def job_controller(workshop: Workshop) -> Controller:
+def job_controller(workshop: ControllerContext) -> Controller:
     jobs, pods = workshop.mirrors.of(JOBS), workshop.mirrors.of(PODS)
 
-    def see(key: str) -> SeenJob | None:
+    def see(key: str) -> JobInput | None:
         job = jobs.get(key)
         selector = parse_selector(job.spec.selector) if job is not None else None
         if job is None or selector is None:
             return None
-        return SeenJob(job, selector, workshop.mirrors.claimable(PODS, job.metadata))
+        return JobInput(job, selector, workshop.mirrors.claimable(PODS, job.metadata))
 
     made = workshop.controller(JOBS, see, plan_job)
     made.watches(jobs)
@@ -539,7 +539,7 @@ def plan_job_orphan(pod: Pod, now: datetime) -> list[Intent]:
     return [drop_finalizer(PODS, pod.metadata, TRACKING)]
 
 
-def job_orphan_controller(workshop: Workshop) -> Controller:
+def job_orphan_controller(workshop: ControllerContext) -> Controller:
     """Pods that wait to be counted by a Job that is gone or has ended: nobody will, so they are let go."""
     jobs, pods = workshop.mirrors.of(JOBS), workshop.mirrors.of(PODS)
     shell = workshop.shell("joborphans", PODS)

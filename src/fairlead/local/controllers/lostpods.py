@@ -12,7 +12,7 @@ from typing import Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.evictions import DISRUPTED, plan_told
-from fairlead.local.controllers.shell import SETTLE_S, Workshop
+from fairlead.local.controllers.shell import SETTLE_S, ControllerContext
 from fairlead.local.controllers.spec import NODES, PODS, Node, Pod
 from fairlead.model.intents import Delete, Intent, WakeAfter
 
@@ -20,7 +20,7 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 
 @dataclass(frozen=True, slots=True)
-class SeenLost:
+class LostPodInput:
     pod: Pod
     node: Node | None
     missed_at: datetime | None = None  # when its node was first missed
@@ -28,7 +28,7 @@ class SeenLost:
     is_confirmed: bool = False  # the server does not know the node either
 
 
-def plan_lost_pod(seen: SeenLost, now: datetime) -> list[Intent]:
+def plan_lost_pod(seen: LostPodInput, now: datetime) -> list[Intent]:
     pod = seen.pod
     if not pod.spec.node_name:
         return [_gone(pod)] if pod.is_terminating else []
@@ -52,7 +52,7 @@ def _gone(pod: Pod) -> Delete:
     return Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, grace_s=0)
 
 
-def lost_pod_controller(workshop: Workshop, quarantine_s: float) -> Controller:
+def lost_pod_controller(workshop: ControllerContext, quarantine_s: float) -> Controller:
     pods, nodes = workshop.mirrors.of(PODS), workshop.mirrors.of(NODES)
     shell = workshop.shell("lostpods", PODS)
     missed: dict[str, datetime] = {}  # node → when we first missed it
@@ -66,11 +66,11 @@ def lost_pod_controller(workshop: Workshop, quarantine_s: float) -> Controller:
         name, now = pod.spec.node_name, workshop.clock.now()
         node = nodes.get(name) if name else None
         if not name or node is not None:
-            return await shell.hand_over(key, plan_lost_pod(SeenLost(pod, node), now))
+            return await shell.hand_over(key, plan_lost_pod(LostPodInput(pod, node), now))
         missed_at = missed.setdefault(name, now)
         is_due = (now - missed_at).total_seconds() >= quarantine_s
         is_confirmed = is_due and await workshop.reader.find(NODES, name) is None
-        seen = SeenLost(pod, None, missed_at, quarantine_s, is_confirmed)
+        seen = LostPodInput(pod, None, missed_at, quarantine_s, is_confirmed)
         return await shell.hand_over(key, plan_lost_pod(seen, now))
 
     def of_pod(delta: Delta[Pod]) -> Iterable[str]:

@@ -15,25 +15,25 @@ import msgspec
 
 from fairlead.cluster.controller import Controller
 from fairlead.local.controllers.discovery import discover
-from fairlead.local.controllers.shell import SETTLE_S, Workshop
+from fairlead.local.controllers.shell import SETTLE_S, ControllerContext
 from fairlead.local.controllers.spec import NAMESPACES, PODS, Namespace
 from fairlead.local.controllers.statuses import plan_status, with_condition
 from fairlead.model.intents import Delete, Intent, Replace, WakeAfter
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import ObjectMeta, Thing
+from fairlead.model.meta import ApiObject, ObjectMeta
 
 FINALIZER: Final = "kubernetes"
 AGAIN_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class SeenNamespace:
+class NamespaceInput:
     namespace: Namespace
     content: tuple[tuple[Kind[Any], ObjectMeta], ...] = ()
     missing: tuple[str, ...] = field(default=())  # groups that did not answer
 
 
-def plan_namespace(seen: SeenNamespace, now: datetime) -> list[Intent]:
+def plan_namespace(seen: NamespaceInput, now: datetime) -> list[Intent]:
     namespace, metadata = seen.namespace, seen.namespace.metadata
     finalizers = namespace.spec.finalizers or ()
     if metadata.deletion_timestamp is None or FINALIZER not in finalizers:
@@ -57,7 +57,7 @@ def _let_go(metadata: ObjectMeta, finalizers: list[str]) -> Replace:
     return Replace(kind=NAMESPACES, name=metadata.name, body=body, subresource="finalize")
 
 
-def _conditions(seen: SeenNamespace, now: datetime) -> list[dict[str, Any]]:
+def _conditions(seen: NamespaceInput, now: datetime) -> list[dict[str, Any]]:
     kinds = Counter(kind.name for kind, _ in seen.content)
     held = Counter(name for _, item in seen.content for name in item.finalizers)
     told = [
@@ -99,7 +99,7 @@ def _counted(sentence: str, counts: Mapping[str, int]) -> str:
     return start + ", ".join(name + rest.format(count) for name, count in sorted(counts.items())) if counts else ""
 
 
-def namespace_controller(workshop: Workshop) -> Controller:
+def namespace_controller(workshop: ControllerContext) -> Controller:
     namespaces = workshop.mirrors.of(NAMESPACES)
     shell = workshop.shell("namespaces", NAMESPACES)
 
@@ -112,15 +112,15 @@ def namespace_controller(workshop: Workshop) -> Controller:
         seen = await look_into(namespace)
         return await shell.hand_over(key, plan_namespace(seen, workshop.clock.now()))
 
-    async def look_into(namespace: Namespace) -> SeenNamespace:
+    async def look_into(namespace: Namespace) -> NamespaceInput:
         found = await discover(workshop.reader)
         kinds = [
             served.kind for served in found.served if served.kind.namespaced and served.verbs >= {"list", "delete"}
         ]
         lists = await asyncio.gather(*(listed(kind, namespace.metadata.name) for kind in kinds))
-        return SeenNamespace(namespace, tuple(entry for entries in lists for entry in entries), found.missing)
+        return NamespaceInput(namespace, tuple(entry for entries in lists for entry in entries), found.missing)
 
-    async def listed(kind: Kind[Thing], namespace: str) -> Iterable[tuple[Kind[Any], ObjectMeta]]:
+    async def listed(kind: Kind[ApiObject], namespace: str) -> Iterable[tuple[Kind[Any], ObjectMeta]]:
         return [(kind, item.metadata) for item in await workshop.reader.list(kind, namespace)]
 
     made = workshop.plain_controller("namespaces", reconcile)

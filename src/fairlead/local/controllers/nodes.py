@@ -15,7 +15,7 @@ import msgspec
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.moments import written
-from fairlead.local.controllers.shell import Workshop, event
+from fairlead.local.controllers.shell import ControllerContext, event
 from fairlead.local.controllers.spec import LEASES, NODES, PODS, Node, NodeTaint, Pod
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.kinds import Lease
@@ -45,7 +45,7 @@ START_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class SeenNode:
+class NodeInput:
     node: Node
     heard_at: datetime  # when its lease or its status was last seen to change
     grace_s: float
@@ -54,7 +54,7 @@ class SeenNode:
     is_new: bool = False  # to us: everybody is, after a start
 
 
-def plan_node(seen: SeenNode, now: datetime) -> list[Intent]:
+def plan_node(seen: NodeInput, now: datetime) -> list[Intent]:
     node = seen.node
     if node.metadata.deletion_timestamp is not None:
         return []
@@ -66,7 +66,7 @@ def plan_node(seen: SeenNode, now: datetime) -> list[Intent]:
     return [*_welcome(seen), *_plan_taints(seen, now), *_plan_pods(seen, now), *wake]
 
 
-def _welcome(seen: SeenNode) -> Iterable[Intent]:
+def _welcome(seen: NodeInput) -> Iterable[Intent]:
     """A node that joins is announced, and labelled in the old way too, for selectors that are as old."""
     metadata = seen.node.metadata
     if seen.is_new:
@@ -116,7 +116,7 @@ def _call_silent(node: Node, now: datetime) -> list[Intent]:
     ]
 
 
-def _plan_taints(seen: SeenNode, now: datetime) -> list[Intent]:
+def _plan_taints(seen: NodeInput, now: datetime) -> list[Intent]:
     node = seen.node
     wanted = {
         (TAINTS[condition.type, condition.status], NO_SCHEDULE)
@@ -155,7 +155,7 @@ def _as_json(taint: NodeTaint) -> Json:
     return found
 
 
-def _plan_pods(seen: SeenNode, now: datetime) -> Iterable[Intent]:
+def _plan_pods(seen: NodeInput, now: datetime) -> Iterable[Intent]:
     """Nobody on a silent node can say that a pod of its is no longer ready; so it is said here."""
     if seen.node.ready is None or seen.node.ready.status != "Unknown":
         return
@@ -176,7 +176,7 @@ def _plan_pods(seen: SeenNode, now: datetime) -> Iterable[Intent]:
         yield event(PODS, pod.metadata, "NodeNotReady", "Node is not ready", warning=True, reporter="node-controller")
 
 
-def node_controller(workshop: Workshop, grace_s: float) -> Controller:
+def node_controller(workshop: ControllerContext, grace_s: float) -> Controller:
     nodes, leases, pods = workshop.mirrors.of(NODES), workshop.mirrors.of(LEASES), workshop.mirrors.of(PODS)
     heard: dict[str, tuple[str | None, datetime]] = {}  # node → its last sign of life, and when we saw it
     last_heard = workshop.clock.now()  # from anybody
@@ -193,7 +193,7 @@ def node_controller(workshop: Workshop, grace_s: float) -> Controller:
             heard[node.metadata.name] = known = (sign, last_heard)
         return known[1]
 
-    def see(key: str) -> SeenNode | None:
+    def see(key: str) -> NodeInput | None:
         node = nodes.get(key)
         if node is None:
             heard.pop(key, None)
@@ -201,7 +201,7 @@ def node_controller(workshop: Workshop, grace_s: float) -> Controller:
         is_new = key not in heard
         heard_at = hear(node)
         is_silent = node.ready is not None and node.ready.status == "Unknown"
-        return SeenNode(
+        return NodeInput(
             node,
             heard_at,
             grace_s,

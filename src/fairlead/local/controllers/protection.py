@@ -12,8 +12,8 @@ from typing import Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.owners import drop_finalizer
-from fairlead.local.controllers.shell import SETTLE_S, Workshop
-from fairlead.local.controllers.spec import CLAIMS, PODS, VOLUMES, Pod, Thing, Workload
+from fairlead.local.controllers.shell import SETTLE_S, ControllerContext
+from fairlead.local.controllers.spec import CLAIMS, PODS, VOLUMES, ApiObject, Pod, Workload
 from fairlead.model.intents import Intent, WakeAfter
 
 CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
@@ -21,12 +21,12 @@ VOLUME_FINALIZER: Final = "kubernetes.io/pv-protection"
 
 
 @dataclass(frozen=True, slots=True)
-class SeenClaim:
-    claim: Thing
+class ClaimInput:
+    claim: ApiObject
     pods: tuple[Pod, ...]  # of its namespace
 
 
-def plan_claim(seen: SeenClaim, now: datetime) -> list[Intent]:
+def plan_claim(seen: ClaimInput, now: datetime) -> list[Intent]:
     metadata = seen.claim.metadata
     if metadata.deletion_timestamp is None or CLAIM_FINALIZER not in metadata.finalizers:
         return []
@@ -52,7 +52,7 @@ def _volumes(pod: Pod, kind: str) -> Iterable[dict[str, dict[str, str]]]:
     return (volume for volume in pod.spec.volumes or () if kind in volume)
 
 
-def claim_controller(workshop: Workshop) -> Controller:
+def claim_controller(workshop: ControllerContext) -> Controller:
     claims, pods = workshop.mirrors.of(CLAIMS), workshop.mirrors.of(PODS)
     shell = workshop.shell("claims", CLAIMS)
 
@@ -63,10 +63,10 @@ def claim_controller(workshop: Workshop) -> Controller:
         if claim is None:
             return None
         namespace = claim.metadata.namespace
-        if not plan_claim(SeenClaim(claim, tuple(pods.by("namespace", namespace))), now):
+        if not plan_claim(ClaimInput(claim, tuple(pods.by("namespace", namespace))), now):
             return None
         living = await workshop.reader.list(PODS, namespace)
-        return await shell.hand_over(key, plan_claim(SeenClaim(claim, tuple(living)), now))
+        return await shell.hand_over(key, plan_claim(ClaimInput(claim, tuple(living)), now))
 
     def of_pod(delta: Delta[Pod]) -> Iterable[str]:
         """The claims of a pod that has gone or ended."""
@@ -80,7 +80,7 @@ def claim_controller(workshop: Workshop) -> Controller:
     return made
 
 
-def volume_controller(workshop: Workshop) -> Controller:
+def volume_controller(workshop: ControllerContext) -> Controller:
     volumes = workshop.mirrors.of(VOLUMES)
     made = workshop.controller(VOLUMES, volumes.get, plan_volume)
     made.watches(volumes)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from fairlead.cluster.controller import Controller
 from fairlead.local.controllers.moments import parse_moment, seconds_since
 from fairlead.local.controllers.owners import claim, is_controlled_by
-from fairlead.local.controllers.shell import BURST, Workshop, claimed_keys, event
+from fairlead.local.controllers.shell import BURST, ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import (
     PODS,
     REPLICA_SETS,
@@ -38,7 +38,7 @@ _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class SeenReplicaSet:
+class ReplicaSetInput:
     kind: Kind[Any]
     owner: ReplicaSet | ReplicationController
     selector: Selector
@@ -47,7 +47,7 @@ class SeenReplicaSet:
     problem: str = ""  # why the last create was refused
 
 
-def plan_replica_set(seen: SeenReplicaSet, now: datetime) -> list[Intent]:
+def plan_replica_set(seen: ReplicaSetInput, now: datetime) -> list[Intent]:
     owner, spec = seen.owner, seen.owner.spec
     mine, intents = claim(seen.kind, owner.metadata, seen.selector, PODS, seen.pods)
     active = [pod for pod in mine if pod.is_active]
@@ -94,7 +94,7 @@ def _allowed(mine: list[Pod], replicas: int, now: datetime) -> tuple[int, float]
     return max(0, replicas + PACE_SPARE - len(ages)), PACE_S - ages[-1] if ages else 0.0
 
 
-def _missing(seen: SeenReplicaSet, count: int, now: datetime) -> Iterable[Intent]:
+def _missing(seen: ReplicaSetInput, count: int, now: datetime) -> Iterable[Intent]:
     owner = seen.owner.metadata
     for number in range(min(count, BURST)):
         name = fresh_name(owner, now, number)
@@ -103,7 +103,7 @@ def _missing(seen: SeenReplicaSet, count: int, now: datetime) -> Iterable[Intent
         yield event(seen.kind, owner, "SuccessfulCreate", f"Created pod: {name}")
 
 
-def _surplus(seen: SeenReplicaSet, active: list[Pod], count: int, now: datetime) -> Iterable[Intent]:
+def _surplus(seen: ReplicaSetInput, active: list[Pod], count: int, now: datetime) -> Iterable[Intent]:
     owner = seen.owner.metadata
     together = Counter(pod.spec.node_name for pod in (*active, *seen.neighbours) if pod.is_ready and pod.spec.node_name)
     for pod in sorted(active, key=lambda pod: _worth(pod, together, now))[: min(count, BURST)]:
@@ -141,7 +141,7 @@ def deletion_cost(pod: Pod) -> int:
     return int(text) if is_number and -(2**31) <= int(text) < 2**31 else 0
 
 
-def _status(seen: SeenReplicaSet, mine: list[Pod], active: list[Pod], now: datetime) -> list[Intent]:
+def _status(seen: ReplicaSetInput, mine: list[Pod], active: list[Pod], now: datetime) -> list[Intent]:
     owner, spec = seen.owner, seen.owner.spec
     labelled = equal_to((spec.template.get("metadata") or {}).get("labels") or {})
     conditions = owner.conditions
@@ -162,23 +162,23 @@ def _status(seen: SeenReplicaSet, mine: list[Pod], active: list[Pod], now: datet
     return plan_status(seen.kind, owner, wanted)
 
 
-def replica_set_controller(workshop: Workshop) -> Controller:
+def replica_set_controller(workshop: ControllerContext) -> Controller:
     return _controller(workshop, REPLICA_SETS, lambda owner: parse_selector(owner.spec.selector))
 
 
-def replication_controller_controller(workshop: Workshop) -> Controller:
+def replication_controller_controller(workshop: ControllerContext) -> Controller:
     return _controller(workshop, REPLICATION_CONTROLLERS, lambda owner: equal_to(owner.spec.selector or {}))
 
 
-def _controller(workshop: Workshop, kind: Kind[Any], selector_of: Any) -> Controller:
+def _controller(workshop: ControllerContext, kind: Kind[Any], selector_of: Any) -> Controller:
     owners, pods = workshop.mirrors.of(kind), workshop.mirrors.of(PODS)
 
-    def see(key: str) -> SeenReplicaSet | None:
+    def see(key: str) -> ReplicaSetInput | None:
         owner = owners.get(key)
         selector = selector_of(owner) if owner is not None else None
         if owner is None or selector is None or selector.is_empty:
             return None
-        return SeenReplicaSet(
+        return ReplicaSetInput(
             kind,
             owner,
             selector,

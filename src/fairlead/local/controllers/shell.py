@@ -17,7 +17,7 @@ from fairlead.cluster.errors import ApiError, NotLeader
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome, Result, Writer
-from fairlead.local.controllers.ledger import Ledger
+from fairlead.local.controllers.expectations import Expectations
 from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.local.controllers.owners import is_adoption
 from fairlead.local.controllers.spec import NAMESPACES
@@ -35,7 +35,7 @@ BURST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class ControllerContext:
     """What every controller is built from."""
 
     mirrors: Mirrors
@@ -81,9 +81,9 @@ class Workshop:
 
 
 class Shell:
-    def __init__(self, workshop: Workshop, name: str, kind: Kind[Any]) -> None:
+    def __init__(self, workshop: ControllerContext, name: str, kind: Kind[Any]) -> None:
         self.name = name
-        self.ledger = Ledger(workshop.mirrors, workshop.reader, workshop.clock)
+        self.ledger = Expectations(workshop.mirrors, workshop.reader, workshop.clock)
         self._workshop = workshop
         self._kind = kind
 

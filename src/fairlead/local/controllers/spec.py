@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.model.kinds import EVENTS, LEASES, ConfigMap, Kind
-from fairlead.model.meta import Condition, Noun, ObjectMeta, Thing
+from fairlead.model.meta import ApiObject, ApiStruct, Condition, ObjectMeta
 from fairlead.model.quantity import nanos
 from fairlead.model.selectors import LabelSelector, Selector, SelectorError, parse_label_selector
 from fairlead.model.taints import Taint
@@ -25,19 +25,19 @@ class Toleration(PlainToleration):
     toleration_seconds: int | None = None
 
 
-class ContainerPort(Noun):
+class ContainerPort(ApiStruct):
     name: str = ""
     container_port: int = 0
     protocol: str = "TCP"
 
 
-class Container(Noun):
+class Container(ApiStruct):
     name: str = ""
     ports: tuple[ContainerPort, ...] | None = None
     restart_policy: str | None = None
 
 
-class PodSpec(Noun):
+class PodSpec(ApiStruct):
     node_name: str = ""
     hostname: str = ""
     subdomain: str = ""
@@ -49,26 +49,26 @@ class PodSpec(Noun):
     volumes: tuple[Json, ...] | None = None
 
 
-class Terminated(Noun):
+class Terminated(ApiStruct):
     exit_code: int = 0
     finished_at: str | None = None
 
 
-class ContainerState(Noun):
+class ContainerState(ApiStruct):
     terminated: Terminated | None = None
 
 
-class ContainerStatus(Noun):
+class ContainerStatus(ApiStruct):
     name: str = ""
     restart_count: int = 0
     state: ContainerState = ContainerState()
 
 
-class PodAddress(Noun):
+class PodAddress(ApiStruct):
     ip: str = ""
 
 
-class PodStatus(Noun):
+class PodStatus(ApiStruct):
     phase: str = ""
     conditions: tuple[Condition, ...] | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
@@ -77,7 +77,7 @@ class PodStatus(Noun):
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
-class Pod(Thing):
+class Pod(ApiObject):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -106,16 +106,16 @@ class NodeTaint(Taint):
     time_added: str | None = None
 
 
-class NodeSpec(Noun):
+class NodeSpec(ApiStruct):
     unschedulable: bool = False
     taints: tuple[NodeTaint, ...] | None = None
 
 
-class NodeStatus(Noun):
+class NodeStatus(ApiStruct):
     conditions: tuple[Condition, ...] | None = None
 
 
-class Node(Thing):
+class Node(ApiObject):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
@@ -127,7 +127,7 @@ class Node(Thing):
 # --- workloads --------------------------------------------------------------------------------------------
 
 
-class Workload(Thing):
+class Workload(ApiObject):
     """What every workload has beside its spec."""
 
     status: Json = {}
@@ -145,7 +145,7 @@ class Workload(Thing):
         return self.status.get("conditions") or []
 
 
-class ReplicaSetSpec(Noun):
+class ReplicaSetSpec(ApiStruct):
     replicas: int = 1
     min_ready_seconds: int = 0
     selector: LabelSelector | None = None
@@ -160,7 +160,7 @@ class ReplicaSet(Workload):
         return parse_count(self.metadata.annotations.get(REVISION, ""))
 
 
-class ReplicationControllerSpec(Noun):
+class ReplicationControllerSpec(ApiStruct):
     replicas: int = 1
     min_ready_seconds: int = 0
     selector: dict[str, str] | None = None
@@ -171,18 +171,18 @@ class ReplicationController(Workload):
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
 
 
-class RollingUpdate(Noun):
+class RollingUpdate(ApiStruct):
     max_surge: int | str | None = None
     max_unavailable: int | str | None = None
     partition: int = 0
 
 
-class Strategy(Noun):
+class Strategy(ApiStruct):
     type: str = "RollingUpdate"
     rolling_update: RollingUpdate | None = None
 
 
-class DeploymentSpec(Noun):
+class DeploymentSpec(ApiStruct):
     replicas: int = 1
     min_ready_seconds: int = 0
     selector: LabelSelector | None = None
@@ -197,7 +197,7 @@ class Deployment(Workload):
     spec: DeploymentSpec = DeploymentSpec()
 
 
-class DaemonSetSpec(Noun):
+class DaemonSetSpec(ApiStruct):
     min_ready_seconds: int = 0
     selector: LabelSelector | None = None
     template: Json = {}
@@ -209,16 +209,16 @@ class DaemonSet(Workload):
     spec: DaemonSetSpec = DaemonSetSpec()
 
 
-class Ordinals(Noun):
+class Ordinals(ApiStruct):
     start: int = 0
 
 
-class RetentionPolicy(Noun):
+class RetentionPolicy(ApiStruct):
     when_deleted: str = "Retain"
     when_scaled: str = "Retain"
 
 
-class StatefulSetSpec(Noun):
+class StatefulSetSpec(ApiStruct):
     replicas: int = 1
     min_ready_seconds: int = 0
     selector: LabelSelector | None = None
@@ -236,12 +236,12 @@ class StatefulSet(Workload):
     spec: StatefulSetSpec = StatefulSetSpec()
 
 
-class ControllerRevision(Thing):
+class ControllerRevision(ApiObject):
     data: Json = {}
     revision: int = 0
 
 
-class JobSpec(Noun):
+class JobSpec(ApiStruct):
     parallelism: int = 1
     completions: int | None = None
     active_deadline_seconds: int | None = None
@@ -270,7 +270,7 @@ class Job(Workload):
         return self.has("Complete") or self.has("Failed")
 
 
-class CronJobSpec(Noun):
+class CronJobSpec(ApiStruct):
     schedule: str = ""
     time_zone: str | None = None
     starting_deadline_seconds: int | None = None
@@ -285,7 +285,7 @@ class CronJob(Workload):
     spec: CronJobSpec = CronJobSpec()
 
 
-class DisruptionBudgetSpec(Noun):
+class DisruptionBudgetSpec(ApiStruct):
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     selector: LabelSelector | None = None
@@ -298,7 +298,7 @@ class DisruptionBudget(Workload):
 # --- services ---------------------------------------------------------------------------------------------
 
 
-class ServicePort(Noun):
+class ServicePort(ApiStruct):
     name: str = ""
     protocol: str = "TCP"
     port: int = 0
@@ -306,7 +306,7 @@ class ServicePort(Noun):
     app_protocol: str | None = None
 
 
-class ServiceSpec(Noun):
+class ServiceSpec(ApiStruct):
     type: str = ""
     selector: dict[str, str] | None = None
     ports: tuple[ServicePort, ...] | None = None
@@ -315,11 +315,11 @@ class ServiceSpec(Noun):
     publish_not_ready_addresses: bool = False
 
 
-class Service(Thing):
+class Service(ApiObject):
     spec: ServiceSpec = ServiceSpec()
 
 
-class EndpointSlice(Thing):
+class EndpointSlice(ApiObject):
     address_type: str = ""
     endpoints: tuple[Json, ...] | None = None
     ports: tuple[Json, ...] | None = None
@@ -328,7 +328,7 @@ class EndpointSlice(Thing):
 # --- namespaces -------------------------------------------------------------------------------------------
 
 
-class NamespaceSpec(Noun):
+class NamespaceSpec(ApiStruct):
     finalizers: tuple[str, ...] | None = None
 
 
@@ -351,7 +351,7 @@ class Claim(Workload):
         return BIND_COMPLETED_ANNOTATION in self.metadata.annotations
 
 
-class HostPath(Noun):
+class HostPath(ApiStruct):
     path: str = ""
 
 
@@ -379,7 +379,7 @@ class Volume(Workload):
         return reference.uid in ("", metadata.uid)
 
 
-class StorageClass(Thing):
+class StorageClass(ApiObject):
     provisioner: str = ""
     reclaim_policy: str = "Delete"
     volume_binding_mode: str = "Immediate"
@@ -389,7 +389,7 @@ PODS: Final = Kind("", "v1", "pods", "Pod", Pod)
 NODES: Final = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", Namespace, namespaced=False)
 SERVICES: Final = Kind("", "v1", "services", "Service", Service)
-SERVICE_ACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount", Thing)
+SERVICE_ACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount", ApiObject)
 CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim)
 VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", Volume, namespaced=False)
 STORAGE_CLASSES: Final = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", StorageClass, namespaced=False)
@@ -407,12 +407,12 @@ ENDPOINT_SLICES: Final = Kind("discovery.k8s.io", "v1", "endpointslices", "Endpo
 BUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", DisruptionBudget)
 ROOT_CAS: Final = Kind("", "v1", "configmaps", "ConfigMap", ConfigMap)
 CUSTOM_KINDS: Final = Kind(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", Thing, namespaced=False
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
 )
 
 REVISION: Final = "deployment.kubernetes.io/revision"
 
-__all__ = ["EVENTS", "LEASES", "Condition", "ObjectMeta", "Thing"]
+__all__ = ["EVENTS", "LEASES", "ApiObject", "Condition", "ObjectMeta"]
 
 
 # --- parsing ----------------------------------------------------------------------------------------------

@@ -15,16 +15,16 @@ from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.owners import claim, controller_reference
 from fairlead.local.controllers.replicasets import available_in_s, is_available
 from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision, template_of
-from fairlead.local.controllers.shell import Workshop, claimed_keys, event
+from fairlead.local.controllers.shell import ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import (
     CLAIMS,
     PODS,
     REVISIONS,
     STATEFUL_SETS,
+    ApiObject,
     ControllerRevision,
     Pod,
     StatefulSet,
-    Thing,
     parse_selector,
 )
 from fairlead.local.controllers.statuses import plan_status
@@ -40,16 +40,16 @@ POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 
 
 @dataclass(frozen=True, slots=True)
-class SeenStatefulSet:
+class StatefulSetInput:
     owner: StatefulSet
     selector: Selector
     pods: tuple[Pod, ...]  # its own, and those nobody controls
     revisions: tuple[ControllerRevision, ...]
-    claims: tuple[Thing, ...] = ()  # of the namespace
+    claims: tuple[ApiObject, ...] = ()  # of the namespace
     names_taken: frozenset[str] = frozenset()  # revisions of the namespace
 
 
-def plan_stateful_set(seen: SeenStatefulSet, now: datetime) -> list[Intent]:
+def plan_stateful_set(seen: StatefulSetInput, now: datetime) -> list[Intent]:
     owner, metadata = seen.owner, seen.owner.metadata
     named = [pod for pod in seen.pods if ordinal_of(metadata.name, pod.metadata.name) is not None]
     mine, intents = claim(STATEFUL_SETS, metadata, seen.selector, PODS, named)
@@ -88,7 +88,7 @@ class Ordinals:
 
     def __init__(
         self,
-        seen: SeenStatefulSet,
+        seen: StatefulSetInput,
         mine: Iterable[Pod],
         history: Iterable[ControllerRevision],
         update: Revision,
@@ -286,17 +286,17 @@ class Ordinals:
         }
 
 
-def stateful_set_controller(workshop: Workshop) -> Controller:
+def stateful_set_controller(workshop: ControllerContext) -> Controller:
     sets, pods = workshop.mirrors.of(STATEFUL_SETS), workshop.mirrors.of(PODS)
     claims, revisions = workshop.mirrors.of(CLAIMS), workshop.mirrors.of(REVISIONS)
 
-    def see(key: str) -> SeenStatefulSet | None:
+    def see(key: str) -> StatefulSetInput | None:
         owner = sets.get(key)
         selector = parse_selector(owner.spec.selector) if owner is not None else None
         if owner is None or selector is None:
             return None
         metadata = owner.metadata
-        return SeenStatefulSet(
+        return StatefulSetInput(
             owner,
             selector,
             workshop.mirrors.claimable(PODS, metadata),
@@ -305,7 +305,7 @@ def stateful_set_controller(workshop: Workshop) -> Controller:
             frozenset(found.metadata.name for found in revisions.by("namespace", metadata.namespace)),
         )
 
-    def of_claim(delta: Delta[Thing]) -> Iterable[str]:
+    def of_claim(delta: Delta[ApiObject]) -> Iterable[str]:
         """A claim that went is made again; the name says whose it was."""
         if delta.new is not None or delta.old is None:
             return ()

@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.shell import SETTLE_S, Workshop, event
+from fairlead.local.controllers.shell import SETTLE_S, ControllerContext, event
 from fairlead.local.controllers.spec import CLAIMS, STORAGE_CLASSES, VOLUMES, Claim, Json, StorageClass, Volume
 from fairlead.local.controllers.statuses import plan_status
 from fairlead.model.intents import Create, Delete, Intent, Patch, RecordEvent, WakeAfter
@@ -45,14 +45,14 @@ Remove = Callable[[PurePath], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class SeenClaim:
+class ClaimInput:
     claim: Claim
     storage_class: StorageClass | None  # the one it names
     volumes: tuple[Volume, ...]  # all there are
     folder: PurePath | None = None  # where new volumes of our own class go
 
 
-def plan_binding(seen: SeenClaim, now: datetime) -> list[Intent]:
+def plan_binding(seen: ClaimInput, now: datetime) -> list[Intent]:
     claim = seen.claim
     if claim.is_terminating:
         return []
@@ -79,7 +79,7 @@ def plan_binding(seen: SeenClaim, now: datetime) -> list[Intent]:
     return _plan_binding(claim, volume) if volume is not None else _plan_new(seen)
 
 
-def _named(seen: SeenClaim) -> Volume | None:
+def _named(seen: ClaimInput) -> Volume | None:
     return next((volume for volume in seen.volumes if volume.metadata.name == seen.claim.spec.volume_name), None)
 
 
@@ -135,7 +135,7 @@ def smallest_fit(claim: Claim, volumes: Iterable[Volume]) -> Volume | None:
     return min(fits, key=lambda volume: (volume.size, volume.metadata.name), default=None)
 
 
-def _plan_new(seen: SeenClaim) -> list[Intent]:
+def _plan_new(seen: ClaimInput) -> list[Intent]:
     """A volume made for the claim, or who is to make it."""
     claim, found = seen.claim, seen.storage_class
     if not claim.storage_class:
@@ -235,15 +235,15 @@ def own_folder(volume: Volume, folder: PurePath) -> PurePath | None:
 # --- controllers ------------------------------------------------------------------------------------------
 
 
-def binding_controller(workshop: Workshop, folder: PurePath | None) -> Controller:
+def binding_controller(workshop: ControllerContext, folder: PurePath | None) -> Controller:
     mirrors = workshop.mirrors
     claims, volumes, classes = mirrors.of(CLAIMS), mirrors.of(VOLUMES), mirrors.of(STORAGE_CLASSES)
 
-    def see(key: str) -> SeenClaim | None:
+    def see(key: str) -> ClaimInput | None:
         claim = claims.get(key)
         if claim is None:
             return None
-        return SeenClaim(claim, classes.get(claim.storage_class), tuple(volumes), folder)
+        return ClaimInput(claim, classes.get(claim.storage_class), tuple(volumes), folder)
 
     def of_volume(delta: Delta[Volume]) -> Iterable[str]:
         """Whoever it is promised to; of one that is free, everybody who may want it."""
@@ -270,7 +270,7 @@ def _may_want(claim: Claim, volume: Volume) -> bool:
     return is_named or (not claim.is_bound and claim.storage_class == volume.storage_class)
 
 
-def volume_phase_controller(workshop: Workshop, folder: PurePath | None, remove: Remove | None) -> Controller:
+def volume_phase_controller(workshop: ControllerContext, folder: PurePath | None, remove: Remove | None) -> Controller:
     claims, volumes = workshop.mirrors.of(CLAIMS), workshop.mirrors.of(VOLUMES)
     shell = workshop.shell("volumephases", VOLUMES)
 

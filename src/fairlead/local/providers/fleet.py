@@ -20,7 +20,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
 from fairlead.local.providers.addresses import DEFAULT_RANGE as POD_RANGE
-from fairlead.local.providers.boxes import Private
+from fairlead.local.providers.pod_sandbox import Private
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.local.providers.simulated import SimulatedProvider, Stages
 from fairlead.local.proxy.plan import Names

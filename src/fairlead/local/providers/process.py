@@ -23,9 +23,12 @@ import structlog
 from fairlead.cluster.clock import Clock
 from fairlead.local.providers import usage
 from fairlead.local.providers.addresses import DEFAULT_RANGE, Addresses
-from fairlead.local.providers.boxes import (
-    Box,
+from fairlead.local.providers.hostports import HostPorts
+from fairlead.local.providers.images import NoSuchImage, command_line
+from fairlead.local.providers.lowports import first_open_port, low_port, may_listen_low
+from fairlead.local.providers.pod_sandbox import (
     Job,
+    PodSandbox,
     Private,
     logged_attempt,
     make_log_room,
@@ -34,13 +37,9 @@ from fairlead.local.providers.boxes import (
     write_folders,
     write_hosts,
 )
-from fairlead.local.providers.hostports import HostPorts
-from fairlead.local.providers.images import NoSuchImage, command_line
-from fairlead.local.providers.keeper import marked
-from fairlead.local.providers.keeping import Keeper
-from fairlead.local.providers.lowports import first_open_port, low_port, may_listen_low
+from fairlead.local.providers.supervisor import marked
+from fairlead.local.providers.supervisor_client import SupervisorClient
 from fairlead.nodes.logs import read_log
-from fairlead.nodes.moments import Moments
 from fairlead.nodes.probing import probe_address
 from fairlead.nodes.provider import (
     LogOptions,
@@ -57,6 +56,7 @@ from fairlead.nodes.provider import (
     Usage,
 )
 from fairlead.nodes.spec import Hook, Pod, Probe
+from fairlead.nodes.timer_queue import TimerQueue
 
 log = structlog.get_logger("fairlead.process")
 
@@ -90,11 +90,11 @@ class ProcessProvider:
         self._host_ports = HostPorts(clock)
         self._wants_mounts = mounts
         self._low_ports = may_listen_low() if low_ports is None else low_ports
-        self._boxes: dict[str, Box] = {}
-        self._jobs: dict[str, tuple[Box, Job]] = {}
+        self._boxes: dict[str, PodSandbox] = {}
+        self._jobs: dict[str, tuple[PodSandbox, Job]] = {}
         self._notify: Notify = lambda uid: None
-        self._kills: Moments[str] = Moments(clock)
-        self._keeper: Keeper | None = None
+        self._kills: TimerQueue[str] = TimerQueue(clock)
+        self._keeper: SupervisorClient | None = None
         self._starting = asyncio.Lock()
         self._tasks: asyncio.TaskGroup | None = None
         self._names: NamesWithin = lambda namespace: {}
@@ -135,12 +135,12 @@ class ProcessProvider:
             f"{self._private.hidden}, with the administrator's token and all Secrets: run no pods that you do not trust"
         )
 
-    async def _kept(self) -> Keeper:
+    async def _kept(self) -> SupervisorClient:
         """The keeper, started if there is none (any more)."""
         async with self._starting:
             if self._keeper is None or self._keeper.is_gone:
                 await asyncio.to_thread(self._sweep)
-                self._keeper = await Keeper.started(self._folder, self._heard, self._lost)
+                self._keeper = await SupervisorClient.started(self._folder, self._heard, self._lost)
                 log.info("keeper ready", pid=self._keeper.pid, ways=self._keeper.ways, why=self._keeper.why)
             return self._keeper
 
@@ -185,7 +185,7 @@ class ProcessProvider:
             folder = self._folder / "pods" / pod.uid
             wish = pod.status.pod_ip
             ip = "127.0.0.1" if pod.spec.host_network else self._addresses.hold(pod.uid, wish)
-            box = self._boxes[pod.uid] = Box(pod, ip, folder, self._private)
+            box = self._boxes[pod.uid] = PodSandbox(pod, ip, folder, self._private)
         box.pod, box.volumes = pod, sandbox.volumes
         try:
             await asyncio.to_thread(self._write, box)
@@ -282,34 +282,34 @@ class ProcessProvider:
         boxes = list(self._boxes.values())
         await asyncio.to_thread(self._write_all_hosts, boxes)
 
-    def _write_all_hosts(self, boxes: list[Box]) -> None:
+    def _write_all_hosts(self, boxes: list[PodSandbox]) -> None:
         for box in boxes:
             write_hosts(box, self._names(box.pod.metadata.namespace))
 
-    def _write(self, box: Box) -> None:
+    def _write(self, box: PodSandbox) -> None:
         write_folders(box)
         write_hosts(box, self._names(box.pod.metadata.namespace))
 
-    def _order(self, box: Box, run: Run, keeper: Keeper, argv: list[str]) -> dict[str, Any]:
+    def _order(self, box: PodSandbox, run: Run, keeper: SupervisorClient, argv: list[str]) -> dict[str, Any]:
         """What the keeper needs to become this container."""
         return order_of(box, run, argv, self._mark(box, run), way=self._way(run, keeper))
 
-    def _way(self, run: Run, keeper: Keeper) -> str:
+    def _way(self, run: Run, keeper: SupervisorClient) -> str:
         """How the container is kept to its own view; a user namespace would cost it its low port."""
         if not self._wants_mounts or not keeper.ways:
             return ""
         return "pid" if low_port(run.container) is not None and "pid" in keeper.ways else keeper.ways[0]
 
-    def _may_listen_low(self, run: Run, keeper: Keeper) -> bool:
+    def _may_listen_low(self, run: Run, keeper: SupervisorClient) -> bool:
         return self._low_ports and self._way(run, keeper) != "user"
 
-    def _mark(self, box: Box, run: Run) -> str:
+    def _mark(self, box: PodSandbox, run: Run) -> str:
         """By which every process of the run is known, whoever its parent is."""
         return f"{self._folder}/{box.pod.uid}/{run.container.name}/{run.attempt}/"
 
     # -- runs -----------------------------------------------------------------------------------------------
 
-    async def _start(self, box: Box, run: Run) -> None:
+    async def _start(self, box: PodSandbox, run: Run) -> None:
         name = run.container.name
         keeper = await self._kept()
         job = Job(run, RunReport(run.attempt, RunPhase.WAITING), self._mark(box, run))
@@ -332,7 +332,7 @@ class ProcessProvider:
             return
         path = box.log(name, run.attempt)
         await asyncio.to_thread(make_log_room, path, run.attempt)
-        box.last_words(name).write_bytes(b"")
+        box.termination_message(name).write_bytes(b"")
         order = self._order(box, run, keeper, argv) | {"op": "start", "id": job.id, "log": str(path)}
         self._jobs[job.id] = (box, job)
         await keeper.ask(order)
@@ -342,7 +342,7 @@ class ProcessProvider:
         report = RunReport(run.attempt, RunPhase.EXITED, now, now, 137, reason="Error")
         return Job(run, report, "")
 
-    def _stop(self, box: Box, job: Job, kill_at: datetime) -> None:
+    def _stop(self, box: PodSandbox, job: Job, kill_at: datetime) -> None:
         """Ask it to end, once; and have it killed at the moment given, or at an earlier one given before."""
         if job.report.phase is RunPhase.EXITED or (job.kill_at is not None and job.kill_at <= kill_at):
             return
@@ -365,14 +365,14 @@ class ProcessProvider:
         else:
             self._keeper.signal(job.id, signal.SIGTERM)
 
-    async def _before_stop(self, box: Box, job: Job, hook: Hook, kill_at: datetime) -> None:
+    async def _before_stop(self, box: PodSandbox, job: Job, hook: Hook, kill_at: datetime) -> None:
         """The hook first, within the grace; then the container is asked to end."""
         left_s = max(0.0, (kill_at - self._clock.now()).total_seconds())
         await self._hooked(box, job, hook, left_s)
         if job.id in self._jobs and self._keeper is not None:
             self._keeper.signal(job.id, signal.SIGTERM)
 
-    async def _after_start(self, box: Box, job: Job, hook: Hook) -> None:
+    async def _after_start(self, box: PodSandbox, job: Job, hook: Hook) -> None:
         """A container whose hook fails is ended."""
         result = await self._hooked(box, job, hook, float(box.pod.grace_s) or 30.0)
         if not result.ok:
@@ -380,7 +380,7 @@ class ProcessProvider:
             job.report = replace(job.report, message=why, has_failed_hook=True)
             self._stop(box, job, self._clock.now() + timedelta(seconds=box.pod.grace_s))
 
-    async def _hooked(self, box: Box, job: Job, hook: Hook, within_s: float) -> ProbeResult:
+    async def _hooked(self, box: PodSandbox, job: Job, hook: Hook, within_s: float) -> ProbeResult:
         if hook.exec is not None and hook.exec.command:
             try:
                 return await self._exec(box, job, hook.exec.command, within_s)
@@ -430,7 +430,7 @@ class ProcessProvider:
             box, job = self._jobs.pop(identity)
             self._ended(box, job, 137, signal.SIGKILL)
 
-    def _ended(self, box: Box, job: Job, code: int, number: int) -> None:
+    def _ended(self, box: PodSandbox, job: Job, code: int, number: int) -> None:
         job.report = replace(
             job.report,
             phase=RunPhase.EXITED,
@@ -444,7 +444,7 @@ class ProcessProvider:
             self._tasks.create_task(self._host_ports.release(box.pod.uid), name=f"host ports {box.pod.uid}")
         self._notify(box.pod.uid)
 
-    async def _exec(self, box: Box, job: Job, command: tuple[str, ...], timeout_s: float) -> ProbeResult:
+    async def _exec(self, box: PodSandbox, job: Job, command: tuple[str, ...], timeout_s: float) -> ProbeResult:
         """A command beside the container, with its environment and its view of the files; its words as they are."""
         keeper = await self._kept()
         self._execs += 1

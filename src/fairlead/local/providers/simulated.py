@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.clock import Clock
-from fairlead.nodes.moments import Moments
 from fairlead.nodes.provider import (
     LogOptions,
     Notify,
@@ -26,6 +25,7 @@ from fairlead.nodes.provider import (
     Usage,
 )
 from fairlead.nodes.spec import Pod, Probe
+from fairlead.nodes.timer_queue import TimerQueue
 from fairlead.nodes.times import moment
 
 # Annotations that steer a pod. Seconds may be a number or `from-to`, drawn evenly.
@@ -78,7 +78,7 @@ class SimulatedProvider:
         self._rng = rng
         self._stages = stages or Stages()
         self._actors: dict[str, Actor] = {}
-        self._moments: Moments[tuple[str, str, int]] = Moments(clock)
+        self._moments: TimerQueue[tuple[str, str, int]] = TimerQueue(clock)
         self._ips = 0
         self._notify: Notify = lambda uid: None
 

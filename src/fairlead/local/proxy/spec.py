@@ -3,27 +3,27 @@
 import msgspec
 
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Noun, ObjectMeta
+from fairlead.model.meta import ApiStruct, ObjectMeta
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 
 
-class ServicePort(Noun):
+class ServicePort(ApiStruct):
     name: str = ""
     port: int = 0
     protocol: str = "TCP"
     node_port: int = 0
 
 
-class ClientIp(Noun):
+class ClientIp(ApiStruct):
     timeout_seconds: int = 10_800
 
 
-class AffinityConfig(Noun):
+class AffinityConfig(ApiStruct):
     client_ip: ClientIp = msgspec.field(default=ClientIp(), name="clientIP")
 
 
-class ServiceSpec(Noun):
+class ServiceSpec(ApiStruct):
     type: str = "ClusterIP"
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
     ports: tuple[ServicePort, ...] | None = None
@@ -47,21 +47,21 @@ class ServiceSpec(Noun):
         return self.cluster_ip == "None"
 
 
-class Service(Noun):
+class Service(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: ServiceSpec = ServiceSpec()
 
 
-class EndpointConditions(Noun):
+class EndpointConditions(ApiStruct):
     ready: bool | None = None
 
 
-class TargetRef(Noun):
+class TargetRef(ApiStruct):
     kind: str = ""
     name: str = ""
 
 
-class Endpoint(Noun):
+class Endpoint(ApiStruct):
     addresses: tuple[str, ...] | None = None
     conditions: EndpointConditions = EndpointConditions()
     hostname: str | None = None
@@ -73,13 +73,13 @@ class Endpoint(Noun):
         return self.conditions.ready is not False
 
 
-class EndpointPort(Noun):
+class EndpointPort(ApiStruct):
     name: str | None = None
     port: int | None = None
     protocol: str | None = None
 
 
-class EndpointSlice(Noun):
+class EndpointSlice(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     address_type: str = "IPv4"
     endpoints: tuple[Endpoint, ...] | None = None

@@ -16,8 +16,7 @@ from fairlead.engine.pick import pick_named
 from fairlead.engine.unit import UnitPlaced
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
-from fairlead.placement.desk import Desk
-from fairlead.placement.explaining import explain, explain_again
+from fairlead.placement.explain import explain, explain_again
 from fairlead.placement.explanation import (
     Blockage,
     Explanation,
@@ -27,13 +26,14 @@ from fairlead.placement.explanation import (
     Waiting,
 )
 from fairlead.placement.history import Decision, Former
-from fairlead.placement.loop import DeskFull, Loop
+from fairlead.placement.loop import Loop, TableBusy
 from fairlead.placement.queue import FLUSH_AFTER_S
-from fairlead.placement.replaying import MOST_BYTES, document_of
+from fairlead.placement.replay import MOST_BYTES, document_of
 from fairlead.placement.requests.reasons import read_reason
 from fairlead.placement.requests.spec import ScheduleRequest
 from fairlead.placement.scale import on_scale
-from fairlead.placement.world import profile_document, profile_of, table_of
+from fairlead.placement.snapshot import profile_document, profile_of, table_of
+from fairlead.placement.table_handle import TableHandle
 from fairlead.web.guard import Action, Guard
 from fairlead.web.problems import Problem
 from fairlead.web.routes import Answer, Call, Route
@@ -124,18 +124,18 @@ class Explain:
         await guard.require(call.user, Action("get", "pods", namespace=namespace, name=name))
         whole = call.query.get("all", "") in ("true", "1")
         key = f"{namespace}/{name}"
-        told = await self._on_table(lambda desk: self._explain(desk, key, whole))
+        told = await self._run_on_table(lambda desk: self._explain(desk, key, whole))
         if not isinstance(told, PodExplanation):
             told = await self._rebuilt(told)
         explanation = told.explanation
         if told.node and explanation is not None and (choice := explanation.choice) and choice.by == "promise":
-            told = _replaced(told, promise=promise_of(self._requests, namespace, name))
+            told = _replaced(told, reservation=promise_of(self._requests, namespace, name))
         if explanation is not None and explanation.blockage is not None:
             blockage = await self._reticent(call, namespace, explanation.blockage)
             told = _replaced(told, explanation=_replaced(explanation, blockage=blockage))
         return Answer(told)
 
-    def _explain(self, desk: Desk, key: str, whole: bool) -> "PodExplanation | Callable[[], PodExplanation]":
+    def _explain(self, desk: TableHandle, key: str, whole: bool) -> "PodExplanation | Callable[[], PodExplanation]":
         """On the loop: the answer, or what makes it elsewhere from a world that was kept."""
         pod = self._loop.pods.get(key)
         decision = desk.history.find(key) if pod is None else desk.history.latest(pod.uid)
@@ -148,7 +148,7 @@ class Explain:
             return self._by_decision(desk, decision, "Placed", key, node, whole)
         return self._by_now(desk, pod, node, whole)
 
-    def _by_now(self, desk: Desk, pod: Pod, node: str, whole: bool) -> PodExplanation:
+    def _by_now(self, desk: TableHandle, pod: Pod, node: str, whole: bool) -> PodExplanation:
         notes: list[str] = []
         scheduler = pod.spec.scheduler_name or "default-scheduler"
         cycle = desk.cycle(scheduler)
@@ -182,7 +182,7 @@ class Explain:
         )
 
     def _by_decision(
-        self, desk: Desk, decision: Decision, state: str, key: str, node: str, whole: bool
+        self, desk: TableHandle, decision: Decision, state: str, key: str, node: str, whole: bool
     ) -> Callable[[], PodExplanation]:
         former = desk.history.world(decision)
         pod = next(pod for pod in decision.pods if pod.key == key)
@@ -227,7 +227,7 @@ class Explain:
         await _guard(call).require(call.user, action)
         limit = _limit(call.query.get("limit", ""))
 
-        def found(desk: Desk) -> DecisionList:
+        def found(desk: TableHandle) -> DecisionList:
             listed: list[DecisionSummary] = []
             for decision in desk.history:
                 if len(listed) >= limit:
@@ -236,7 +236,7 @@ class Explain:
                     listed.append(self._summary(decision))
             return DecisionList(kept=len(desk.history), decisions=tuple(listed))
 
-        return Answer(await self._on_table(found))
+        return Answer(await self._run_on_table(found))
 
     async def one(self, call: Call) -> Answer:
         guard = _guard(call)
@@ -245,11 +245,11 @@ class Explain:
         name = call.parameters["id"]
         is_ours, number = self._number(name)
 
-        def found(desk: Desk) -> tuple[Decision, Former] | None:
+        def found(desk: TableHandle) -> tuple[Decision, Former] | None:
             decision = desk.history.get(number) if number is not None else None
             return None if decision is None else (decision, desk.history.world(decision))
 
-        kept = await self._on_table(found)
+        kept = await self._run_on_table(found)
         if kept is None:
             why = (
                 "another process, or this one before a restart, made it"
@@ -291,13 +291,13 @@ class Explain:
 
     # -- the table, and threads beside it -------------------------------------------------------------------------
 
-    async def _on_table(self, work: Callable[[Desk], T]) -> T:
+    async def _run_on_table(self, work: Callable[[TableHandle], T]) -> T:
         problem = self._loop.problem()
         if problem is not None:
             raise Problem(503, "Unavailable", f"not yet: {problem}", retry_after_s=2.0)
         try:
-            return await self._loop.on_table(work, reading=True)
-        except DeskFull as full:
+            return await self._loop.run_on_table(work, reading=True)
+        except TableBusy as full:
             raise Problem(503, "Unavailable", str(full), retry_after_s=1.0) from None
 
     async def _rebuilt(self, work: Callable[[], T]) -> T:
@@ -368,7 +368,7 @@ def _unit_message(decision: Decision) -> str:
     return outcome.diagnosis.message()
 
 
-def _waiting(desk: Desk, uid: str) -> Waiting | None:
+def _waiting(desk: TableHandle, uid: str) -> Waiting | None:
     waiting = desk.queue.get(uid)
     if waiting is None:
         return None

@@ -20,7 +20,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from fairlead.cluster.clock import Clock
 from fairlead.engine.cycle import Cycle
 from fairlead.model.quantity import QuantityError
-from fairlead.placement.desk import Desk
 from fairlead.placement.extender import (
     BadQuestion,
     Question,
@@ -33,7 +32,8 @@ from fairlead.placement.extender import (
     with_sent,
 )
 from fairlead.placement.history import Former
-from fairlead.placement.loop import DeskFull, Loop
+from fairlead.placement.loop import Loop, TableBusy
+from fairlead.placement.table_handle import TableHandle
 from fairlead.settings import BadSettings, ExtenderSettings, TlsSettings
 from fairlead.web.bodies import whole_body
 from fairlead.web.probes import served
@@ -114,7 +114,7 @@ class Extender:
         async def answer() -> dict[str, Any]:
             asked = read_clearance(await self._body(request))
             name = self._wanted(request)
-            kept = await self._on_table(lambda desk: cleared(self._cycle(desk, name), asked))
+            kept = await self._run_on_table(lambda desk: cleared(self._cycle(desk, name), asked))
             return {
                 "NodeNameToMetaVictims": {
                     node: {"Pods": [{"UID": uid} for uid in victims], "NumPDBViolations": asked.violations[node]}
@@ -131,35 +131,35 @@ class Extender:
         name = self._wanted(request)
         nodes = question.nodes
 
-        def here(desk: Desk) -> tuple[T] | Former:
+        def here(desk: TableHandle) -> tuple[T] | Former:
             cycle = self._cycle(desk, name)
             if is_as_sent(desk.table, nodes):
                 return (work(cycle),)
             return desk.history.present([question.pod])
 
-        found = await self._on_table(here)
+        found = await self._run_on_table(here)
         if isinstance(found, tuple):
             return found[0]
-        profile = (await self._on_table(lambda desk: self._cycle(desk, name))).profile
+        profile = (await self._run_on_table(lambda desk: self._cycle(desk, name))).profile
         async with self._rebuilding:
             return await asyncio.to_thread(lambda: work(with_sent(found, nodes, profile)))
 
     def _wanted(self, request: web.Request) -> str:
         return request.query.get("profile", self._profile)
 
-    def _cycle(self, desk: Desk, name: str) -> Cycle:
+    def _cycle(self, desk: TableHandle, name: str) -> Cycle:
         cycle = desk.cycle(name) if name else next(iter(desk.cycles.values()))
         if cycle is None:
             raise BadQuestion(f"profile: no profile is called {name!r}; there are {', '.join(desk.cycles)}")
         return cycle
 
-    async def _on_table(self, work: Callable[[Desk], T]) -> T:
+    async def _run_on_table(self, work: Callable[[TableHandle], T]) -> T:
         problem = self._loop.problem()
         if problem is not None:
             raise Problem(503, "Unavailable", f"not yet: {problem}", retry_after_s=2.0)
         try:
-            return await self._loop.on_table(work, reading=True)
-        except DeskFull as full:
+            return await self._loop.run_on_table(work, reading=True)
+        except TableBusy as full:
             raise Problem(503, "Unavailable", str(full), retry_after_s=1.0) from None
 
     # -- requests -----------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from fairlead.model.meta import Condition
 from fairlead.placement.api.schedule_pod_body import Asked, Parsed, ScheduleAsked, invalid, parse_asked
 from fairlead.placement.explanation import PlaceReason
 from fairlead.placement.requests.reasons import read_reason
-from fairlead.placement.requests.resolve import Sight, Unresolved, other_service, resolve
+from fairlead.placement.requests.resolve import ClusterLookup, Unresolved, other_service, resolve
 from fairlead.placement.requests.spec import (
     GROUP,
     SCHEDULE_REQUESTS,
@@ -267,7 +267,7 @@ class SchedulePod:
 
         Whatever is wrong with any item, malformed or unknown, is told in one answer.
         """
-        sight, slots = Sight(self._client), asyncio.Semaphore(LOOKING)
+        sight, slots = ClusterLookup(self._client), asyncio.Semaphore(LOOKING)
         warnings: list[str] = []
 
         async def look(index: int, each: Asked) -> tuple[int, WorkloadRef | Unresolved | None]:
@@ -311,7 +311,7 @@ class SchedulePod:
         return items, sorted(set(warnings))
 
     async def _resolve(
-        self, asked: Asked, sight: Sight, user: User, guard: Guard, warnings: list[str]
+        self, asked: Asked, sight: ClusterLookup, user: User, guard: Guard, warnings: list[str]
     ) -> WorkloadRef | Unresolved | None:
         """None when the caller may not: also for a name that means nothing, unless they may look around there."""
         found = await sight.find(asked.namespace, asked.service_name)

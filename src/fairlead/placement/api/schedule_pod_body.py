@@ -17,7 +17,7 @@ _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _DIGITS = re.compile(r"[0-9]{1,9}")
 
 
-class PodAsked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PodChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """So many more or fewer pods of one service."""
 
     operation: Annotated[int, Meta(description="`1` adds pods, `2` removes pods.", ge=1, le=2)]
@@ -38,7 +38,7 @@ class PodAsked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ScheduleAsked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What to add and to remove; accepted as a whole or not at all."""
 
-    pod_list: Annotated[list[PodAsked], Meta(min_length=1, max_length=MOST_ITEMS)]
+    pod_list: Annotated[list[PodChange], Meta(min_length=1, max_length=MOST_ITEMS)]
 
 
 class Asked(msgspec.Struct, frozen=True):

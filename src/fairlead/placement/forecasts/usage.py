@@ -14,7 +14,7 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.errors import ClusterError, NotFound
 from fairlead.engine.axes import Floats
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Noun, Thing
+from fairlead.model.meta import ApiObject, ApiStruct
 from fairlead.model.quantity import NANO, Quantity, QuantityError, nanos
 from fairlead.placement.forecasts.documents import RESOURCES, number
 from fairlead.placement.forecasts.prometheus import Key, Prometheus, whose
@@ -122,15 +122,15 @@ class PrometheusUsage:
 # -- metrics-server -----------------------------------------------------------------------------------------------
 
 
-class NodeMetrics(Thing, frozen=True):
+class NodeMetrics(ApiObject, frozen=True):
     usage: dict[str, Quantity] = {}
 
 
-class ContainerMetrics(Noun, frozen=True):
+class ContainerMetrics(ApiStruct, frozen=True):
     usage: dict[str, Quantity] = {}
 
 
-class PodMetrics(Thing, frozen=True):
+class PodMetrics(ApiObject, frozen=True):
     containers: tuple[ContainerMetrics, ...] = ()
 
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from fairlead.model.meta import Condition
 from fairlead.placement.requests.admission import Unadmitted
-from fairlead.placement.requests.following import written
 from fairlead.placement.requests.plan import RoundOptions
+from fairlead.placement.requests.progress import written
 
 ADMISSION_KNOWN: Final = "AdmissionKnown"
 FORECASTS_FRESH: Final = "ForecastsFresh"

@@ -26,10 +26,10 @@ from fairlead.engine.removal import DELETION_COST
 from fairlead.model.intents import Delete, Intent, PatchStatus, RecordEvent, Regarding
 from fairlead.model.meta import Condition
 from fairlead.model.pod import Pod
-from fairlead.placement.desk import Desk
-from fairlead.placement.loop import DeskFull, NotLeading
-from fairlead.placement.promises import GivenUp
-from fairlead.placement.requests import acting, conditions, following, plan
+from fairlead.placement.loop import NotLeading, TableBusy
+from fairlead.placement.requests import actions as acting
+from fairlead.placement.requests import conditions, plan
+from fairlead.placement.requests import progress as following
 from fairlead.placement.requests.admission import Admission, Unadmitted
 from fairlead.placement.requests.metrics import RequestMetrics
 from fairlead.placement.requests.model import next_maker, pod_body
@@ -45,7 +45,9 @@ from fairlead.placement.requests.spec import (
     ScheduleRequest,
     Workload,
 )
+from fairlead.placement.reservations import GivenUp
 from fairlead.placement.spec import PODS
+from fairlead.placement.table_handle import TableHandle
 
 log = structlog.get_logger("fairlead.requests")
 
@@ -70,12 +72,12 @@ MOST_CONFLICTS = 8
 
 
 # What breaks for all of them: the server, the lease, the table.
-OUTSIDE = (ClusterError, NotLeading, DeskFull)
+OUTSIDE = (ClusterError, NotLeading, TableBusy)
 MOST_SHOWN = 200
 
 
 class OnTable(Protocol):
-    def __call__(self, work: Callable[[Desk], T], /) -> Awaitable[T]: ...
+    def __call__(self, work: Callable[[TableHandle], T], /) -> Awaitable[T]: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Heard:
     unmatched: list[str]
 
 
-class Rounds:
+class RequestController:
     def __init__(
         self,
         mirror: Mirror[ScheduleRequest],
@@ -96,7 +98,7 @@ class Rounds:
         reader: Client,
         writer: Writer,
         clock: Clock,
-        on_table: OnTable,
+        run_on_table: OnTable,
         find_pod: Callable[[str], Pod | None],
         options: RoundOptions,
         metrics: RequestMetrics | None = None,
@@ -110,7 +112,7 @@ class Rounds:
         self._reader = reader
         self._writer = writer
         self._clock = clock
-        self._on_table = on_table
+        self._run_on_table = run_on_table
         self._find_pod = find_pod
         self._admission = Admission(reader, clock)
         self._options = options
@@ -142,7 +144,7 @@ class Rounds:
 
     # -- life -------------------------------------------------------------------------------------------------
 
-    def prepare(self, desk: Desk) -> None:
+    def prepare(self, desk: TableHandle) -> None:
         """Before a leader's first decision: hold again what was promised and is still waited for."""
         self._latest.clear()
         self._in_doubt.clear()
@@ -154,7 +156,7 @@ class Rounds:
         for request in self._unfinished():
             self._restore(desk, request)
 
-    def _restore(self, desk: Desk, request: ScheduleRequest) -> None:
+    def _restore(self, desk: TableHandle, request: ScheduleRequest) -> None:
         for index, (item, status) in enumerate(zip(request.spec.items, request.item_statuses, strict=True)):
             maker = f"{request.name}/{index}"
             if status.phase in UNDER_WAY and not item.is_removal and maker not in self._promising:
@@ -176,12 +178,12 @@ class Rounds:
                 try:
                     if not is_prepared:
                         # Behind the preparations: no pod of ours may come before its place is held again.
-                        await self._on_table(lambda desk: None)
+                        await self._run_on_table(lambda desk: None)
                         is_prepared = True
                     await self.once()
                 except (NotLeader, NotLeading):
                     log.info("not leading")
-                except (ClusterError, DeskFull) as problem:
+                except (ClusterError, TableBusy) as problem:
                     log.warning("round broken off", problem=str(problem))
                 except Exception:
                     # Our bug: said with the trace, and no reason to take the scheduler down with it.
@@ -273,7 +275,7 @@ class Rounds:
             return
         now = self._clock.now()
 
-        def work(desk: Desk) -> tuple[list[ItemStatus], dict[str, str], list[str]]:
+        def work(desk: TableHandle) -> tuple[list[ItemStatus], dict[str, str], list[str]]:
             found = plan.plan_all(
                 desk,
                 wanted,
@@ -289,7 +291,7 @@ class Rounds:
             forecast = desk.table.catalog.forecast
             return found, plan.forecast_uses(desk, planned, self._options), unmatched(forecast, desk.table)
 
-        statuses, uses, strangers = await self._on_table(work)
+        statuses, uses, strangers = await self._run_on_table(work)
         planned = {each.key: status for each, status in zip(wanted, statuses, strict=True)} | settled
         self._promising |= {key for key, status in planned.items() if status.phase == "Planned" and status.places}
         # Whoever comes first for a workload and waits, waits for room.
@@ -509,10 +511,10 @@ class Rounds:
         if not scaled:
             return
 
-        def pods(desk: Desk) -> list[list[Pod]]:
+        def pods(desk: TableHandle) -> list[list[Pod]]:
             found: list[list[Pod]] = []
             for request, index in scaled:
-                if lost := desk.promises.take_given_up(f"{request.name}/{index}"):
+                if lost := desk.reservations.take_given_up(f"{request.name}/{index}"):
                     self._lost.setdefault(f"{request.name}/{index}", []).extend(lost)
                 item, status = request.spec.items[index], request.item_statuses[index]
                 if item.workload.kind == "Service":
@@ -522,7 +524,7 @@ class Rounds:
                     found.append(desk.pods_of(item.workload.uid))
             return found
 
-        seen = await self._on_table(pods)
+        seen = await self._run_on_table(pods)
         removed, without = self._removed(), await self._without_workload(scaled)
         changed: dict[str, dict[int, ItemStatus]] = {}
 
@@ -640,7 +642,7 @@ class Rounds:
             found = await self._reader.find(SCHEDULE_REQUESTS, name, self._namespace)
             if found is not None:
                 self._latest[name] = found
-                await self._on_table(lambda desk, seen=found: self._restore(desk, seen))  # type: ignore[misc]
+                await self._run_on_table(lambda desk, seen=found: self._restore(desk, seen))  # type: ignore[misc]
             self._in_doubt.discard(name)
 
     async def _forget_deleted(self) -> None:
@@ -676,7 +678,7 @@ class Rounds:
             makers = [maker for maker in makers if maker not in under_way]
         mine = [maker for maker in makers if maker in self._promising]
         if mine:
-            await self._on_table(lambda desk: _release(desk, *mine))
+            await self._run_on_table(lambda desk: _release(desk, *mine))
             self._promising.difference_update(mine)
 
     async def _tidy(self) -> None:
@@ -720,11 +722,11 @@ async def at_once(work: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[
     return done
 
 
-def _release(desk: Desk, *makers: str) -> None:
+def _release(desk: TableHandle, *makers: str) -> None:
     for maker in makers:
-        desk.promises.take_given_up(maker)
-        for promise in desk.promises.made_by(maker):
-            desk.promises.release(promise.key)
+        desk.reservations.take_given_up(maker)
+        for reservation in desk.reservations.made_by(maker):
+            desk.reservations.release(reservation.key)
 
 
 def _whole(status: RequestStatus) -> dict[str, Any]:

@@ -33,12 +33,11 @@ from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.resources import CPU, MEMORY
-from fairlead.placement.desk import Desk
 from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.forecasts.profiles import Profiles
-from fairlead.placement.promises import Promise
 from fairlead.placement.requests.admission import Unadmitted
-from fairlead.placement.requests.following import (
+from fairlead.placement.requests.model import Maker, model_pod, numbered
+from fairlead.placement.requests.progress import (
     by_node,
     ends_of_names,
     is_over,
@@ -47,10 +46,11 @@ from fairlead.placement.requests.following import (
     new_pods,
     written,
 )
-from fairlead.placement.requests.model import Maker, model_pod, numbered
 from fairlead.placement.requests.reasons import Reasons
 from fairlead.placement.requests.spec import Item, ItemStatus, Place, Replicas, Victim, VictimScores, Workload
+from fairlead.placement.reservations import Reservation
 from fairlead.placement.scale import on_scale
+from fairlead.placement.table_handle import TableHandle
 
 FORECAST_RULES: Final = ("NodeLoadForecast", "SeedForecast")
 MOST_PODS: Final = 20_000
@@ -112,14 +112,14 @@ class Wanted:
         admitted = self.admitted if isinstance(self.admitted, Pod) else None
         return model_pod(self.made_by, pods, self.maker, admitted)
 
-    def pods(self, desk: Desk) -> list[Pod]:
+    def pods(self, desk: TableHandle) -> list[Pod]:
         """Those that stay unless something is done."""
         pods = self.loose if self.workload is None else desk.pods_of(self.workload.metadata.uid)
         return [pod for pod in pods if not pod.is_terminating and not pod.is_finished]
 
 
 def plan_round(
-    desk: Desk,
+    desk: TableHandle,
     wanted: Sequence[Wanted],
     *,
     now: datetime,
@@ -155,7 +155,7 @@ def plan_round(
     return [found[each.key] for each in wanted]
 
 
-def forecast_uses(desk: Desk, wanted: Sequence[Wanted], options: RoundOptions) -> dict[str, str]:
+def forecast_uses(desk: TableHandle, wanted: Sequence[Wanted], options: RoundOptions) -> dict[str, str]:
     """By the key of each item why forecasts do not count in its plan; empty where they do."""
     forecast, table = desk.table.catalog.forecast, desk.table
     missing = unmatched(forecast, table)
@@ -165,7 +165,7 @@ def forecast_uses(desk: Desk, wanted: Sequence[Wanted], options: RoundOptions) -
     return {each.key: _forecast_use(desk, each, options) for each in wanted}
 
 
-def _forecast_use(desk: Desk, wanted: Wanted, options: RoundOptions) -> str:
+def _forecast_use(desk: TableHandle, wanted: Wanted, options: RoundOptions) -> str:
     item, weights = wanted.item, options.weights
     if item.is_removal:
         if item.workload.kind == "StatefulSet":
@@ -184,7 +184,7 @@ def _forecast_use(desk: Desk, wanted: Wanted, options: RoundOptions) -> str:
 
 
 def plan_all(
-    desk: Desk,
+    desk: TableHandle,
     wanted: Sequence[Wanted],
     *,
     now: datetime,
@@ -215,7 +215,7 @@ def plan_all(
     return statuses
 
 
-def asks(desk: Desk, wanted: Wanted, profiles: Profiles) -> list[Ask]:
+def asks(desk: TableHandle, wanted: Wanted, profiles: Profiles) -> list[Ask]:
     """One for each pod of the item."""
     pods = wanted.pods(desk)
     if wanted.workload is None:
@@ -250,7 +250,7 @@ def failed(wanted: Wanted, why: str) -> ItemStatus:
 
 
 def _plan_removals(
-    desk: Desk, wanted: Sequence[Wanted], now: datetime, options: RoundOptions
+    desk: TableHandle, wanted: Sequence[Wanted], now: datetime, options: RoundOptions
 ) -> tuple[frozenset[str], dict[str, ItemStatus]]:
     """The plans, and the UIDs of the pods named in them. The table is left as it was: they are still there."""
     statement = Statement(desk.table)
@@ -261,7 +261,9 @@ def _plan_removals(
     return frozenset(victim.uid for plan in plans.values() for victim in plan.victims), plans
 
 
-def _plan_removal(desk: Desk, statement: Statement, wanted: Wanted, now: datetime, options: RoundOptions) -> ItemStatus:
+def _plan_removal(
+    desk: TableHandle, statement: Statement, wanted: Wanted, now: datetime, options: RoundOptions
+) -> ItemStatus:
     item, pods = wanted.item, wanted.pods(desk)
     if len(pods) > MOST_PODS:
         return failed(wanted, f"{item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with")
@@ -289,7 +291,7 @@ def _plan_removal(desk: Desk, statement: Statement, wanted: Wanted, now: datetim
     )
 
 
-def _pick_for(desk: Desk, pods: Sequence[Pod]) -> Pick | None:
+def _pick_for(desk: TableHandle, pods: Sequence[Pod]) -> Pick | None:
     """Nodes that are level are taken as the profile of the pods takes them."""
     cycle = desk.cycle(pods[0].spec.scheduler_name) if pods else None
     return cycle.pick if cycle is not None else None
@@ -371,7 +373,7 @@ def _removal_sentence(item: Item, fewer: int, going: int, victims: Sequence[Vict
 
 
 def _plan_additions(
-    desk: Desk,
+    desk: TableHandle,
     open_: Mapping[str, Wanted],
     order: Sequence[str],
     now: datetime,
@@ -395,7 +397,7 @@ def _plan_additions(
             found[key] = failed(wanted, why)
         else:
             there[key], models[key], placed[key] = pods, wanted.model(pods), []
-    promises: list[Promise] = []
+    reservations: list[Reservation] = []
     try:
         for key in order:
             if key not in models or key in refused:
@@ -425,7 +427,7 @@ def _plan_additions(
                 why = f"{now_have}; more will have when the pods that are on their way out are gone"
                 found[key] = waiting(wanted, why)
                 continue
-            promises += _promises(desk, wanted, models[key], places, late, options)
+            reservations += _promises(desk, wanted, models[key], places, late, options)
             status = _added(desk, wanted, models[key], places, late, refused.get(key, ""), reasons, now)
             found[key] = msgspec.structs.replace(status, seen=ends_of_names(there[key], wanted.item.workload.name))
     except BaseException:
@@ -433,13 +435,13 @@ def _plan_additions(
         raise
     # Last: whatever breaks above leaves no planned pod behind.
     statement.commit()
-    for promise in promises:
-        desk.promises.hold(promise)
+    for reservation in reservations:
+        desk.reservations.hold(reservation)
     return found
 
 
 def _after_leaving(
-    desk: Desk,
+    desk: TableHandle,
     planned: Statement,
     model: Pod,
     wanted: Wanted,
@@ -470,11 +472,11 @@ def _after_leaving(
     return found
 
 
-def _going(desk: Desk, leaving: frozenset[str]) -> list[Occupant]:
+def _going(desk: TableHandle, leaving: frozenset[str]) -> list[Occupant]:
     return [each for each in desk.table.occupants.values() if each.terminating or each.uid in leaving]
 
 
-def _helped_by_leaving(desk: Desk, lacking: Sequence[Pod], leaving: frozenset[str]) -> list[bool]:
+def _helped_by_leaving(desk: TableHandle, lacking: Sequence[Pod], leaving: frozenset[str]) -> list[bool]:
     """For pods that have no room now: whether they would have some without the pods that are on their way out."""
     if not lacking:
         return []
@@ -496,11 +498,16 @@ def _helped_by_leaving(desk: Desk, lacking: Sequence[Pod], leaving: frozenset[st
 
 
 def _promises(
-    desk: Desk, wanted: Wanted, model: Pod, placed: Sequence[Placed], late: Sequence[Placed], options: RoundOptions
-) -> list[Promise]:
+    desk: TableHandle,
+    wanted: Wanted,
+    model: Pod,
+    placed: Sequence[Placed],
+    late: Sequence[Placed],
+    options: RoundOptions,
+) -> list[Reservation]:
     until_s, has_claim = desk.now_s + options.settle_s, desk.table.catalog.claims.__contains__
     return [
-        Promise(
+        Reservation(
             numbered(model, wanted.key, number, has_claim),
             place.node,
             wanted.item.workload.uid,
@@ -513,7 +520,7 @@ def _promises(
 
 
 def _added(
-    desk: Desk,
+    desk: TableHandle,
     wanted: Wanted,
     model: Pod,
     placed: Sequence[Placed],
@@ -564,7 +571,9 @@ def _addition_sentence(item: Item, placed: Sequence[Placed], why_not: str, other
     return f"{said}; {missing} without room now ({why_not})" if missing else said
 
 
-def restore_promises(desk: Desk, maker: str, item: Item, status: ItemStatus, settle_s: float, now: datetime) -> None:
+def restore_promises(
+    desk: TableHandle, maker: str, item: Item, status: ItemStatus, settle_s: float, now: datetime
+) -> None:
     """Hold again what an earlier leader promised and nobody has claimed, wherever there still is room."""
     if status.planned is None:
         return
@@ -587,7 +596,7 @@ def restore_promises(desk: Desk, maker: str, item: Item, status: ItemStatus, set
         with on_trial(cycle.pick):
             is_placed = isinstance(cycle.decide(pod, within_N=within_N), Placed)
         if is_placed:
-            desk.promises.hold(Promise(pod, place.node, item.workload.uid, maker, desk.now_s + left))
+            desk.reservations.hold(Reservation(pod, place.node, item.workload.uid, maker, desk.now_s + left))
 
 
 # --- small ------------------------------------------------------------------------------------------------
@@ -604,7 +613,7 @@ def _is_ready(pod: Pod) -> bool:
     return ready and bool(pod.spec.node_name) and pod.status.phase == "Running"
 
 
-def _cluster(desk: Desk) -> dict[str, int]:
+def _cluster(desk: TableHandle) -> dict[str, int]:
     """What the whole cluster has, for shares of it."""
     table = desk.table
     valid_N = table.valid_N[: table.size]

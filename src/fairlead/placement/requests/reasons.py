@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.engine.cycle import Cycle
 from fairlead.model.pod import Pod
-from fairlead.placement.explaining import explain
+from fairlead.placement.explain import explain
 from fairlead.placement.explanation import (
     Difference,
     Explanation,

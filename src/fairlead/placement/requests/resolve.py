@@ -1,7 +1,7 @@
 """Which workload a service name means.
 
 The Deployment, StatefulSet or ReplicaSet of that name; else the single workload behind the Service of that name; else
-the pods of nobody behind it. Anything else is refused with a sentence that names what was found. `Sight` reads the
+the bare pods behind it. Anything else is refused with a sentence that names what was found. `ClusterLookup` reads the
 cluster, `resolve` decides.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import NotFound, Refused
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Thing
+from fairlead.model.meta import ApiObject
 from fairlead.model.selectors import equal_to
 from fairlead.placement.requests.spec import (
     AUTOSCALERS,
@@ -51,7 +51,7 @@ class Found(msgspec.Struct, frozen=True):
     others: tuple[str, ...] = ()
     autoscalers: tuple[Autoscaler, ...] = ()
     # Of another kind, looked for where there is no Service either.
-    unscalable: Kind[Thing] | None = None
+    unscalable: Kind[ApiObject] | None = None
 
     @property
     def is_nothing(self) -> bool:
@@ -151,7 +151,7 @@ def _few(names: Sequence[str], most: int = 5) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-class Sight:
+class ClusterLookup:
     """What one call reads of the cluster, each namespace's lists once."""
 
     def __init__(self, client: Client) -> None:
@@ -177,7 +177,7 @@ class Sight:
             return Found(service=service)
         return await self._behind(service)
 
-    async def _unscalable(self, namespace: str, name: str) -> Kind[Thing] | None:
+    async def _unscalable(self, namespace: str, name: str) -> Kind[ApiObject] | None:
         for kind, _ in UNSCALABLE.values():
             try:
                 if await self._client.find(kind, name, namespace) is not None:
@@ -236,11 +236,11 @@ def _tops(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return tuple(each for each in candidates if not (each.kind == "ReplicaSet" and each.workload.metadata.controller))
 
 
-async def loose_or_owned(client: Client, namespace: str, selector: dict[str, str]) -> list[Thing]:
+async def loose_or_owned(client: Client, namespace: str, selector: dict[str, str]) -> list[ApiObject]:
     """Every pod that a service selects and that is not finished."""
     wanted = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
     pods = await client.list(PODS, namespace, query={"labelSelector": wanted})
-    return [Thing(metadata=pod.metadata) for pod in pods if not pod.is_finished and not pod.is_terminating]
+    return [ApiObject(metadata=pod.metadata) for pod in pods if not pod.is_finished and not pod.is_terminating]
 
 
-__all__ = ["Candidate", "Found", "Sight", "Unresolved", "loose_or_owned", "other_service", "resolve"]
+__all__ = ["Candidate", "ClusterLookup", "Found", "Unresolved", "loose_or_owned", "other_service", "resolve"]

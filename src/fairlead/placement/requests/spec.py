@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.model.kinds import Kind
-from fairlead.model.meta import Condition, Noun, ObjectMeta, Thing
+from fairlead.model.meta import ApiObject, ApiStruct, Condition, ObjectMeta
 from fairlead.model.numbers import Int32
 from fairlead.model.pod import Pod
 from fairlead.model.selectors import LabelSelector
@@ -40,7 +40,7 @@ FINISHED: Final = frozenset({"Done", "Partial", "Failed"})
 UNDER_WAY: Final = frozenset({"Planned", "Scaled"})
 
 
-class WorkloadRef(Noun, frozen=True):
+class WorkloadRef(ApiStruct, frozen=True):
     """What makes the pods: a Deployment, ReplicaSet or StatefulSet; a Service for pods of nobody behind it."""
 
     kind: Literal["Deployment", "ReplicaSet", "StatefulSet", "Service"]
@@ -51,7 +51,7 @@ class WorkloadRef(Noun, frozen=True):
         return f"{self.kind} {self.name}"
 
 
-class Item(Noun, frozen=True):
+class Item(ApiStruct, frozen=True):
     """So many more or fewer pods of one service."""
 
     operation: Operation
@@ -68,7 +68,7 @@ class Item(Noun, frozen=True):
         return self.operation == "Remove"
 
 
-class RequestSpec(Noun, frozen=True):
+class RequestSpec(ApiStruct, frozen=True):
     """What was asked for, by whom and when; it never changes."""
 
     user: Annotated[str, Meta(description="Who asked, as the cluster knows them.")]
@@ -79,14 +79,14 @@ class RequestSpec(Noun, frozen=True):
     digest: Annotated[str, Meta(description="Of what was sent, to tell a repeated request from another one.")] = ""
 
 
-class Replicas(Noun, frozen=True):
+class Replicas(ApiStruct, frozen=True):
     """The workload's replicas before and after the change."""
 
     before: int
     after: int
 
 
-class Place(Noun, frozen=True):
+class Place(ApiStruct, frozen=True):
     """A pod to come: where it was promised room, and what became of it."""
 
     node: Annotated[str, Meta(description="The promised node; empty when none had room.")] = ""
@@ -97,7 +97,7 @@ class Place(Noun, frozen=True):
     reason: Annotated[str, Meta(description="Why this node, written small; GET with ?explain=true tells it.")] = ""
 
 
-class VictimScores(Noun, frozen=True):
+class VictimScores(ApiStruct, frozen=True):
     """Of the node that a pod is taken from, each 0 to 100; absent where a rule did not count."""
 
     w1: Annotated[float, Meta(description="How much of it stays used.")] = 0
@@ -107,7 +107,7 @@ class VictimScores(Noun, frozen=True):
     w5: Annotated[float | None, Meta(description="How much its load will rise; below zero, fall.")] = None
 
 
-class Victim(Noun, frozen=True):
+class Victim(ApiStruct, frozen=True):
     """A pod to go."""
 
     pod: str
@@ -124,7 +124,7 @@ class Victim(Noun, frozen=True):
     note: str = ""
 
 
-class ItemStatus(Noun, frozen=True):
+class ItemStatus(ApiStruct, frozen=True):
     """What was decided about an item, and how far it is."""
 
     phase: Phase = "Accepted"
@@ -151,7 +151,7 @@ class ItemStatus(Noun, frozen=True):
         return self.phase in FINISHED
 
 
-class RequestStatus(Noun, frozen=True):
+class RequestStatus(ApiStruct, frozen=True):
     """How far the request is as a whole, and each of its items."""
 
     phase: Phase = "Accepted"
@@ -166,7 +166,7 @@ class RequestStatus(Noun, frozen=True):
     ] = ()
 
 
-class ScheduleRequest(Thing, frozen=True):
+class ScheduleRequest(ApiObject, frozen=True):
     """More or fewer pods of services, asked for with POST /schedulePod and carried out once."""
 
     spec: RequestSpec
@@ -198,7 +198,7 @@ SCHEDULE_REQUESTS: Final = Kind(GROUP, VERSION, "schedulerequests", "ScheduleReq
 # --- the workloads ----------------------------------------------------------------------------------------
 
 
-class PodTemplate(Noun, frozen=True):
+class PodTemplate(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: Any = msgspec.field(default_factory=dict)
 
@@ -210,20 +210,20 @@ class PodTemplate(Noun, frozen=True):
         )
 
 
-class Ordinals(Noun, frozen=True):
+class Ordinals(ApiStruct, frozen=True):
     start: int = 0
 
 
-class RollingUpdate(Noun, frozen=True):
+class RollingUpdate(ApiStruct, frozen=True):
     # Of a StatefulSet; a Deployment's has none.
     partition: int | None = None
 
 
-class UpdateStrategy(Noun, frozen=True):
+class UpdateStrategy(ApiStruct, frozen=True):
     rolling_update: RollingUpdate | None = None
 
 
-class ScaledSpec(Noun, frozen=True):
+class ScaledSpec(ApiStruct, frozen=True):
     replicas: Int32 | None = None
     selector: LabelSelector | None = None
     template: PodTemplate = PodTemplate()
@@ -232,16 +232,16 @@ class ScaledSpec(Noun, frozen=True):
     # Of a StatefulSet.
     ordinals: Ordinals | None = None
     update_strategy: UpdateStrategy | None = None
-    volume_claim_templates: tuple[Thing, ...] | None = None
+    volume_claim_templates: tuple[ApiObject, ...] | None = None
 
 
-class ScaledStatus(Noun, frozen=True):
+class ScaledStatus(ApiStruct, frozen=True):
     # Of a StatefulSet.
     current_revision: str = ""
     update_revision: str = ""
 
 
-class Workload(Thing, frozen=True):
+class Workload(ApiObject, frozen=True):
     """A Deployment, ReplicaSet or StatefulSet, as far as scaling it needs."""
 
     spec: ScaledSpec = ScaledSpec()
@@ -271,25 +271,25 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(each for each in text.split(",") if each)
 
 
-class ServiceSpec(Noun, frozen=True):
+class ServiceSpec(ApiStruct, frozen=True):
     selector: dict[str, str] | None = None
 
 
-class Service(Thing, frozen=True):
+class Service(ApiObject, frozen=True):
     spec: ServiceSpec = ServiceSpec()
 
 
-class ScaleTarget(Noun, frozen=True):
+class ScaleTarget(ApiStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
 
 
-class AutoscalerSpec(Noun, frozen=True):
+class AutoscalerSpec(ApiStruct, frozen=True):
     scale_target_ref: ScaleTarget = ScaleTarget()
 
 
-class Autoscaler(Thing, frozen=True):
+class Autoscaler(ApiObject, frozen=True):
     spec: AutoscalerSpec = AutoscalerSpec()
 
 
@@ -299,15 +299,15 @@ WORKLOADS: Final[dict[str, Kind[Workload]]] = {
     "ReplicaSet": Kind("apps", "v1", "replicasets", "ReplicaSet", Workload),
 }
 SERVICES: Final = Kind("", "v1", "services", "Service", Service)
-UNSCALABLE: Final[dict[str, tuple[Kind[Thing], str]]] = {
+UNSCALABLE: Final[dict[str, tuple[Kind[ApiObject], str]]] = {
     "DaemonSet": (
-        Kind("apps", "v1", "daemonsets", "DaemonSet", Thing),
+        Kind("apps", "v1", "daemonsets", "DaemonSet", ApiObject),
         "it runs one pod on every node that its template selects; change that selection",
     ),
-    "Job": (Kind("batch", "v1", "jobs", "Job", Thing), "change its parallelism"),
-    "CronJob": (Kind("batch", "v1", "cronjobs", "CronJob", Thing), "it makes Jobs by the clock"),
+    "Job": (Kind("batch", "v1", "jobs", "Job", ApiObject), "change its parallelism"),
+    "CronJob": (Kind("batch", "v1", "cronjobs", "CronJob", ApiObject), "it makes Jobs by the clock"),
     "ReplicationController": (
-        Kind("", "v1", "replicationcontrollers", "ReplicationController", Thing),
+        Kind("", "v1", "replicationcontrollers", "ReplicationController", ApiObject),
         "put its pods into a Deployment",
     ),
 }

@@ -12,7 +12,7 @@ import numpy as np
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.taints import CORDON, NO_SCHEDULE, Taint, is_tolerated
 
 # Each condition, what it must be if it is reported, and the reason otherwise.
@@ -35,7 +35,9 @@ TAINTS: Final = {
 class CheckNodeCondition(Predicate):
     name = "CheckNodeCondition"
     cordon_reason = "node(s) were unschedulable"
-    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_CONDITIONS_CHANGED, Delta.NODE_CORDON_CHANGED})
+    wakeup_events = frozenset(
+        {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CONDITIONS_CHANGED, ClusterEvent.NODE_CORDON_CHANGED}
+    )
 
     def __init__(self, *, tolerated: bool = False) -> None:
         """`tolerated`: pods that tolerate the taint of a condition, or the cordon, are let past it."""

@@ -11,7 +11,7 @@ import numpy as np
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
 from fairlead.engine.view import View
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.resources import is_best_effort
 from fairlead.model.taints import NO_SCHEDULE, Taint, is_tolerated
 
@@ -23,7 +23,7 @@ class Pressure(Predicate):
     condition: ClassVar[str]
     reason: ClassVar[str]
     taint: ClassVar[Taint]
-    cures = frozenset({Delta.NODE_ADDED, Delta.NODE_CONDITIONS_CHANGED})
+    wakeup_events = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CONDITIONS_CHANGED})
 
     def __init__(self, *, tolerated: bool = False) -> None:
         """`tolerated`: pods that tolerate the taint of this pressure are let past it."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairlead.engine.axes import Bools, Floats, Ints
+from fairlead.engine.counters import Tally
 from fairlead.engine.priorities.jobs.packing import BEST, EVEN, FINE, STEP, packed
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
-from fairlead.engine.tallies import Tally
 from fairlead.engine.view import View
 
 if TYPE_CHECKING:

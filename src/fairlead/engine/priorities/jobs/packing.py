@@ -7,7 +7,7 @@ import numpy as np
 
 from fairlead.engine import axes
 from fairlead.engine.axes import Bools, Floats, Ints
-from fairlead.engine.gpu_wishes import GPU_NAMES
+from fairlead.engine.gpu_requests import GPU_NAMES
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
 from fairlead.engine.view import View

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from fairlead.engine.axes import Bools, Ints
+from fairlead.engine.counters import Tally
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope
-from fairlead.engine.tallies import Tally
 from fairlead.engine.view import View
 from fairlead.model.selectors import Selector, equal_to
 

@@ -15,7 +15,7 @@ from fairlead.cluster.clock import Clock
 T = TypeVar("T")
 
 
-class Moments(Generic[T]):
+class TimerQueue(Generic[T]):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._coming: list[tuple[datetime, int, T]] = []

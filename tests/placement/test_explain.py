@@ -11,7 +11,7 @@ from fairlead.engine.profile import Profile, build, kube_profile
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.placement.columns import Columns
-from fairlead.placement.explaining import explain, weight_changes
+from fairlead.placement.explain import explain, weight_changes
 from fairlead.placement.explanation import Explanation
 from fairlead.testing.builders import a_node, a_pod, a_table
 from tests.properties import worlds
@@ -49,7 +49,9 @@ def test_the_explanation_says_what_is_decided_and_leaves_the_table_alone(seed: i
     else:
         assert told.blockage is not None
         assert told.blockage.message == outcome.diagnosis.message()
-        assert {cure.change for cure in told.blockage.cures} == {cure.value for cure in outcome.diagnosis.cures}
+        assert {cure.change for cure in told.blockage.wakeup_events} == {
+            cure.value for cure in outcome.diagnosis.wakeup_events
+        }
 
 
 def with_weight(profile: Profile, rule: str, weight: int) -> Profile:
@@ -127,7 +129,7 @@ def test_a_pending_pod_hears_what_blocks_how_far_the_nearest_is_and_what_would_h
     clearing = told.blockage.clearing
     assert clearing is not None
     assert (clearing.helps, clearing.node, [each.pod for each in clearing.victims]) == (True, "full", ["default/cheap"])
-    assert "a pod leaves its node" in [cure.sentence for cure in told.blockage.cures]
+    assert "a pod leaves its node" in [cure.sentence for cure in told.blockage.wakeup_events]
     smaller = explained(cycle, a_pod("smaller", cpu=f"{near.short[0].free}m", priority=10))
     assert smaller.choice is not None
     assert smaller.choice.node == "full"

@@ -3,24 +3,24 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.placement.promises import MOST_VOID, Promise, Promises
+from fairlead.placement.reservations import MOST_VOID, Reservation, Reservations
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 
-def a_promise(name: str, *, owner: str = "web", by: str = "sr-1/0", until_s: float = 10.0) -> Promise:
-    return Promise(a_pod(name, uid=""), "n1", owner, by, until_s)
+def a_promise(name: str, *, owner: str = "web", by: str = "sr-1/0", until_s: float = 10.0) -> Reservation:
+    return Reservation(a_pod(name, uid=""), "n1", owner, by, until_s)
 
 
-def promises(*held: Promise) -> Promises:
-    found = Promises(a_table([a_node("n1")]))
-    for promise in held:
-        found.hold(promise)
+def reservations(*held: Reservation) -> Reservations:
+    found = Reservations(a_table([a_node("n1")]))
+    for reservation in held:
+        found.hold(reservation)
     return found
 
 
 def test_what_nobody_claims_runs_out_the_first_first() -> None:
     late, later, claimed = a_promise("b", until_s=5), a_promise("a", until_s=7), a_promise("c", until_s=1)
-    all_ = promises(later, late, claimed)
+    all_ = reservations(later, late, claimed)
     all_.claim(claimed.key)
     assert all_.next_s() == 5
     assert all_.expire(4.9) == []
@@ -28,17 +28,17 @@ def test_what_nobody_claims_runs_out_the_first_first() -> None:
 
 
 def test_held_anew_it_runs_out_when_told_last() -> None:
-    all_ = promises(a_promise("a", until_s=1), a_promise("a", until_s=9, by="sr-2/0"))
+    all_ = reservations(a_promise("a", until_s=1), a_promise("a", until_s=9, by="sr-2/0"))
     assert (len(all_), all_.expire(5), all_.next_s()) == (1, [], 9)
     assert (all_.made_by("sr-1/0"), len(all_.made_by("sr-2/0"))) == ([], 1)
 
 
 def test_what_is_claimed_leaves_nothing_behind() -> None:
-    all_ = promises()
+    all_ = reservations()
     for number in range(1000):
-        promise = a_promise(f"p{number}", until_s=1e6 + number)
-        all_.hold(promise)
-        all_.claim(promise.key)
+        reservation = a_promise(f"p{number}", until_s=1e6 + number)
+        all_.hold(reservation)
+        all_.claim(reservation.key)
     assert (all_._of_owner, all_._of_maker, all_.next_s()) == ({}, {}, None)
     assert len(all_._by_time) <= MOST_VOID + 1
 
@@ -55,21 +55,21 @@ steps = st.lists(
 
 @given(steps)
 def test_the_same_as_looking_through_all_of_them(done: list[tuple[str, str, str, int]]) -> None:
-    all_, known = promises(), dict[str, Promise]()
+    all_, known = reservations(), dict[str, Reservation]()
     for what, name, maker, at_s in done:
-        promise = a_promise(name, by=maker, owner=f"of {maker}", until_s=at_s)
+        reservation = a_promise(name, by=maker, owner=f"of {maker}", until_s=at_s)
         if what == "hold":
-            known.pop(promise.key, None)
-            known[promise.key] = promise
-            all_.hold(promise)
+            known.pop(reservation.key, None)
+            known[reservation.key] = reservation
+            all_.hold(reservation)
         elif what == "claim":
-            assert all_.claim(promise.key) == known.pop(promise.key, None)
+            assert all_.claim(reservation.key) == known.pop(reservation.key, None)
         else:
             late = {key for key, each in known.items() if each.until_s <= at_s}
             assert {each.key for each in all_.expire(at_s)} == late
             known = {key: each for key, each in known.items() if key not in late}
         assert all_.next_s() == min((each.until_s for each in known.values()), default=None)
         for each in ("m1", "m2"):
-            mine = [promise for promise in known.values() if promise.by == each]
+            mine = [reservation for reservation in known.values() if reservation.by == each]
             assert all_.made_by(each) == mine
             assert all_.first_of(f"of {each}") == next(iter(mine), None)

@@ -3,7 +3,7 @@
 from enum import Enum
 
 
-class Delta(Enum):
+class ClusterEvent(Enum):
     NODE_ADDED = "NodeAdded"
     NODE_REMOVED = "NodeRemoved"
     NODE_CORDON_CHANGED = "NodeCordonChanged"

@@ -13,7 +13,7 @@ from fairlead.cluster.writer import Outcome, Writer
 from fairlead.engine.table import Occupant
 from fairlead.model.intents import Delete, Regarding
 from fairlead.model.pod import Pod
-from fairlead.placement import telling
+from fairlead.placement import events_and_conditions as telling
 from fairlead.placement.spec import PODS
 
 log = structlog.get_logger("fairlead.placement")

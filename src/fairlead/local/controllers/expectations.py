@@ -30,7 +30,7 @@ class Awaited:
     since_s: float
 
 
-class Ledger:
+class Expectations:
     def __init__(self, mirrors: Mirrors, reader: Client, clock: Clock) -> None:
         self._mirrors = mirrors
         self._reader = reader

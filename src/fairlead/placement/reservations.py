@@ -14,7 +14,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.model.pod import Pod
 
 
-class Promise(msgspec.Struct, frozen=True):
+class Reservation(msgspec.Struct, frozen=True):
     # The planned pod, already on `node` in the table; its key (it has no UID) names the promise.
     pod: Pod
     node: str
@@ -45,10 +45,10 @@ class GivenUp(msgspec.Struct, frozen=True):
 MOST_VOID: Final = 64
 
 
-class Promises:
+class Reservations:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
-        self._all: dict[str, Promise] = {}
+        self._all: dict[str, Reservation] = {}
         self._of_owner: dict[str, dict[str, None]] = {}
         self._of_maker: dict[str, dict[str, None]] = {}
         # The loop asks at every turn who runs out next; entries of promises that are claimed or held anew are void.
@@ -60,55 +60,55 @@ class Promises:
     def __len__(self) -> int:
         return len(self._all)
 
-    def hold(self, promise: Promise) -> None:
+    def hold(self, reservation: Reservation) -> None:
         """The planned pod is on its node in the table; from now on it waits for the real one."""
-        key = promise.key
+        key = reservation.key
         if key in self._all:
             self._forget(key)
-        self._all[key] = promise
-        self._of_owner.setdefault(promise.owner, {})[key] = None
-        self._of_maker.setdefault(promise.by, {})[key] = None
-        heapq.heappush(self._by_time, (promise.until_s, key))
+        self._all[key] = reservation
+        self._of_owner.setdefault(reservation.owner, {})[key] = None
+        self._of_maker.setdefault(reservation.by, {})[key] = None
+        heapq.heappush(self._by_time, (reservation.until_s, key))
 
-    def get(self, key: str) -> Promise | None:
+    def get(self, key: str) -> Reservation | None:
         return self._all.get(key)
 
-    def made_by(self, maker: str) -> list[Promise]:
+    def made_by(self, maker: str) -> list[Reservation]:
         return [self._all[key] for key in self._of_maker.get(maker, ())]
 
-    def first_of(self, owner: str) -> Promise | None:
+    def first_of(self, owner: str) -> Reservation | None:
         """The oldest promise to pods of this workload."""
         return next((self._all[key] for key in self._of_owner.get(owner, ())), None)
 
-    def release(self, key: str) -> Promise | None:
+    def release(self, key: str) -> Reservation | None:
         """Nobody wants it any more: the planned pod leaves the table, and its room is free."""
-        promise = self.claim(key)
-        self._has_freed |= promise is not None
-        return promise
+        reservation = self.claim(key)
+        self._has_freed |= reservation is not None
+        return reservation
 
-    def give_up(self, key: str, why: str) -> Promise | None:
+    def give_up(self, key: str, why: str) -> Reservation | None:
         """Somebody who matters more gets the room; whoever made the promise is told when it asks."""
-        promise = self.release(key)
-        if promise is not None and promise.owner:
-            self._given_up.setdefault(promise.by, []).append(GivenUp(promise.node, why))
-        return promise
+        reservation = self.release(key)
+        if reservation is not None and reservation.owner:
+            self._given_up.setdefault(reservation.by, []).append(GivenUp(reservation.node, why))
+        return reservation
 
     def take_given_up(self, maker: str) -> list[GivenUp]:
         """What was given up of this maker's since it last asked."""
         return self._given_up.pop(maker, [])
 
-    def claim(self, key: str) -> Promise | None:
+    def claim(self, key: str) -> Reservation | None:
         """The real pod is here: the planned one leaves the table to make room for it."""
-        promise = self._forget(key)
-        if promise is not None and key in self._table.occupants:
+        reservation = self._forget(key)
+        if reservation is not None and key in self._table.occupants:
             self._table.remove_pod(key)
-        return promise
+        return reservation
 
-    def _forget(self, key: str) -> Promise | None:
-        promise = self._all.pop(key, None)
-        if promise is None:
+    def _forget(self, key: str) -> Reservation | None:
+        reservation = self._all.pop(key, None)
+        if reservation is None:
             return None
-        for index, at in ((self._of_owner, promise.owner), (self._of_maker, promise.by)):
+        for index, at in ((self._of_owner, reservation.owner), (self._of_maker, reservation.by)):
             keys = index[at]
             del keys[key]
             if not keys:
@@ -116,20 +116,20 @@ class Promises:
         if len(self._by_time) > 2 * len(self._all) + MOST_VOID:
             self._by_time = [(each.until_s, each.key) for each in self._all.values()]
             heapq.heapify(self._by_time)
-        return promise
+        return reservation
 
     def has_freed(self) -> bool:
         """Whether promised room became free since this was last asked, so that others may have it now."""
         freed, self._has_freed = self._has_freed, False
         return freed
 
-    def expire(self, now_s: float) -> list[Promise]:
+    def expire(self, now_s: float) -> list[Reservation]:
         """Let go of those that nobody claimed in time, the first to run out first."""
-        late: list[Promise] = []
+        late: list[Reservation] = []
         while (next_s := self.next_s()) is not None and next_s <= now_s:
-            promise = self.release(self._by_time[0][1])
-            assert promise is not None
-            late.append(promise)
+            reservation = self.release(self._by_time[0][1])
+            assert reservation is not None
+            late.append(reservation)
         return late
 
     def next_s(self) -> float | None:
@@ -137,8 +137,8 @@ class Promises:
         by_time = self._by_time
         while by_time:
             until_s, key = by_time[0]
-            promise = self._all.get(key)
-            if promise is not None and promise.until_s == until_s:
+            reservation = self._all.get(key)
+            if reservation is not None and reservation.until_s == until_s:
                 return until_s
             heapq.heappop(by_time)
         return None

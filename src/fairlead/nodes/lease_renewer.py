@@ -13,14 +13,14 @@ import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
-from fairlead.nodes.moments import Moments
+from fairlead.nodes.timer_queue import TimerQueue
 
-log = structlog.get_logger("fairlead.nodes.wheel")
+log = structlog.get_logger("fairlead.nodes.lease_renewer")
 
 Renew = Callable[[str], Awaitable[None]]
 
 
-class Wheel:
+class LeaseRenewer:
     RETRY_S = 1.0
 
     def __init__(self, renew: Renew, *, clock: Clock, period_s: float, in_flight: int = 32) -> None:
@@ -29,7 +29,7 @@ class Wheel:
         self._period_s = period_s
         self._slots = asyncio.Semaphore(in_flight)
         self._names: set[str] = set()
-        self._moments: Moments[str] = Moments(clock)
+        self._moments: TimerQueue[str] = TimerQueue(clock)
 
     def add(self, name: str) -> None:
         """Renew it once a period from now on, first at its own place within the next period."""

@@ -15,14 +15,14 @@ from fairlead.engine.axes import ABSENT, Ints
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.diagnosis import diagnose
 from fairlead.engine.evaluation import Evaluation
-from fairlead.engine.gpu_wishes import GPU_NAMES
+from fairlead.engine.gpu_requests import GPU_NAMES
 from fairlead.engine.nominated import Held, held_rows
 from fairlead.engine.pick import ByChance, FirstByName, on_trial
 from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit
 from fairlead.engine.preemption import Preemption
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import Occupant
-from fairlead.model.deltas import Delta
+from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Diagnosis, NearestMiss
 from fairlead.model.pod import Pod
 from fairlead.placement.columns import EXAMPLES, Columns
@@ -44,20 +44,20 @@ from fairlead.placement.scale import SCALE, on_scale
 SHOWN: Final = 5
 
 CURES: Final = {
-    Delta.NODE_ADDED: "a node is added",
-    Delta.NODE_REMOVED: "a node is removed",
-    Delta.NODE_CORDON_CHANGED: "a node is uncordoned",
-    Delta.NODE_LABELS_CHANGED: "a node's labels change",
-    Delta.NODE_TAINTS_CHANGED: "a node's taints change",
-    Delta.NODE_ALLOCATABLE_CHANGED: "a node gets more to allocate",
-    Delta.NODE_CONDITIONS_CHANGED: "a node's conditions change",
-    Delta.NODE_FEATURES_CHANGED: "a node declares other features",
-    Delta.POD_ADDED: "a pod is placed",
-    Delta.POD_CHANGED: "a placed pod changes",
-    Delta.POD_REMOVED: "a pod leaves its node",
-    Delta.NAMESPACE_CHANGED: "a namespace's labels change",
-    Delta.SERVICE_CHANGED: "a service or a controller changes",
-    Delta.STORAGE_CHANGED: "a claim, a volume or a storage class changes",
+    ClusterEvent.NODE_ADDED: "a node is added",
+    ClusterEvent.NODE_REMOVED: "a node is removed",
+    ClusterEvent.NODE_CORDON_CHANGED: "a node is uncordoned",
+    ClusterEvent.NODE_LABELS_CHANGED: "a node's labels change",
+    ClusterEvent.NODE_TAINTS_CHANGED: "a node's taints change",
+    ClusterEvent.NODE_ALLOCATABLE_CHANGED: "a node gets more to allocate",
+    ClusterEvent.NODE_CONDITIONS_CHANGED: "a node's conditions change",
+    ClusterEvent.NODE_FEATURES_CHANGED: "a node declares other features",
+    ClusterEvent.POD_ADDED: "a pod is placed",
+    ClusterEvent.POD_CHANGED: "a placed pod changes",
+    ClusterEvent.POD_REMOVED: "a pod leaves its node",
+    ClusterEvent.NAMESPACE_CHANGED: "a namespace's labels change",
+    ClusterEvent.SERVICE_CHANGED: "a service or a controller changes",
+    ClusterEvent.STORAGE_CHANGED: "a claim, a volume or a storage class changes",
 }
 
 
@@ -211,7 +211,7 @@ def _blockage(
         message=diagnosis.message(),
         misses=tuple(_missed(miss) for miss in diagnosis.misses),
         nearest=nearest(columns),
-        cures=cures(diagnosis),
+        wakeup_events=wakeup_events(diagnosis),
         clearing=clearing(cycle, pod, nominated) if preempting else None,
     )
 
@@ -220,8 +220,8 @@ def _missed(miss: NearestMiss) -> Room:
     return Room(miss.resource, miss.wanted, miss.free, miss.short)
 
 
-def cures(diagnosis: Diagnosis) -> tuple[Cure, ...]:
-    return tuple(Cure(delta.value, CURES[delta]) for delta in Delta if delta in diagnosis.cures)
+def wakeup_events(diagnosis: Diagnosis) -> tuple[Cure, ...]:
+    return tuple(Cure(delta.value, CURES[delta]) for delta in ClusterEvent if delta in diagnosis.wakeup_events)
 
 
 def nearest(columns: Columns) -> tuple[NearMiss, ...]:

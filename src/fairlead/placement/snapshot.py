@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.engine.args import PluginArgs
 from fairlead.engine.forecast import Change, Forecast
-from fairlead.engine.gpu_wishes import ANNOTATIONS, DEVICES
+from fairlead.engine.gpu_requests import ANNOTATIONS, DEVICES
 from fairlead.engine.gpus import GpuHold
 from fairlead.engine.load_basis import Usage
 from fairlead.engine.profile import Profile, ProfileError, build
@@ -30,19 +30,19 @@ from fairlead.model.workloads import (
     Service,
     StatefulSet,
 )
-from fairlead.placement.spec import SURROUNDINGS
+from fairlead.placement.spec import RELATED_KINDS
 
 AVOIDED = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 # A device that no node has: whoever asks for it gets none, as one that came when none was free.
 NOWHERE = GpuHold((-1,))
 
-_STRUCTS: dict[str, type[Any]] = {kind.kind: kind.struct for kind in SURROUNDINGS}
+_STRUCTS: dict[str, type[Any]] = {kind.kind: kind.struct for kind in RELATED_KINDS}
 _KINDS: dict[type[Any], str] = {struct: kind for kind, struct in _STRUCTS.items()}
 _READ: tuple[str, ...] = (*ANNOTATIONS, DEVICES)
 _SELECTING = (Service, ReplicationController, ReplicaSet, StatefulSet)
 
 
-class Seat(msgspec.Struct, frozen=True, gc=False):
+class PlacedPod(msgspec.Struct, frozen=True, gc=False):
     """All that the engine knows about one placed pod."""
 
     key: str
@@ -55,9 +55,9 @@ class Seat(msgspec.Struct, frozen=True, gc=False):
     volumes: tuple[VolumeChoice, ...]
 
 
-def seat_of(occupant: Occupant) -> Seat:
+def seat_of(occupant: Occupant) -> PlacedPod:
     gpus = occupant.gpus
-    return Seat(
+    return PlacedPod(
         occupant.key,
         occupant.node,
         occupant.request,
@@ -89,14 +89,14 @@ class ServiceForecast(msgspec.Struct, frozen=True):
     change: float | Change
 
 
-class World(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Snapshot(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     nodes: tuple[Node, ...] = ()
     # Sizes that count where nodes tell different ones: the first heard of.
     image_sizes: Mapping[str, int] = {}
     classes: tuple[Pod, ...] = ()
     pods: tuple[SeatLine, ...] = ()
     # By kind: namespaces, services, controllers, budgets, storage.
-    surroundings: Mapping[str, tuple[Any, ...]] = {}
+    related_objects: Mapping[str, tuple[Any, ...]] = {}
     node_forecasts: Mapping[str, float | Change] = {}
     service_forecasts: tuple[ServiceForecast, ...] = ()
     node_usage: Mapping[str, Usage] = {}
@@ -105,11 +105,11 @@ class World(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 def world_of(
     nodes: Iterable[Node],
     image_sizes: Mapping[str, int],
-    seats: Mapping[str, Seat],
+    seats: Mapping[str, PlacedPod],
     around: Iterable[Any],
     forecast: Forecast,
     pods: Iterable[Pod],
-) -> World:
+) -> Snapshot:
     """The world as decisions about these pods see it."""
     pods = tuple(pods)
     images = _images_of(pods)
@@ -134,12 +134,12 @@ def world_of(
                 seat.volumes,
             )
         )
-    return World(
+    return Snapshot(
         nodes=tuple(bare_node(node, images) for node in nodes),
         image_sizes={name: size for name, size in image_sizes.items() if name in images},
         classes=tuple(exemplars),
         pods=tuple(lines),
-        surroundings=_seen(around, forecast, pods),
+        related_objects=_seen(around, forecast, pods),
         node_forecasts=forecast.nodes,
         service_forecasts=tuple(
             ServiceForecast(namespace, service, change) for (namespace, service), change in forecast.services.items()
@@ -148,10 +148,10 @@ def world_of(
     )
 
 
-def table_of(world: World) -> NodeTable:
+def table_of(world: Snapshot) -> NodeTable:
     """The world as the engine's table."""
     table = NodeTable(capacity=max(64, len(world.nodes)))
-    for kind, things in world.surroundings.items():
+    for kind, things in world.related_objects.items():
         struct = _STRUCTS.get(kind)
         if struct is None:
             raise ValueError(f"world.surroundings: no kind {kind!r} is looked at; there are {', '.join(_STRUCTS)}")

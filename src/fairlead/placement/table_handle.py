@@ -11,16 +11,16 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.table import NodeTable
 from fairlead.model.pod import Pod
 from fairlead.placement.history import History
-from fairlead.placement.promises import Promises
 from fairlead.placement.queue import UnitQueue
+from fairlead.placement.reservations import Reservations
 
 
-class Desk:
+class TableHandle:
     def __init__(
         self,
         table: NodeTable,
         cycles: Mapping[str, Cycle],
-        promises: Promises,
+        reservations: Reservations,
         *,
         pods_of: Callable[[str], Iterable[Pod]],
         nominated: Callable[[], Iterable[Pod]],
@@ -29,7 +29,7 @@ class Desk:
         history: History | None = None,
     ) -> None:
         self.table = table
-        self.promises = promises
+        self.reservations = reservations
         # To be read, not written: who waits, and what was decided lately.
         self.queue = queue if queue is not None else UnitQueue()
         self.history = history if history is not None else History(table)

@@ -199,7 +199,7 @@ class Run:
         return bool(data)
 
 
-class Keeper:
+class Supervisor:
     def __init__(self, channel: socket.socket, folder: str) -> None:
         self._channel = channel
         self._folder = folder
@@ -381,7 +381,7 @@ def main(number: int, folder: str) -> None:
         namespaces.libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)  # we end when the socket does, in whatever order signals arrive
-    keeper = Keeper(channel, folder)
+    keeper = Supervisor(channel, folder)
     try:
         keeper.work()
     finally:

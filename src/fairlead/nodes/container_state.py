@@ -26,7 +26,7 @@ KILLED = 137
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ContainerRecord:
     """What we remember of one container; a new attempt keeps its name, its back-off and how it last ended."""
 
     attempt: int = 0
@@ -47,7 +47,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PodEvent:
     """An event about the pod."""
 
     reason: str
@@ -56,9 +56,15 @@ class Said:
     container: str = ""
 
 
-def witnessed(
-    life: Life, run: RunReport | None, container: Container, pod: Pod, traits: Traits, now: datetime, said: list[Said]
-) -> Life:
+def observe(
+    life: ContainerRecord,
+    run: RunReport | None,
+    container: Container,
+    pod: Pod,
+    traits: Traits,
+    now: datetime,
+    said: list[PodEvent],
+) -> ContainerRecord:
     """The life after a look at what the provider reports."""
     if not life.is_ordered or life.ended is not None:
         return life
@@ -78,18 +84,18 @@ def witnessed(
             return replace(life, attempt=life.attempt + 1, image=container.image)
         return life
     if life.started_at is None and run.started_at is None and run.reason == "StartError":
-        said.append(Said("Failed", f"Error: {run.message}", True, container.name))
+        said.append(PodEvent("Failed", f"Error: {run.message}", True, container.name))
     elif traits.tells_starts and life.started_at is None and run.started_at is not None:
-        said.append(Said("Started", "Container started", container=container.name))
+        said.append(PodEvent("Started", "Container started", container=container.name))
     life = replace(life, started_at=run.started_at or life.started_at or now)
     if run.phase is RunPhase.RUNNING:
         if life.image and container.image != life.image and life.kill_at is None:
             note = f"Container {container.name} definition changed, will be restarted"
-            said.append(Said("Killing", note, container=container.name))
+            said.append(PodEvent("Killing", note, container=container.name))
             return replace(life, kill_at=now + timedelta(seconds=pod.grace_s), is_to_restart=True)
         return life
     if run.has_failed_hook:
-        said.append(Said("FailedPostStartHook", run.message, True, container.name))
+        said.append(PodEvent("FailedPostStartHook", run.message, True, container.name))
     ended_at = run.finished_at or now
     ended = Terminated(
         exit_code=run.exit_code,
@@ -103,7 +109,7 @@ def witnessed(
     return replace(life, ended=ended, ended_at=ended_at)
 
 
-def is_running(life: Life, run: RunReport | None) -> bool:
+def is_running(life: ContainerRecord, run: RunReport | None) -> bool:
     is_ours = run is not None and run.attempt == life.attempt and run.phase is RunPhase.RUNNING
     return is_ours and life.is_ordered and life.ended is None
 
@@ -118,17 +124,19 @@ def policy_of(pod: Pod, container: Container) -> str:
     return container.restart_policy or pod.spec.restart_policy
 
 
-def is_done(life: Life, policy: str) -> bool:
+def is_done(life: ContainerRecord, policy: str) -> bool:
     return life.ended is not None and not restarts(life, policy)
 
 
-def restarts(life: Life, policy: str) -> bool:
+def restarts(life: ContainerRecord, policy: str) -> bool:
     if life.ended is None or life.is_to_restart:
         return life.ended is not None
     return policy == "Always" or (policy == "OnFailure" and life.ended.exit_code != 0)
 
 
-def moved_on(container: Container, life: Life, policy: str, now: datetime, wakes: list[datetime]) -> Life:
+def advance(
+    container: Container, life: ContainerRecord, policy: str, now: datetime, wakes: list[datetime]
+) -> ContainerRecord:
     """The life of a container that is wanted: begun, begun again, or waiting for that."""
     if life.problem is not None and life.retry_at is not None and life.retry_at > now:
         wakes.append(life.retry_at)
@@ -146,22 +154,22 @@ def moved_on(container: Container, life: Life, policy: str, now: datetime, wakes
     return replace(life, is_ordered=True, image=container.image, problem=None, retry_at=None)
 
 
-def restart_at(life: Life) -> datetime:
+def restart_at(life: ContainerRecord) -> datetime:
     assert life.ended_at is not None
     if life.is_to_restart or is_forgotten(life):
         return life.ended_at
     return life.ended_at + timedelta(seconds=life.backoff_s)
 
 
-def is_forgotten(life: Life) -> bool:
+def is_forgotten(life: ContainerRecord) -> bool:
     if life.backed_off_at is None or life.ended_at is None:
         return True
     return (life.ended_at - life.backed_off_at).total_seconds() > BACKOFF_FORGOTTEN_S
 
 
-def _again(life: Life, container: Container, now: datetime) -> Life:
+def _again(life: ContainerRecord, container: Container, now: datetime) -> ContainerRecord:
     backoff_s = BACKOFF_FIRST_S if is_forgotten(life) else min(BACKOFF_MOST_S, life.backoff_s * 2)
-    return Life(
+    return ContainerRecord(
         attempt=life.attempt + 1,
         is_ordered=True,
         image=container.image,

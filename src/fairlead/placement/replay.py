@@ -21,7 +21,7 @@ from fairlead.model.pod import Pod
 from fairlead.placement.columns import sheet
 from fairlead.placement.explanation import Sheet
 from fairlead.placement.history import Decision, Former
-from fairlead.placement.world import ProfileDocument, World, bare_pod, profile_document, profile_of, table_of
+from fairlead.placement.snapshot import ProfileDocument, Snapshot, bare_pod, profile_document, profile_of, table_of
 
 API_VERSION: Final = "fairlead.io/v1alpha1"
 KIND: Final = "Decision"
@@ -66,7 +66,7 @@ class DecisionDocument(Part, frozen=True):
     at: datetime
     profile: ProfileDocument
     result: Result
-    world: World
+    world: Snapshot
     api_version: str = API_VERSION
     kind: str = KIND
     version: str = __version__

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from fairlead.model.pod import Pod
-from fairlead.placement.promises import GIVEN_UP, GivenUp
 from fairlead.placement.requests.spec import Item, ItemStatus, Place
+from fairlead.placement.reservations import GIVEN_UP, GivenUp
 
 GONE_AGAIN: Final = "it came, and is gone again"
 LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)

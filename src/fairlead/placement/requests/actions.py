@@ -8,9 +8,9 @@ import msgspec
 
 from fairlead.engine.removal import DELETION_COST
 from fairlead.model.intents import Evict, Patch, Scale
-from fairlead.model.kinds import POD_THINGS
+from fairlead.model.kinds import POD_OBJECTS
 from fairlead.model.meta import Condition
-from fairlead.placement.requests.following import is_over, written
+from fairlead.placement.requests.progress import is_over, written
 from fairlead.placement.requests.spec import (
     ANNOTATION,
     FINISHED,
@@ -77,7 +77,7 @@ def plan_costs_back(item: Item, status: ItemStatus) -> list[Patch]:
 def _cost(item: Item, victim: Victim, cost: str | None) -> Patch:
     # With its UID: a pod made anew under the same name was never named.
     metadata = {"uid": victim.uid, "annotations": {DELETION_COST: cost}}
-    return Patch(kind=POD_THINGS, name=victim.pod, namespace=item.namespace, patch={"metadata": metadata})
+    return Patch(kind=POD_OBJECTS, name=victim.pod, namespace=item.namespace, patch={"metadata": metadata})
 
 
 def plan_evictions(item: Item, status: ItemStatus) -> list[Evict]:

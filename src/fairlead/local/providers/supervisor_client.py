@@ -20,7 +20,7 @@ READY_S = 10.0
 MOST_EVENT_BYTES = 1 << 20
 
 
-class Keeper:
+class SupervisorClient:
     """Our end of the line to the keeper process."""
 
     def __init__(self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
@@ -39,7 +39,7 @@ class Keeper:
         """Set whenever something ended, or the keeper did."""
 
     @classmethod
-    async def started(cls, folder: Path, heard: Any, lost: Any) -> "Keeper":
+    async def started(cls, folder: Path, heard: Any, lost: Any) -> "SupervisorClient":
         process, ours = _spawned(folder)
         writer: asyncio.StreamWriter | None = None
         try:

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fairlead.local.providers.keeper import MARK
 from fairlead.local.providers.namespaces import Bind, is_within
+from fairlead.local.providers.supervisor import MARK
 from fairlead.nodes.env import sub_path
 from fairlead.nodes.provider import Folder, ProviderError, Run, RunReport
 from fairlead.nodes.spec import Container, Pod
@@ -53,7 +53,7 @@ class Private:
 
 
 @dataclass(slots=True)
-class Box:
+class PodSandbox:
     """One pod here: its address, its folder, its runs."""
 
     pod: Pod
@@ -74,7 +74,7 @@ class Box:
     def log(self, container: str, attempt: int) -> Path:
         return self.folder / "logs" / container / f"{attempt}.log"
 
-    def last_words(self, container: str) -> Path:
+    def termination_message(self, container: str) -> Path:
         """What the container finds at its terminationMessagePath."""
         return self.folder / "logs" / container / "last-words"
 
@@ -87,7 +87,7 @@ class Box:
 # --- on disk ----------------------------------------------------------------------------------------------
 
 
-def write_folders(box: Box) -> None:
+def write_folders(box: PodSandbox) -> None:
     """Everything the pod finds on disk, but for its hosts file."""
     box.folder.mkdir(parents=True, exist_ok=True)
     box.folder.chmod(0o700)  # it may be there from before
@@ -129,7 +129,7 @@ def make_host_path(name: str, path: Path, kind: str) -> None:
         raise ProviderError(f'volume "{name}": hostPath type check failed: {path} is not {wanted}')
 
 
-def write_hosts(box: Box, names: Mapping[str, tuple[str, ...]]) -> None:
+def write_hosts(box: PodSandbox, names: Mapping[str, tuple[str, ...]]) -> None:
     """What names mean inside the pod, as its hosts file."""
     by_address: dict[str, list[str]] = {}
     for name, addresses in names.items():
@@ -183,7 +183,7 @@ def _write_files(folder: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
 # --- starting ---------------------------------------------------------------------------------------------
 
 
-def order_of(box: Box, run: Run, argv: list[str], mark: str, *, way: str) -> dict[str, Any]:
+def order_of(box: PodSandbox, run: Run, argv: list[str], mark: str, *, way: str) -> dict[str, Any]:
     """What the keeper needs to become this container; `way` is how it is kept to its own view, if at all."""
     env = {**_env(box), **run.env}
     # Ours goes first, so that a program's own path does not cost it its address.
@@ -211,7 +211,7 @@ def order_of(box: Box, run: Run, argv: list[str], mark: str, *, way: str) -> dic
     return {**order, "argv": argv, "env": {**env, MARK: mark}, "cwd": cwd, "any_cwd": is_free}
 
 
-def _env(box: Box) -> dict[str, str]:
+def _env(box: PodSandbox) -> dict[str, str]:
     """What every container finds besides its own variables, which go before these."""
     meta = box.pod.metadata
     env = {
@@ -233,7 +233,7 @@ def _env(box: Box) -> dict[str, str]:
     return env
 
 
-def _own(box: Box) -> list[Bind]:
+def _own(box: PodSandbox) -> list[Bind]:
     """What of the hidden folder is the pod's own, at its place: the variables of every container tell of it."""
     found = [Bind(str(box.folder / "tmp"), "", str(box.folder / "tmp"), False, True)]
     for name, volume in box.volumes.items():
@@ -248,7 +248,7 @@ def _is_read_only(volume: Folder) -> bool:
     return volume.is_read_only or volume.files is not None
 
 
-def _mounts(box: Box, container: Container, env: Mapping[str, str]) -> list[Bind]:
+def _mounts(box: PodSandbox, container: Container, env: Mapping[str, str]) -> list[Bind]:
     found = []
     for mount in container.volume_mounts or ():
         volume = box.volumes.get(mount.name)
@@ -259,7 +259,7 @@ def _mounts(box: Box, container: Container, env: Mapping[str, str]) -> list[Bind
         is_read_only = mount.read_only or _is_read_only(volume)
         path = "/" + mount.mount_path.strip("/")
         found.append(Bind(source, sub_path(mount, env), path, is_read_only, is_own))
-    words = box.last_words(container.name)
+    words = box.termination_message(container.name)
     if words.exists():
         path = "/" + container.termination_message_path.strip("/")
         found.append(Bind(str(words), "", path, False, True))
@@ -299,10 +299,10 @@ def logged_attempt(pods: Path, uid: str, container: str, previous: bool) -> int 
     return attempts[-1] if attempts else None
 
 
-def said_last(box: Box, job: Job, code: int) -> str:
+def said_last(box: PodSandbox, job: Job, code: int) -> str:
     """What a container left behind as its last words; the end of its log, where it asked for that and failed."""
     container = job.run.container
-    words = _end_of(box.last_words(container.name), MOST_LAST_WORDS)
+    words = _end_of(box.termination_message(container.name), MOST_LAST_WORDS)
     if not words and code and container.termination_message_policy == "FallbackToLogsOnError":
         logged = _end_of(box.log(container.name, job.run.attempt), 4 * MOST_LAST_LOG).split("\n")
         # Each line is logged with its time, its stream and whether it is whole.
