@@ -582,7 +582,7 @@ async def test_what_an_earlier_keeper_left_is_swept_at_start(tmp_path: Path) -> 
 
 
 def test_the_keeper_needs_nothing_but_python() -> None:
-    path = Path(sys.modules[ProcessProvider.__module__].__file__ or "").with_name("keeper.py")
+    path = Path(sys.modules[ProcessProvider.__module__].__file__ or "").with_name("supervisor.py")
     code = f"import runpy, sys, json; runpy.run_path({str(path)!r}); print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True, text=True)
     assert not [name for name in json.loads(done.stdout) if name.startswith(("fairlead", "asyncio"))]
