@@ -35,7 +35,11 @@ _SCALAR_SCHEMAS: dict[str, Json] = {
     "schema_or_strings": {},
 }
 _ZERO: Json = {"string": "", "int32": 0, "int64": 0, "bool": False, "double": 0.0}
-_LONG_NAMES = {"meta.": "io.k8s.apimachinery.pkg.apis.", "apiextensions.": "io.k8s.apiextensions-apiserver.pkg.apis."}
+_LONG_NAMES = {
+    "meta.": "io.k8s.apimachinery.pkg.apis.",
+    "apiextensions.": "io.k8s.apiextensions-apiserver.pkg.apis.",
+    "apiregistration.": "io.k8s.kube-aggregator.pkg.apis.",
+}
 _REF = "#/components/schemas/"
 
 
