@@ -23,7 +23,8 @@ def test_the_embedded_server_answers_as_recorded(story: Story, the_embedded: Con
 @every_story
 def test_the_real_server_answers_as_recorded(story: Story, the_real: Contestant, hook: dict[str, str]) -> None:
     problem = answers.problem(story, run(story, the_real, story.namespace, {"hook": hook}), "real")
-    assert not problem, f"{story.topic}: {story.title} (if this is right: {answers.COMMAND})\n{problem}"
+    refresh = f"if the recorded answers are out of date, refresh them: {answers.COMMAND} {story.topic}"
+    assert not problem, f"{story.topic}: {story.title}\n{problem}\n{refresh}"
 
 
 def test_every_story_is_recorded_and_nothing_else() -> None:
