@@ -1,7 +1,8 @@
 """A hunt for differences: requests drawn by lot, sent to the real server and to ours, answers compared.
 
 `python -m tests.contract.hunt --seed 1 --requests 5000 [--kind Pod] [--report FILE]`. The same seed draws the same
-requests. Differences are printed by likely cause, the most frequent first, each with the request that showed it.
+requests. Differences are printed by likely cause, the most frequent first, each with the request that showed it; those
+beyond the stop line (stop_line.py) are not.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import structlog
 
 from tests.contract.chapters import Chapter, CustomChapter, Sent, kinds
 from tests.contract.servers import Contestant, ContractRig, Heard, ours, real
+from tests.contract.stop_line import compared
 from tests.contract.volatile import Words
 from tests.kube.rig.build import ensure_built
 
@@ -137,7 +139,7 @@ def hunt(
                     continue
                 asked += 1
                 (sent, theirs), (_, mine) = told[0], told[1]
-                if theirs != mine and _by_lot(theirs) != _by_lot(mine):
+                if theirs != mine and not _alike(pair[0].kind, theirs, mine):
                     yield Difference(
                         cause(sent, theirs, mine), name, pair[0].kind, f"{sent.method} {sent.path}",
                         (sent.body or b"").decode(), theirs, mine,
@@ -158,6 +160,10 @@ def chapter(seed: str, namespace: str, only: str = "") -> Chapter:
 
 
 MAPS = re.compile(r"\[[^\d\]]|(labels|annotations|nodeSelector|matchLabels|selector|data|Data|capacity|hard)$")
+
+
+def _alike(kind: str, theirs: Json, mine: Json) -> bool:
+    return _by_lot(theirs) == _by_lot(mine) or compared(kind, theirs) == compared(kind, mine)
 
 
 def _by_lot(told: Json) -> Json:

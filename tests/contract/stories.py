@@ -14,6 +14,7 @@ A step is `do: METHOD PATH` with
 """
 
 import difflib
+import hashlib
 import json
 import re
 import time
@@ -55,6 +56,7 @@ ACCEPTED: Final = {
     "aggregated": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
 }
 UNTIL_S: Final = 15.0
+COMPARED: Final = ("status", "headers", "body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,11 @@ class Story:
     topic: str
     title: str
     steps: tuple[Mapping[str, Any], ...]
+
+    @property
+    def namespace(self) -> str:
+        """The same in every run, so that answers can be recorded, and no other story's."""
+        return f"story-{hashlib.sha256(f'{self.topic}: {self.title}'.encode()).hexdigest()[:8]}"
 
     @property
     def compared(self) -> int:
@@ -206,19 +213,19 @@ def _parsed(heard: Heard) -> Any:
         return heard.body.decode(errors="replace")
 
 
-def differences(real: list[dict[str, Any]], ours: list[dict[str, Any]]) -> str:
+def differences(recorded: list[dict[str, Any]], answers: list[dict[str, Any]], server: str) -> str:
     """Readable: for each request that was answered differently, the request and what differs; "" where nothing is."""
     parts = []
-    for number, (theirs, mine) in enumerate(zip(real, ours, strict=True), 1):
+    for number, (theirs, mine) in enumerate(zip(recorded, answers, strict=True), 1):
         if _shown(theirs) == _shown(mine):
             continue
-        lines = difflib.unified_diff(_lines(theirs), _lines(mine), "real", "embedded", n=2, lineterm="")
-        parts.append(f"{number}. {theirs['request']}\n   {theirs['sent']}\n" + "\n".join(lines))
+        lines = difflib.unified_diff(_lines(theirs), _lines(mine), "recorded", server, n=2, lineterm="")
+        parts.append(f"{number}. {mine['request']}\n   {mine['sent']}\n" + "\n".join(lines))
     return "\n\n".join(parts)
 
 
 def _shown(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: told[key] for key in ("status", "headers", "body")}
+    return {key: told[key] for key in COMPARED}
 
 
 def _lines(told: Mapping[str, Any]) -> list[str]:
