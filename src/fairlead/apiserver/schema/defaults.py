@@ -533,6 +533,10 @@ def _webhooks(obj: Json) -> None:
         _webhook_port(webhook.get("clientConfig"))
 
 
+def _api_service(obj: Json) -> None:
+    _webhook_port(obj.get("spec"))
+
+
 def _mutating_webhooks(obj: Json) -> None:
     _webhooks(obj)
     for webhook in _each(obj.get("webhooks")):
@@ -606,6 +610,7 @@ _KINDS: Final[dict[tuple[str, str], Callable[[Json], None]]] = {
     ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): _mutating_webhooks,
     ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): _webhooks,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): _custom_resource_definition,
+    ("apiregistration.k8s.io", "APIService"): _api_service,
     ("apps", "DaemonSet"): _daemon_set,
     ("apps", "Deployment"): _deployment,
     ("apps", "ReplicaSet"): _replica_set,

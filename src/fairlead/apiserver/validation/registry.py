@@ -10,10 +10,10 @@ from typing import Final
 from fairlead.apiserver.schema import facts
 from fairlead.apiserver.validation import admissionregistration as webhooks
 from fairlead.apiserver.validation import apiextensions as definitions
+from fairlead.apiserver.validation import apiregistration, metadata, names, others, small, statuses, storage
 from fairlead.apiserver.validation import apps as workloads
 from fairlead.apiserver.validation import autoscaling as autoscalers
 from fairlead.apiserver.validation import batch as jobs
-from fairlead.apiserver.validation import metadata, names, others, small, statuses, storage
 from fairlead.apiserver.validation import networking as routing
 from fairlead.apiserver.validation import resource as devices
 from fairlead.apiserver.validation.core import events, pods, services
@@ -73,6 +73,7 @@ _RULES: Final[dict[tuple[str, str], tuple[Create, Update]]] = {
     ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): (webhooks.webhooks, webhooks.webhooks_update),
     ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): (webhooks.webhooks, webhooks.webhooks_update),
     ("apiextensions.k8s.io", "CustomResourceDefinition"): (definitions.definition, definitions.definition_update),
+    ("apiregistration.k8s.io", "APIService"): (apiregistration.api_service, apiregistration.api_service_update),
     ("apps", "ControllerRevision"): (small.controller_revision, small.controller_revision_update),
     ("apps", "DaemonSet"): (workloads.daemon_set, workloads.daemon_set_update),
     ("apps", "Deployment"): (workloads.deployment, workloads.deployment_update),

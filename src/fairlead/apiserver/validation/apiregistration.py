@@ -1,0 +1,52 @@
+"""Validation of the group apiregistration.k8s.io: APIServices."""
+
+import base64
+
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.errors import Errors, Json, invalid, required
+
+MOST_GROUP_PRIORITY = 20_000
+MOST_VERSION_PRIORITY = 1_000
+
+
+def api_service(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], False, names.path_segment), *_api_service(obj)]
+
+
+def api_service_update(new: Json, old: Json) -> Errors:
+    return [*metadata.on_update(new["metadata"], old["metadata"]), *_api_service(new)]
+
+
+def _api_service(obj: Json) -> Errors:
+    spec, name = obj.get("spec") or {}, obj["metadata"].get("name", "")
+    group, version = spec.get("group") or "", spec.get("version") or ""
+    found: Errors = []
+    if name != f"{version}.{group}":
+        found.append(invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"'))
+    found += [invalid("spec.group", group, problem) for problem in (names.subdomain(group) if group else ())]
+    found += [invalid("spec.version", version, problem) for problem in names.label_1035(version)]
+    for key, most in (("groupPriorityMinimum", MOST_GROUP_PRIORITY), ("versionPriority", MOST_VERSION_PRIORITY)):
+        number = spec.get(key, 0)
+        if not 0 < number <= most:
+            found.append(invalid(f"spec.{key}", number, f"must be positive and less than {most}"))
+    return [*found, *_service(spec)]
+
+
+def _service(spec: Json) -> Errors:
+    service, authority = spec.get("service"), spec.get("caBundle")
+    if not service:
+        local = "local APIServices may not"
+        size = f"{len(base64.b64decode(authority or ''))} bytes"
+        found = [invalid("spec.caBundle", size, f"{local} have a caBundle")] if authority else []
+        if spec.get("insecureSkipTLSVerify"):
+            found.append(invalid("spec.insecureSkipTLSVerify", True, f"{local} have insecureSkipTLSVerify"))
+        return found
+    found = [required(f"spec.service.{key}") for key in ("namespace", "name") if not service.get(key)]
+    port = service.get("port", 443)
+    found += [
+        invalid("spec.service.port", port, f"port is not valid: {problem}") for problem in names.port_number(port)
+    ]
+    if spec.get("insecureSkipTLSVerify") and authority:
+        why = "may not be true if caBundle is present"
+        found.append(invalid("spec.insecureSkipTLSVerify", True, why))
+    return found
