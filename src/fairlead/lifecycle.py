@@ -21,9 +21,9 @@ log = structlog.get_logger("fairlead")
 
 T = TypeVar("T")
 
-# What is in hand when we are told to stop gets this long to finish.
+# On a stop, work in hand gets this long to finish.
 GRACE_S: Final = 10.0
-# Then events that wait are sent, for so long.
+# Then queued events are sent, for this long.
 FLUSH_S: Final = 5.0
 
 
@@ -99,7 +99,7 @@ async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def flushed(recorder: Recorder) -> None:
-    """The last events are told, as far as the time allows, and no more are sent."""
+    """Send the queued events, as far as the time allows, and no more after that."""
     lost = await recorder.flush(FLUSH_S)
     if lost:
         log.warning("events not sent", events=lost)
@@ -128,13 +128,13 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
     """SIGTERM and Ctrl-C stop gracefully; a second one cancels."""
     loop, main = asyncio.get_running_loop(), asyncio.current_task()
 
-    def asked() -> None:
+    def on_signal() -> None:
         if stop.is_set() and main is not None:
             main.cancel()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:

@@ -71,7 +71,7 @@ class Runtime:
         indexes: Mapping[str, Index[Any]] | None = None,
         hint: str = "",
     ) -> Mirror[Any]:
-        """A mirror of a kind, shared with whoever asks for the same; the runtime runs it. `hint`: see Watch."""
+        """A mirror of a kind, shared by all who ask for the same; the runtime runs it. `hint`: see Watch."""
         return self.mirrors.get(kind, namespace, labels=labels, fields=fields, indexes=indexes, hint=hint)
 
     @asynccontextmanager
@@ -208,7 +208,7 @@ class Opener:
         return self._opened[lease_name]
 
     async def unfenced(self, lease_name: str) -> Runtime:
-        """For a cluster that nobody else leads: writes need no lease."""
+        """For a cluster without other leaders: writes need no lease."""
         client = Client(self.connection, clock=self.clock, metrics=self.metrics, pool=self.settings.in_flight)
         return self._runtime(await self._stack.enter_async_context(client), self._lease(lease_name))
 

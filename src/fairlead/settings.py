@@ -253,7 +253,7 @@ def kubeconfig_paths(settings: Settings, environment: Mapping[str, str] | None =
 
 
 def default_data_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Where `fairlead up` keeps its cluster when nobody says otherwise."""
+    """Where `fairlead up` keeps its cluster without `--data`."""
     environment = environment if environment is not None else os.environ
     return Path(environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "fairlead"
 
@@ -285,10 +285,10 @@ def _from_file(file: Path) -> dict[str, Any]:
     found = read_yaml(file)
     if not isinstance(found, dict):
         raise BadSettings(f"{file}: wanted a mapping with apiVersion {API_VERSION} and kind {KIND}")
-    told = (found.pop("apiVersion", None), found.pop("kind", None))
-    if told != (API_VERSION, KIND):
+    header = (found.pop("apiVersion", None), found.pop("kind", None))
+    if header != (API_VERSION, KIND):
         raise BadSettings(
-            f"{file}: apiVersion and kind are {told[0]!r} and {told[1]!r}; wanted {API_VERSION} and {KIND}"
+            f"{file}: apiVersion and kind are {header[0]!r} and {header[1]!r}; wanted {API_VERSION} and {KIND}"
         )
     return found
 
@@ -325,11 +325,11 @@ def _check(merged: dict[str, Any], source: str) -> Settings:
         key = where.strip("`").removeprefix("$.").removeprefix("$")
         if "` in `" in where:
             raise BadSettings(f"{source}every key must be text") from None
-        said = f"{what[:1].lower()}{what[1:]}{_choices(key) if 'enum' in what else ''}"
-        found = _found(merged, key)
+        message = f"{what[:1].lower()}{what[1:]}{_choices(key) if 'enum' in what else ''}"
+        found = _value_at(merged, key)
         if "got" not in what and "enum" not in what and found is not None and not isinstance(found, dict):
-            said += f", got {found!r}"
-        raise BadSettings(f"{source}{key + ': ' if key else ''}{said}") from None
+            message += f", got {found!r}"
+        raise BadSettings(f"{source}{key + ': ' if key else ''}{message}") from None
 
 
 def _choices(key: str) -> str:
@@ -342,7 +342,7 @@ def _choices(key: str) -> str:
     return f"; wanted one of {', '.join(get_args(wanted))}"
 
 
-def _found(merged: Any, key: str) -> Any:
+def _value_at(merged: Any, key: str) -> Any:
     for part in key.split("."):
         merged = merged.get(part) if isinstance(merged, dict) else None
     return merged
@@ -375,7 +375,7 @@ def _check_extender(settings: Settings) -> None:
     if port and int(port) > 65535:
         raise BadSettings(f"extender.listen: wanted host:port with a port up to 65535, got {extender.listen!r}")
     if extender.client_ca and not settings.tls.certificate:
-        raise BadSettings("extender.clientCa: wanted tls.certificate and tls.key as well: it is asked for over TLS")
+        raise BadSettings("extender.clientCa: wanted tls.certificate and tls.key as well: client certificates need TLS")
     if extender.client_ca and not extender.client_names:
         raise BadSettings("extender.clientNames: wanted the names of certificates that may ask, got none")
     if extender.listen and not extender.client_ca and not _is_loopback(host):

@@ -1,6 +1,6 @@
 """The webhooks of every capability, on one listener, with certificates that API servers trust.
 
-A capability of its own, added by the composition root when another has webhooks: every replica serves, whoever leads;
+A capability of its own, added by the composition root when another has webhooks: every replica serves, leader or not;
 the leader issues certificates into a Secret, renews them and keeps the caBundle of our configurations right. Where the
 certificate comes from files, it writes neither.
 """
@@ -204,7 +204,7 @@ class Webhooks(Capability):
             result = await self.runtime.writer.carry_out(self._store(wanted))
             if result.outcome is not Outcome.DONE:
                 log.info("certificate not stored", outcome=result.outcome, problem=str(result.error))
-                return  # somebody else wrote it: the mirror will tell what
+                return  # another process wrote it: the mirror will show what
             log.info("certificate issued", secret=SECRET, authorities=len(wanted.authorities))
         bundle = base64.b64encode(wanted.bundle).decode()
         for kind in self._kinds:

@@ -1,4 +1,4 @@
-"""Manifests and snapshots from files: read, checked as the API server would, and turned into the engine's nouns.
+"""Manifests and snapshots from files: read, validated as by the API server, and converted to the engine's structs.
 
 A mistake names the file, the document in it and the field.
 """
@@ -47,7 +47,7 @@ def documents(path: Path) -> Iterator[Document]:
     except (msgspec.DecodeError, yaml.YAMLError) as problem:
         raise BadInput(f"{path}: neither YAML nor JSON: {problem}") from None
     except RecursionError:
-        raise BadInput(f"{path}: has parts within parts beyond counting") from None
+        raise BadInput(f"{path}: is nested too deeply") from None
     for number, part in enumerate(parts, 1):
         where = f"{path}, document {number}" if len(parts) > 1 else str(path)
         if part is None:
@@ -64,11 +64,11 @@ def documents(path: Path) -> Iterator[Document]:
 
 
 def checked(document: Document, *, is_new: bool) -> dict[str, Any]:
-    """The object as the API server would store it; with what it would say where it would not."""
+    """The object as the API server would store it; BadInput with the server's message where it would refuse it."""
     thing = document.thing
     kind, api_version = thing.get("kind"), thing.get("apiVersion")
     if not isinstance(kind, str) or not isinstance(api_version, str):
-        raise BadInput(f"{document.where}: apiVersion and kind are needed to know what it is")
+        raise BadInput(f"{document.where}: apiVersion and kind are required")
     group, _, version = api_version.rpartition("/")
     schema = for_kind(group, version, kind)
     if schema is None:
@@ -88,8 +88,8 @@ def checked(document: Document, *, is_new: bool) -> dict[str, Any]:
         apply_defaults(group, version, kind, value)
         wrong = validate_create(group, version, kind, value)
         if wrong:
-            told = "; ".join(f"{each.field}: {each.message}" for each in wrong[:5])
-            raise BadInput(f"{document.where}: {told}")
+            mistakes = "; ".join(f"{each.field}: {each.message}" for each in wrong[:5])
+            raise BadInput(f"{document.where}: {mistakes}")
     return value
 
 
@@ -121,7 +121,7 @@ def _leaves(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | 
         yield (*at, step)
 
 
-def pods_wanted(path: Path) -> list[Pod]:
+def pods_from(path: Path) -> list[Pod]:
     """The pods a manifest asks for: as they are, or as many as a workload's replicas, in order."""
     pods: list[Pod] = []
     for document in documents(path):
@@ -143,7 +143,7 @@ def _from_template(document: Document, thing: dict[str, Any]) -> Iterator[Pod]:
     spec, name, kind = thing["spec"], thing["metadata"]["name"], thing["kind"]
     count = spec.get("parallelism", 1) if kind == "Job" else spec.get("replicas", 1)
     if count > MOST_PODS:
-        raise BadInput(f"{document.where}: wants {count} pods; up to {MOST_PODS} are placed at once")
+        raise BadInput(f"{document.where}: asks for {count} pods; at most {MOST_PODS} are placed at once")
     owner = {"apiVersion": thing["apiVersion"], "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
     for number in range(count):
         template = copy.deepcopy(spec["template"])
@@ -165,7 +165,7 @@ def _pod(document: Document, thing: dict[str, Any], name: str) -> Pod:
 
 
 def table_from(path: Path) -> NodeTable:
-    """The cluster in a `kubectl get nodes,pods -A -o json` dump; whatever else decisions depend on is taken along."""
+    """The cluster in a `kubectl get nodes,pods -A -o json` dump; other kinds that decisions depend on are read too."""
     table = NodeTable()
     structs: dict[str, type[Any]] = {kind.kind: kind.struct for kind in RELATED_KINDS}
     structs |= {"Node": Node, "Pod": Pod}

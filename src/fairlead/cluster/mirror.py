@@ -1,6 +1,6 @@
-"""The mirror: what the server holds of one kind, in memory, indexed, and told to whoever subscribes.
+"""The mirror: what the server holds of one kind, in memory, indexed, with subscriptions to its changes.
 
-One watch feeds it; rooms read it and drain deltas at their own pace. It never calls anybody: a change only
+One watch feeds it; rooms read it and drain deltas at their own pace. It calls no subscriber: a change only
 marks the key as dirty for each subscriber, so a slow reader costs memory for the keys it has not read, never
 for the events it has missed. Objects are immutable and shared.
 """
@@ -21,7 +21,7 @@ log = structlog.get_logger("fairlead.mirror")
 
 Index = Callable[[T], Iterable[str]]
 
-# A stream that has been open for so long has told all that came while it was not.
+# A stream open for this long has delivered what was missed while it was closed.
 CURRENT_S = 1.0
 
 
@@ -155,7 +155,7 @@ class Mirror(Generic[T]):
     def subscribe(self, wakeup: asyncio.Event | None = None) -> Subscription[T]:
         """Deltas from nothing on: what is already here comes first, as added.
 
-        The bell is rung whenever there is something new; whoever reads many mirrors waits for one bell.
+        The event is set whenever there is something new; a reader of many mirrors passes one event to all.
         """
         subscription = Subscription(self, wakeup)
         for key in self._objects:
@@ -195,7 +195,7 @@ class Mirror(Generic[T]):
         if old is None and new is None:
             return
         if old is not None and new is not None and _is_same(old, new):
-            return  # told twice, by a list after a watch: keep the object everybody already holds
+            return  # the same version again, by a list after a watch: keep the shared object
         if new is None:
             del self._objects[key]
         else:
@@ -217,14 +217,14 @@ class Mirror(Generic[T]):
             index.setdefault(value, set()).add(key)
 
 
-def _values(indexer: Index[T], seen: T | None) -> Iterable[str]:
+def _values(indexer: Index[T], instance: T | None) -> Iterable[str]:
     """Under which values it is found; under none where the index cannot make sense of it."""
-    if seen is None:
+    if instance is None:
         return ()
     try:
-        return list(indexer(seen))
+        return list(indexer(instance))
     except Exception:
-        log.exception("bug in an index", key=seen.metadata.key)
+        log.exception("bug in an index", key=instance.metadata.key)
         return ()
 
 

@@ -1,4 +1,4 @@
-"""A queue of keys to look at: each at most once in line, never in two hands, later where asked.
+"""The work queue: each key queued at most once, never with two workers, with delays and back-off.
 
 The controller shell works it. A key added while it is being worked on is handed out again afterwards, so
 nothing that happens during a reconcile is lost. The number of distinct keys bounds its size.

@@ -20,7 +20,7 @@ ASSUMED_CPU = 100 * 10**6
 ASSUMED_MEMORY = 200 * 2**20 * NANO
 ASSUMED: Mapping[str, int] = {CPU: ASSUMED_CPU, MEMORY: ASSUMED_MEMORY}
 
-# No node has more, and whoever asks for more fits nowhere; dozens of such pods on one node stay within 64 bits.
+# No node has more, and a pod that requests more fits nowhere; dozens of such pods on one node stay within 64 bits.
 MOST_AMOUNT = 2**57
 
 Nanos = dict[str, int]
@@ -135,8 +135,8 @@ def _container_requests(pod: Pod, assumed: Mapping[str, int], placed: bool) -> N
     return total
 
 
-def _largest(pod: Pod, wanted: Nanos, in_force: Nanos, granted: Nanos) -> Nanos:
-    largest: Nanos = {} if _is_resize_infeasible(pod) else dict(wanted)
+def _largest(pod: Pod, desired: Nanos, in_force: Nanos, granted: Nanos) -> Nanos:
+    largest: Nanos = {} if _is_resize_infeasible(pod) else dict(desired)
     _raise_to(largest, in_force)
     _raise_to(largest, granted)
     return largest

@@ -1,4 +1,4 @@
-"""Selectors: how labels are asked for, and whether a set of labels answers.
+"""Label selectors, and whether a set of labels matches.
 
 The engine turns node selectors into masks and asks pod selectors once per class of pods; nothing here knows arrays.
 A requirement that Kubernetes could not parse is kept apart (`SelectorError`), since what it then matches depends on

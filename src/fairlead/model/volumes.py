@@ -158,7 +158,7 @@ class PersistentVolume(ApiStruct):
         return class_of(self.metadata, self.spec.storage_class_name)
 
     def is_for(self, claim: PersistentVolumeClaim) -> bool:
-        """Bound or promised to this claim and no other."""
+        """Bound to this claim, or reserved for it by claimRef, and for no other."""
         reference = self.spec.claim_ref
         if reference is None or (reference.name, reference.namespace) != (
             claim.metadata.name,

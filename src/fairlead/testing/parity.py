@@ -3,7 +3,7 @@
     python -m fairlead.testing.parity DIR
 
 Every *.jsonl.gz of the directory is read; the first differences are printed in full, then `N passed, M failed`.
-The form of the vectors is told in tests/parity/vectors/README.md: single decisions, sequences, preemptions.
+The form of the vectors is described in tests/parity/vectors/README.md: single decisions, sequences, preemptions.
 """
 
 import gzip
@@ -244,14 +244,14 @@ def check_preemption(world: World, vector: Vector, expected: Vector) -> Iterator
     yield from differ("postfilter_message", result.message, expected["postfilter_message"])
 
 
-def differ(what: str, found: object, expected: object) -> Iterator[str]:
-    if found == expected:
+def differ(what: str, actual: object, expected: object) -> Iterator[str]:
+    if actual == expected:
         return
-    if isinstance(found, dict) and isinstance(expected, dict):
-        for key in sorted(set(found) | set(expected)):
-            yield from differ(f"{what}.{key}", found.get(key), expected.get(key))
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        for key in sorted(set(actual) | set(expected)):
+            yield from differ(f"{what}.{key}", actual.get(key), expected.get(key))
     else:
-        yield f"{what}: found {found!r}, recorded {expected!r}"
+        yield f"{what}: found {actual!r}, recorded {expected!r}"
 
 
 def _sorted_reasons(of_nodes: Vector) -> Vector:

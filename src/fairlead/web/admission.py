@@ -25,7 +25,7 @@ log = structlog.get_logger("fairlead.admission")
 VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 # An object is 1.5 MiB at the most in etcd; a review holds two of them, quoted.
 MOST_BYTES: Final = 7 << 20
-# A server allows a webhook 1 to 30 s, and 10 unless told otherwise.
+# A server allows a webhook 1 to 30 s, and 10 by default.
 DEFAULT_S: Final = 10.0
 LONGEST_S: Final = 30.0
 # What is left of the deadline for the answer's way back.

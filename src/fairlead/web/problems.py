@@ -1,4 +1,4 @@
-"""The one shape of every answer that is not what was asked for.
+"""The body of every error answer.
 
 A handler raises a Problem; the dispatcher turns it, and whatever the cluster or a bug threw, into this shape. It must
 never hold what the caller may not know.
@@ -23,7 +23,7 @@ class FieldProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An answer that is not what was asked for: the reason in one word, the rest in a sentence."""
+    """An error answer: the reason in one word, the message in a sentence."""
 
     is_succeed: bool
     reason: str
