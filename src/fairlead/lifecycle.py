@@ -1,7 +1,7 @@
 """How capabilities start, lead, stand by and stop.
 
-Called by the composition roots. On a stop what is in hand gets a grace, then waiting events are sent, then the lease is
-given back; a standby has nothing in hand and stops at once.
+Called by the composition roots. On a stop, work in hand gets a grace period, then queued events are sent, then the
+lease is released; a standby has no work in hand and stops at once.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ async def run_until_stopped(
 ) -> None:
     """Every capability follows; under each lease those that lead by it do so while it is held.
 
-    After a stop what is served is served on for `drain_s`, with mirrors that are up to date.
+    After a stop, servers go on for `drain_s`, with current mirrors.
     """
     members = [each for each in capabilities.values() if type(each).work is not Capability.work]
     async with asyncio.TaskGroup() as tasks:

@@ -27,7 +27,7 @@ CURRENT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Delta(Generic[T]):
-    """What became of one key since the subscriber last looked: `old` is what it was given then."""
+    """The change of one key since the subscriber last read: `old` is the object it got then."""
 
     key: str
     old: T | None
@@ -35,7 +35,7 @@ class Delta(Generic[T]):
 
     @property
     def is_replaced(self) -> bool:
-        """Deleted and made anew under the same name: another object, with another life."""
+        """Deleted and created again under the same name: another object."""
         return self.old is not None and self.new is not None and self.old.metadata.uid != self.new.metadata.uid
 
 
@@ -105,7 +105,7 @@ class Mirror(Generic[T]):
         await self._watch.run(self)
 
     def add_index(self, name: str, index: Index[T]) -> None:
-        """Let objects be found by what the function says of them. A name means one function."""
+        """Index objects by the values of a function. A name means one function."""
         known = self._indexers.get(name)
         if known is index:
             return
@@ -142,9 +142,9 @@ class Mirror(Generic[T]):
         await self._synced.wait()
 
     def is_current(self, since_s: float, now_s: float) -> bool:
-        """Whether what others wrote before a moment has most likely been heard of.
+        """Whether the mirror most likely holds what others wrote before a moment.
 
-        A list that came whole after it holds all of that. A stream that is open tells what it missed first of all, so
+        A list that came whole after it holds all of that. An open stream delivers what it missed first, so
         one that has been open for a while is up to date; one that is broken is not, however whole the mirror looks.
         """
         listed_at_s, open_since_s = self._watch.listed_at_s, self._watch.open_since_s
@@ -218,7 +218,7 @@ class Mirror(Generic[T]):
 
 
 def _values(indexer: Index[T], instance: T | None) -> Iterable[str]:
-    """Under which values it is found; under none where the index cannot make sense of it."""
+    """The index values of an object; none where the index function fails."""
     if instance is None:
         return ()
     try:

@@ -1,8 +1,8 @@
-"""The first words with an API server, which may be coming up itself.
+"""The first contact with an API server, which may itself be starting.
 
 Called by the composition root before any other call. A server that starts refuses connections, then answers
-5xx, 401 and 403 while its authoriser reads the roles: all that is waited for, but not for ever, and what is left of
-it then is one sentence.
+5xx, 401 and 403 while its authoriser reads the roles: all that is retried for a bounded time; then the error is
+one sentence.
 """
 
 import re

@@ -116,7 +116,7 @@ class Recorder:
         await self._sending.run()
 
     async def flush(self, within_s: float) -> int:
-        """Wait until everything recorded is sent, but no longer than that; how many events were not."""
+        """Wait until everything recorded is sent, for a bounded time; returns how many events were not."""
         self.yield_to(lambda: False)
         sent = asyncio.ensure_future(self._all_sent.wait())
         late = asyncio.ensure_future(self._clock.sleep(within_s))
@@ -128,7 +128,7 @@ class Recorder:
         return len(self._unsent)
 
     def stop(self) -> None:
-        """Send nothing more; what waits is lost, so flush before."""
+        """Send nothing more; queued events are lost, so flush before."""
         self._sending.stop()
 
     def _make_room(self, now_s: float) -> None:

@@ -1,7 +1,7 @@
-"""One kind, listed once and followed for ever: the only place that knows how a Kubernetes watch can break.
+"""The watch of one kind: list, follow, resume after a break. The only place that knows how a watch can break.
 
 `Watch.run` feeds a Sink: `replace` with everything after a list, `apply` with what changed since. It resumes
-from the last version it handed over, lists again only when the server has forgotten that version (410), and
+from the last version it handed over, lists again only when the server has compacted that version (410), and
 streams the initial list where the server offers that. It ends only by being cancelled.
 """
 
@@ -55,7 +55,7 @@ class Sink(Protocol[T_contra]):
         """These were added or modified (True) or deleted (False), in this order."""
 
     def trouble(self, problem: ClusterError | None) -> None:
-        """What keeps us from following right now; None once that is over."""
+        """What keeps the watch from following right now; None once that is over."""
 
     def absent(self) -> None:
         """The server does not have the kind (yet)."""
@@ -171,7 +171,7 @@ class Watch(Generic[T]):
         await self._clock.sleep(self.ABSENT_S)
 
     def _say(self, problem: ClusterError, delay_s: float) -> None:
-        """A refusal lasts until somebody changes that: it is logged once, and shown by a metric from then on."""
+        """A refusal lasts until a role or a definition changes: it is logged once, and then shown by a metric."""
         if not isinstance(problem, Refused) or isinstance(problem, Gone):
             log.info("watch broke", kind=self._kind.name, problem=str(problem), resume_in_s=round(delay_s, 2))
             return

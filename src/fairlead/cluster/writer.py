@@ -1,7 +1,7 @@
 """The writer: carries intents out, each with a result.
 
-It sends with bounded concurrency, repeats what is temporary within a bounded budget, and never what may have
-happened already without looking first. It has no opinion about what to do next: that is the planner's.
+It sends with bounded concurrency, retries temporary errors within a bounded budget, and never repeats a write that may
+have happened without reading the object first. What to do next is for the planner to decide.
 """
 
 import asyncio

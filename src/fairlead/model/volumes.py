@@ -19,7 +19,7 @@ class ClaimVolume(ApiStruct):
 
 
 class EphemeralVolume(ApiStruct):
-    """A claim made for one pod, named after the pod and the volume."""
+    """A claim created for one pod, named after the pod and the volume."""
 
 
 class GcePersistentDisk(ApiStruct):
@@ -85,7 +85,7 @@ class StorageRequests(ApiStruct):
 
 
 def class_of(metadata: ObjectMeta, named: str | None) -> str:
-    """The storage class of a claim or a volume: an old annotation goes before the field."""
+    """The storage class of a claim or a volume: the old annotation overrides the field."""
     annotated = metadata.annotations.get(BETA_CLASS_ANNOTATION)
     return annotated if annotated is not None else named or ""
 

@@ -1,4 +1,4 @@
-"""The serving side of an aggregated API: resources that an API server passes on to us, known by its front proxy.
+"""The serving side of an aggregated API: resources that an API server forwards to Fairlead as the front proxy.
 
 Who calls is what the front proxy says, and only where its client certificate is signed by the authority and bears a
 name that the cluster's ConfigMap `extension-apiserver-authentication` names. Read-only: get and list.
@@ -61,7 +61,7 @@ def front_proxy(config_map: ConfigMap | None) -> FrontProxy | None:
 
 
 class BadCall(Exception):
-    """The caller's mistake, with a sentence for it."""
+    """The caller's mistake, with a message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""From a request on a socket to a handler's answer: who is it, how often, how much; and one shape for what goes wrong.
+"""From an HTTP request to a handler's answer: authentication, rate and size limits, and one body for all errors.
 
 The only place that reads requests and writes answers of the route table. It must never let an exception's text out
 that is not written for callers.
@@ -22,7 +22,7 @@ from fairlead.web.routes import Answer, Call, Route, RouteTable
 log = structlog.get_logger("fairlead.api")
 
 ANYBODY = User()
-# A whole body must be here within this; a caller that drips must not hold us.
+# A whole body must be here within this; a slow caller must not hold the server.
 BODY_S = 10.0
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SECURITY = {
@@ -71,7 +71,7 @@ class Dispatcher:
             log.warning("no answer for a caller", route=route, problem=str(trouble))
             answer = _answer(from_cluster(trouble))
         except Exception:
-            # Our bug: the trace is for our log, the caller gets the shape.
+            # Our bug: the trace is for our log, the caller gets the error body.
             log.exception("bug in a handler", route=route, method=request.method)
             answer = _answer(Problem(500, "InternalError", "something went wrong here; it is in Fairlead's log"))
         self._answered.labels(route, request.method if known else "-", str(answer.status)).inc()
@@ -125,7 +125,7 @@ def _answer(problem: Problem) -> Answer:
 
 
 def _is_here(address: str) -> bool:
-    """Whether the caller sits on this very machine."""
+    """Whether the caller is on this machine."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

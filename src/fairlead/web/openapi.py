@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the route table and the structs its routes take and give."""
+"""The OpenAPI 3.1 document, generated from the route table and the structs of its routes."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The readable page of the API, made from the same document that programs read. It loads nothing from anywhere."""
+"""The API as an HTML page, rendered from its OpenAPI document. It loads no other resources."""
 
 import json
 from collections.abc import Sequence

@@ -66,7 +66,7 @@ def too_large(most_bytes: int) -> Problem:
 
 
 def from_cluster(problem: ClusterError) -> Problem:
-    """What our own trouble with the cluster is to the caller: never their fault, sometimes soon over."""
+    """The answer for our own errors with the cluster: never the caller's mistake, sometimes with a Retry-After."""
     if isinstance(problem, Temporary):
         message = f"the cluster does not answer as it should: {problem}"
         return Problem(503, "Unavailable", message, retry_after_s=problem.retry_after_s or RETRY_S)
