@@ -269,8 +269,8 @@ async def _read_cluster(
 def lines(view: PodExplanation) -> list[str]:
     """The explanation for a person."""
     where = f"on {view.node}" if view.node else "no node yet"
-    world = f"as decided at {view.at} ({view.decision})" if view.of == "decision" else f"as of {view.at}"
-    found = [f"{view.pod}: {view.state}, {where}; scheduler {view.scheduler}, {world}"]
+    basis = f"as decided at {view.at} ({view.decision})" if view.of == "decision" else f"as of {view.at}"
+    found = [f"{view.pod}: {view.state}, {where}; scheduler {view.scheduler}, {basis}"]
     waiting = view.waiting
     if waiting is not None:
         line = f"  in the {waiting.queue} queue for {waiting.waited_s:.0f} s, {waiting.attempts} attempts"
