@@ -31,8 +31,8 @@ from fairlead.testing.capabilities import while_leading
 from fairlead.testing.clock import ManualClock, settle
 from fairlead.testing.scripted_server import (
     Answer,
+    RecordedRequest,
     ScriptedServer,
-    Seen,
     Then,
     bookmark,
     event,
@@ -73,13 +73,13 @@ class Cluster:
         self.version += 1
         self.lease = held_by(holder, version=self.version)
 
-    def _store(self, seen: Seen) -> Answer:
+    def _store(self, seen: RecordedRequest) -> Answer:
         self.version += 1
         body = seen.json()
         self.lease = {**body, "metadata": {**body["metadata"], "uid": "u", "resourceVersion": str(self.version)}}
         return reply(self.lease)
 
-    def _watch(self, seen: Seen) -> Answer:
+    def _watch(self, seen: RecordedRequest) -> Answer:
         first = [event("ADDED", self.lease)] if self.lease else []
         ends = bookmark(str(self.version or 1), kind="Lease", ends_initial=True)
         return stream(*first, ends, then=Then.HANG)
@@ -133,7 +133,7 @@ async def test_it_leads_until_stopped_and_gives_the_lease_back(cluster: Cluster)
 async def test_a_standby_stops_at_once(cluster: Cluster) -> None:
     cluster.hold("other")
     async with serving(cluster.settings()) as (task, stop):
-        await cluster.server.wait_for(lambda: bool(cluster.server.seen(f"GET {LEASE}")))
+        await cluster.server.wait_for(lambda: bool(cluster.server.requests_for(f"GET {LEASE}")))
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
     assert cluster.holder == "other"
@@ -163,7 +163,7 @@ async def test_stopping_does_not_wait_for_a_cluster_that_does_not_answer(cluster
         await cluster.server.wait_for_requests(1)
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
-    assert cluster.server.seen(f"GET {LEASE}") == []
+    assert cluster.server.requests_for(f"GET {LEASE}") == []
 
 
 async def test_a_cluster_that_comes_late_is_waited_for(cluster: Cluster) -> None:
@@ -172,7 +172,7 @@ async def test_a_cluster_that_comes_late_is_waited_for(cluster: Cluster) -> None
         await cluster.server.wait_for(lambda: cluster.holder == "me", 10)
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
-    assert (len(cluster.server.seen("GET /version")), cluster.holder) == (3, "")
+    assert (len(cluster.server.requests_for("GET /version")), cluster.holder) == (3, "")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ async def test_versions_it_runs_on(cluster: Cluster, version: str) -> None:
         await cluster.server.wait_for(lambda: cluster.holder == "me")
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
-    assert (len(cluster.server.seen("GET /version")), cluster.holder) == (1, "")
+    assert (len(cluster.server.requests_for("GET /version")), cluster.holder) == (1, "")
 
 
 # --- capabilities -----------------------------------------------------------------------------------------
@@ -245,10 +245,10 @@ async def test_what_a_capability_says_is_recorded(cluster: Cluster) -> None:
         task,
         stop,
     ):
-        await cluster.server.wait_for(lambda: bool(cluster.server.seen(events)))
+        await cluster.server.wait_for(lambda: bool(cluster.server.requests_for(events)))
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
-    (seen,) = cluster.server.seen(events)
+    (seen,) = cluster.server.requests_for(events)
     assert (seen.json()["reportingController"], seen.json()["reportingInstance"]) == ("fairlead", "me")
 
 
@@ -263,7 +263,7 @@ async def test_a_standby_does_no_work(cluster: Cluster) -> None:
         task,
         stop,
     ):
-        await cluster.server.wait_for(lambda: bool(cluster.server.seen(f"GET {LEASE}")))
+        await cluster.server.wait_for(lambda: bool(cluster.server.requests_for(f"GET {LEASE}")))
         await settle()
         assert not begun.is_set()
         stop.set()
@@ -335,10 +335,10 @@ async def test_every_replica_works_under_a_lease_of_its_own(cluster: Cluster) ->
     cluster.server.always(f"PUT {LEASES}/{mine}", lambda seen: reply(seen.json()))
     cluster.server.always(f"GET {LEASES}/fairlead-modules", reply(held_by("other", "fairlead-modules")))
     async with serving(cluster.settings(capabilities=("modules",)), {"modules": Works}) as (task, stop):
-        await cluster.server.wait_for(lambda: bool(cluster.server.seen(binding)))
+        await cluster.server.wait_for(lambda: bool(cluster.server.requests_for(binding)))
         stop.set()
         await asyncio.wait_for(task, QUICKLY_S)
-    taken = [seen.json()["metadata"]["name"] for seen in cluster.server.seen(f"POST {LEASES}")]
+    taken = [seen.json()["metadata"]["name"] for seen in cluster.server.requests_for(f"POST {LEASES}")]
     assert taken == [mine], "the standby took its member lease and no other"
 
 
@@ -357,7 +357,7 @@ async def test_lease_times_are_the_settings(cluster: Cluster) -> None:
         stop.set()
         cluster.server.always(f"PUT {LEASES}/other", reply({"metadata": {}}))
         await asyncio.wait_for(task, QUICKLY_S)
-    made = cluster.server.seen(f"POST {LEASES}")[0].json()
+    made = cluster.server.requests_for(f"POST {LEASES}")[0].json()
     assert (made["metadata"]["name"], made["spec"]["leaseDurationSeconds"]) == ("other", 20)
 
 
@@ -470,9 +470,7 @@ def test_every_scheduler_name_has_a_profile_of_that_name() -> None:
     ("condition_source", "reads_conditions"), [("both", True), ("taints", False), ("conditions", True)]
 )
 @pytest.mark.parametrize("scores", ["kube", "seed"])
-def test_how_a_node_that_is_not_ready_is_told_can_be_set(
-    condition_source: str, reads_conditions: bool, scores: str
-) -> None:
+def test_whether_node_conditions_count_can_be_set(condition_source: str, reads_conditions: bool, scores: str) -> None:
     settings = load(environment={}, flags={"nodeConditions": condition_source, "scores": scores})
     served, _ = profiles(settings)
     names = {rule.name for rule in served["fairlead"].predicates}

@@ -1,6 +1,6 @@
 """The composition root of `fairlead serve`: the registry of capabilities, built and run on a cluster.
 
-Called by the CLI with settings, a clock and a source of luck. Nothing else in the house builds a client.
+Called by the CLI with settings, a clock and a source of randomness. No other module builds a client.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ CAPABILITIES: Final[Registry] = {
 """What this version can do, by the name that `--capabilities` and `--without` take. They are built in this order."""
 
 
-def wanted_capabilities(names: tuple[str, ...], known: Registry) -> dict[str, type[Capability]]:
-    """Those named, in the registry's order; a sentence where one is unknown or lacks another that it needs."""
+def select_capabilities(names: tuple[str, ...], known: Registry) -> dict[str, type[Capability]]:
+    """The capabilities named, in the registry's order; BadSettings if one is unknown or lacks one that it needs."""
     if missing := [name for name in names if name not in known]:
         there = ", ".join(known) or "none yet"
         raise BadSettings(f"capabilities: {', '.join(missing)} is not in this version; there is: {there}")
@@ -57,7 +57,7 @@ async def serve(
     settings: Settings, *, clock: Clock, rng: Rng, stop: asyncio.Event, known: Registry = CAPABILITIES
 ) -> None:
     """Run until `stop` is set (gracefully) or the task is cancelled (at once)."""
-    classes = wanted_capabilities(settings.capabilities, known)
+    classes = select_capabilities(settings.capabilities, known)
     connection = find_connection(settings, clock)
     metrics = Metrics()
     probes = Probes(metrics.registry)

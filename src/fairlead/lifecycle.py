@@ -1,7 +1,7 @@
 """How capabilities start, lead, stand by and stop.
 
-Called by the composition roots. On a stop what is in hand gets a grace, then waiting events are sent, then the lease is
-given back; a standby has nothing in hand and stops at once.
+Called by the composition roots. On a stop, work in hand gets a grace period, then queued events are sent, then the
+lease is released; a standby has no work in hand and stops at once.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ log = structlog.get_logger("fairlead")
 
 T = TypeVar("T")
 
-# What is in hand when we are told to stop gets this long to finish.
+# On a stop, work in hand gets this long to finish.
 GRACE_S: Final = 10.0
-# Then events that wait are sent, for so long.
+# Then queued events are sent, for this long.
 FLUSH_S: Final = 5.0
 
 
@@ -32,7 +32,7 @@ async def run_until_stopped(
 ) -> None:
     """Every capability follows; under each lease those that lead by it do so while it is held.
 
-    After a stop what is served is served on for `drain_s`, with mirrors that are up to date.
+    After a stop, servers go on for `drain_s`, with current mirrors.
     """
     members = [each for each in capabilities.values() if type(each).work is not Capability.work]
     async with asyncio.TaskGroup() as tasks:
@@ -99,7 +99,7 @@ async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def flushed(recorder: Recorder) -> None:
-    """The last events are told, as far as the time allows, and no more are sent."""
+    """Send the queued events, as far as the time allows, and no more after that."""
     lost = await recorder.flush(FLUSH_S)
     if lost:
         log.warning("events not sent", events=lost)
@@ -128,13 +128,13 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
     """SIGTERM and Ctrl-C stop gracefully; a second one cancels."""
     loop, main = asyncio.get_running_loop(), asyncio.current_task()
 
-    def asked() -> None:
+    def on_signal() -> None:
         if stop.is_set() and main is not None:
             main.cancel()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:

@@ -35,12 +35,12 @@ from fairlead.web.routes import Route, RouteTable
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """Where rooms that do not know each other meet, by Protocols. Add when you are built, read when you start."""
+    """How rooms that do not import each other meet, by Protocols. Add in the constructor, read at the start."""
 
     unit_sources: list[UnitSource] = field(default_factory=list)
-    """Whoever has units of several pods to be placed."""
+    """Sources of units of several pods."""
     kubelets: list[VirtualKubelet] = field(default_factory=list)
-    """Whoever runs pods in this process, and so has their logs."""
+    """The kubelets of this process, which have their pods' logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Runtime:
         indexes: Mapping[str, Index[Any]] | None = None,
         hint: str = "",
     ) -> Mirror[Any]:
-        """A mirror of a kind, shared with whoever asks for the same; the runtime runs it. `hint`: see Watch."""
+        """A mirror of a kind, shared by all who ask for the same; the runtime runs it. `hint`: see Watch."""
         return self.mirrors.get(kind, namespace, labels=labels, fields=fields, indexes=indexes, hint=hint)
 
     @asynccontextmanager
@@ -95,7 +95,7 @@ class Listener:
     serve: AbstractAsyncContextManager[Any]
     problem: Check = lambda: None
     drain_s: float = 0.0
-    """How long it is served on after a stop, not ready any more, so that callers can turn elsewhere."""
+    """How long it is served on after a stop, not ready any more, so that callers can use another replica."""
 
 
 class Capability:
@@ -140,12 +140,12 @@ class Capability:
         """Runs on every replica; `member`'s writes are fenced by the replica's own lease. Ends as `lead` does."""
 
     def problem(self) -> str | None:
-        """Why it is not ready, if it is not; a standby that keeps up is."""
+        """Why it is not ready, or None; a standby with current mirrors is ready."""
         return None
 
 
 def find_connection(settings: Settings, clock: Clock) -> Connection:
-    """The cluster the settings mean: a kubeconfig where one is named or found, else the pod's own account."""
+    """The cluster of the settings: a kubeconfig where one is named or found, else the pod's own account."""
     paths = configuration.kubeconfig_paths(settings)
     if settings.kubeconfig or any(os.path.exists(path) for path in paths):
         return connect_by_kubeconfig(paths, clock, settings.context)
@@ -159,7 +159,7 @@ def find_connection(settings: Settings, clock: Clock) -> Connection:
 
 
 def lease_name(capability: type[Capability], settings: Settings) -> str:
-    """Placement's lease has the plain name, for it was the first; the others' end in theirs."""
+    """Placement's lease has the plain name; the others' end in the capability's name."""
     leader = capability.leads_under or capability.name
     return settings.lease.name if leader == "placement" else f"{settings.lease.name}-{leader}"
 
@@ -186,7 +186,7 @@ async def open_runtime(
 
 @dataclass(slots=True)
 class Opener:
-    """Opens runtimes by the lease they write under; asked twice for one lease, it gives the same."""
+    """Opens one runtime per lease; the same lease gives the same runtime."""
 
     settings: Settings
     connection: Connection
@@ -208,7 +208,7 @@ class Opener:
         return self._opened[lease_name]
 
     async def unfenced(self, lease_name: str) -> Runtime:
-        """For a cluster that nobody else leads: writes need no lease."""
+        """For a cluster without other leaders: writes need no lease."""
         client = Client(self.connection, clock=self.clock, metrics=self.metrics, pool=self.settings.in_flight)
         return self._runtime(await self._stack.enter_async_context(client), self._lease(lease_name))
 

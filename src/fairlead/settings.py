@@ -27,11 +27,11 @@ CapabilityName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A part of the configuration; a key that is not here is a mistake, not a wish."""
+    """A part of the configuration; an unknown key is an error."""
 
 
 class LeaseSettings(Section, frozen=True):
-    """How long a leader may be silent. The holder stops writing `durationS − renewDeadlineS` before others start."""
+    """Times of leader election. The holder stops writing `durationS − renewDeadlineS` before others start."""
 
     name: str = "fairlead"
     duration_s: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 15
@@ -40,7 +40,7 @@ class LeaseSettings(Section, frozen=True):
 
 
 class OpeningSettings(Section, frozen=True):
-    """How long a cluster that does not answer, or does not let us in, is waited for at the start."""
+    """How long a cluster that does not answer, or answers 401 or 403, is retried at the start."""
 
     refused_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
     silent_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
@@ -52,14 +52,14 @@ class LogSettings(Section, frozen=True):
 
 
 class TlsSettings(Section, frozen=True):
-    """The certificate our own API is served with; without one it is plain HTTP, and tokens are taken from here only."""
+    """The certificate of our own API; without one it is plain HTTP, and tokens are accepted from this machine only."""
 
     certificate: str = ""
     key: str = ""
 
 
 class WebhookSettings(Section, frozen=True):
-    """Where admission webhooks are served, and with which certificate: of files, or issued into a Secret."""
+    """Where admission webhooks are served, and with which certificate: from files, or issued into a Secret."""
 
     listen: Annotated[str, msgspec.Meta(pattern=r"^\S*:\d{1,5}$")] = ":9443"
     certificate: str = ""
@@ -71,7 +71,7 @@ class WebhookSettings(Section, frozen=True):
 
 
 class ExtenderSettings(Section, frozen=True):
-    """Where kube-scheduler may ask us about pods it places itself, and how it shows who it is."""
+    """Where kube-scheduler calls the extender, and how it is authenticated."""
 
     listen: Annotated[str, msgspec.Meta(pattern=r"^(\S*:\d{1,5})?$")] = ""
     client_ca: str = ""
@@ -80,7 +80,7 @@ class ExtenderSettings(Section, frozen=True):
 
 
 class ApiSettings(Section, frozen=True):
-    """How often one caller may ask, and whether tokens may arrive in the clear."""
+    """Rate limits per caller, and whether tokens are accepted over plain HTTP."""
 
     rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=10_000)] = 20.0
     burst: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 40
@@ -88,7 +88,7 @@ class ApiSettings(Section, frozen=True):
 
 
 class RequestSettings(Section, frozen=True):
-    """Requests for more or fewer pods: how many, how large, how long pods are waited for, how long they are kept."""
+    """Requests for more or fewer pods: how many, how large, how long to wait for pods, how long requests are kept."""
 
     most_waiting: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
     most_pods: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
@@ -113,7 +113,7 @@ class AddingWeights(Section, frozen=True):
 
 
 class RemovingWeights(Section, frozen=True):
-    """Of the seed's scores for removing: what stays used, evenness, part of the service, soft rules, forecast."""
+    """Of the seed's scores for removing: what stays used, evenness, share of the service, soft rules, forecast."""
 
     w1: Weight = 1
     w2: Weight = 1
@@ -253,7 +253,7 @@ def kubeconfig_paths(settings: Settings, environment: Mapping[str, str] | None =
 
 
 def default_data_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Where `fairlead up` keeps its cluster when nobody says otherwise."""
+    """Where `fairlead up` keeps its cluster without `--data`."""
     environment = environment if environment is not None else os.environ
     return Path(environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "fairlead"
 
@@ -266,7 +266,7 @@ def in_cluster_address(environment: Mapping[str, str] | None = None) -> tuple[st
 
 
 def identity(settings: Settings, unique: str) -> str:
-    """Who holds a lease: readable by people, different for every process."""
+    """The holder identity of this process: readable, and unique to the process."""
     return settings.identity or f"{socket.gethostname()}_{unique}"
 
 
@@ -285,10 +285,10 @@ def _from_file(file: Path) -> dict[str, Any]:
     found = read_yaml(file)
     if not isinstance(found, dict):
         raise BadSettings(f"{file}: wanted a mapping with apiVersion {API_VERSION} and kind {KIND}")
-    told = (found.pop("apiVersion", None), found.pop("kind", None))
-    if told != (API_VERSION, KIND):
+    header = (found.pop("apiVersion", None), found.pop("kind", None))
+    if header != (API_VERSION, KIND):
         raise BadSettings(
-            f"{file}: apiVersion and kind are {told[0]!r} and {told[1]!r}; wanted {API_VERSION} and {KIND}"
+            f"{file}: apiVersion and kind are {header[0]!r} and {header[1]!r}; wanted {API_VERSION} and {KIND}"
         )
     return found
 
@@ -325,15 +325,15 @@ def _check(merged: dict[str, Any], source: str) -> Settings:
         key = where.strip("`").removeprefix("$.").removeprefix("$")
         if "` in `" in where:
             raise BadSettings(f"{source}every key must be text") from None
-        said = f"{what[:1].lower()}{what[1:]}{_choices(key) if 'enum' in what else ''}"
-        found = _found(merged, key)
+        message = f"{what[:1].lower()}{what[1:]}{_choices(key) if 'enum' in what else ''}"
+        found = _value_at(merged, key)
         if "got" not in what and "enum" not in what and found is not None and not isinstance(found, dict):
-            said += f", got {found!r}"
-        raise BadSettings(f"{source}{key + ': ' if key else ''}{said}") from None
+            message += f", got {found!r}"
+        raise BadSettings(f"{source}{key + ': ' if key else ''}{message}") from None
 
 
 def _choices(key: str) -> str:
-    """What a key that takes one of a few words takes."""
+    """The allowed values of a key that is an enum."""
     wanted: Any = Settings
     for part in re.sub(r"\[\d+\]", "", key).split("."):
         wanted = next(field.type for field in msgspec.structs.fields(wanted) if field.encode_name == part)
@@ -342,14 +342,14 @@ def _choices(key: str) -> str:
     return f"; wanted one of {', '.join(get_args(wanted))}"
 
 
-def _found(merged: Any, key: str) -> Any:
+def _value_at(merged: Any, key: str) -> Any:
     for part in key.split("."):
         merged = merged.get(part) if isinstance(merged, dict) else None
     return merged
 
 
 def _check_together(settings: Settings) -> None:
-    """What no single key can be blamed for, and what a pattern cannot say."""
+    """Rules about several keys, and those that a pattern cannot express."""
     lease = settings.lease
     if not lease.duration_s > lease.renew_deadline_s > lease.retry_s:
         raise BadSettings(
@@ -375,7 +375,7 @@ def _check_extender(settings: Settings) -> None:
     if port and int(port) > 65535:
         raise BadSettings(f"extender.listen: wanted host:port with a port up to 65535, got {extender.listen!r}")
     if extender.client_ca and not settings.tls.certificate:
-        raise BadSettings("extender.clientCa: wanted tls.certificate and tls.key as well: it is asked for over TLS")
+        raise BadSettings("extender.clientCa: wanted tls.certificate and tls.key as well: client certificates need TLS")
     if extender.client_ca and not extender.client_names:
         raise BadSettings("extender.clientNames: wanted the names of certificates that may ask, got none")
     if extender.listen and not extender.client_ca and not _is_loopback(host):

@@ -1,7 +1,7 @@
 """`fairlead up` put together: an API server of our own, controllers, nodes that run pods, and every capability.
 
-The laptop's counterpart of `app.serve`: one process, nobody to share a lease with, everything over the same
-REST as on a real cluster.
+The counterpart of `app.serve` on one machine: one process, no leases to share, everything over the same REST as
+on a real cluster.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ async def up(
             )
         )
         runtime = await opener.unfenced("fairlead")
-        classes = app.wanted_capabilities(tuple(name for name in known if name not in options.without), known)
+        classes = app.select_capabilities(tuple(name for name in known if name not in options.without), known)
         await _bootstrap(runtime.writer, settings.namespace, classes.values())
         runtime.routes.guard = Guard(runtime.reader, clock)
         url = await stack.enter_async_context(app.listening(settings, probes, runtime.routes, clock, metrics))
@@ -185,7 +185,7 @@ async def _controllers(runtime: Runtime, cluster: Embedded, options: UpOptions) 
 
 
 async def _retire(runtime: Runtime, plan: FleetPlan) -> None:
-    """Nodes of an earlier start that this one does not have are gone for good: nobody should wait for them."""
+    """Delete the nodes of an earlier start that this one does not run, so that their pods are replaced."""
     kept = node_names(plan)
     query = {"labelSelector": f"{PROVIDER_LABEL} in (process,simulated)"}
     for node in await runtime.reader.list(NODES, query=query):
@@ -215,7 +215,7 @@ def _fleet(runtime: Runtime, cluster: Embedded, liveness: Client, options: UpOpt
 def _logs(
     kubelets: Sequence[VirtualKubelet], clock: Clock
 ) -> Callable[[dict[str, Any], Mapping[str, str]], AsyncIterator[bytes]]:
-    """Logs straight from whoever runs the pods: they are in this very process."""
+    """Logs from the providers themselves: they run in this process."""
 
     async def lines(pod: dict[str, Any], query: Mapping[str, str]) -> AsyncIterator[bytes]:
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]

@@ -1,8 +1,8 @@
 """The webhooks of every capability, on one listener, with certificates that API servers trust.
 
-A capability of its own, added by the composition root when another has webhooks: every replica serves, whoever leads;
-the leader issues certificates into a Secret, renews them and keeps the caBundle of our configurations right. Where the
-certificate comes from files, it writes neither.
+A capability of its own, added by the composition root when another has webhooks: every replica serves, leader or not;
+the leader issues certificates into a Secret, renews them and keeps the caBundle of our configurations current. Where
+the certificate comes from files, it writes neither.
 """
 
 import asyncio
@@ -204,7 +204,7 @@ class Webhooks(Capability):
             result = await self.runtime.writer.carry_out(self._store(wanted))
             if result.outcome is not Outcome.DONE:
                 log.info("certificate not stored", outcome=result.outcome, problem=str(result.error))
-                return  # somebody else wrote it: the mirror will tell what
+                return  # another process wrote it: the mirror will show what
             log.info("certificate issued", secret=SECRET, authorities=len(wanted.authorities))
         bundle = base64.b64encode(wanted.bundle).decode()
         for kind in self._kinds:
@@ -238,7 +238,7 @@ class Webhooks(Capability):
         return Material(split_bundle(read["ca.crt"]), read["ca.key"], read["tls.crt"], read["tls.key"])
 
     def _repair(self, kind: Kind[Any], configuration: WebhookConfiguration, bundle: str) -> Intent | None:
-        """What makes a configuration of ours right, if it is not."""
+        """The intent that repairs a configuration of ours, or None."""
         current: Configuration | None = self._mirrors[kind.name].get(configuration.name)
         if self._address.registers:
             found = {each.name: each.client_config for each in (current and current.webhooks) or ()}

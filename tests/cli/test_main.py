@@ -160,7 +160,7 @@ async def test_a_signal_ends_the_leader_which_gives_the_lease_back(
     cluster: Cluster, tmp_path: Path, number: signal.Signals
 ) -> None:
     process = await serve(cluster, tmp_path, FAIRLEAD_LEASE_RETRY_S="0.1")
-    await cluster.server.wait_for(lambda: bool(cluster.server.seen(f"PUT {LEASE}")), 20)  # it leads, and renews
+    await cluster.server.wait_for(lambda: bool(cluster.server.requests_for(f"PUT {LEASE}")), 20)  # it leads, and renews
     asked = time.monotonic()
     process.send_signal(number)
     code, said = await end_of(process)
@@ -193,12 +193,12 @@ async def test_a_signal_ends_it_wherever_it_is(cluster: Cluster, tmp_path: Path,
 async def test_a_second_signal_ends_it_without_a_word_of_python(cluster: Cluster, tmp_path: Path) -> None:
     process = await serve(cluster, tmp_path)
     await cluster.server.wait_for(lambda: cluster.holder == "me", 20)
-    await cluster.server.wait_for(lambda: bool(cluster.server.seen(f"WATCH {LEASES}")), 20)
+    await cluster.server.wait_for(lambda: bool(cluster.server.requests_for(f"WATCH {LEASES}")), 20)
     cluster.server.always(f"PUT {LEASE}", silence())
     process.send_signal(signal.SIGTERM)
-    await cluster.server.wait_for(lambda: bool(cluster.server.seen(f"PUT {LEASE}")), 20)
+    await cluster.server.wait_for(lambda: bool(cluster.server.requests_for(f"PUT {LEASE}")), 20)
     process.send_signal(signal.SIGTERM)
     code, said = await end_of(process, 5)
     assert code == 1, said
-    assert said.splitlines()[-1] == "fairlead: ended at once, before everything in hand was finished"
+    assert said.splitlines()[-1] == "fairlead: stopped at once, before the work in hand was finished"
     assert "Traceback" not in said

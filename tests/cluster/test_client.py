@@ -30,8 +30,8 @@ from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.testing.scripted_server import (
     Answer,
+    RecordedRequest,
     ScriptedServer,
-    Seen,
     Then,
     closed,
     event,
@@ -573,8 +573,8 @@ class Rotating:
         return True
 
 
-def only(token: str) -> Callable[[Seen], Answer]:
-    def judge(seen: Seen) -> Answer:
+def only(token: str) -> Callable[[RecordedRequest], Answer]:
+    def judge(seen: RecordedRequest) -> Answer:
         return reply(config_map()) if seen.headers["authorization"] == f"Bearer {token}" else failure(401)
 
     return judge

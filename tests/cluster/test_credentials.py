@@ -15,7 +15,7 @@ from fairlead.cluster.credentials import ExecPlugin, Fixed, TokenFile, basic, be
 from fairlead.cluster.errors import ConfigurationError
 from fairlead.model.kinds import CONFIG_MAPS
 from fairlead.testing.clock import ManualClock
-from fairlead.testing.scripted_server import Answer, ScriptedServer, Seen, failure, reply
+from fairlead.testing.scripted_server import Answer, RecordedRequest, ScriptedServer, failure, reply
 from tests.cluster.kit import client_of, config_map, held
 
 V1 = "client.authentication.k8s.io/v1"
@@ -25,8 +25,8 @@ def token_of(headers: Mapping[str, str]) -> str:
     return headers["Authorization"].removeprefix("Bearer ")
 
 
-def only(token: str) -> Callable[[Seen], Answer]:
-    def judge(seen: Seen) -> Answer:
+def only(token: str) -> Callable[[RecordedRequest], Answer]:
+    def judge(seen: RecordedRequest) -> Answer:
         return reply(config_map()) if seen.headers.get("authorization") == f"Bearer {token}" else failure(401)
 
     return judge
@@ -119,7 +119,7 @@ async def test_the_client_gets_through_a_rotation(server: ScriptedServer, token_
     server.always("*", only("two"))
     async with client_of(server, credentials=TokenFile(token_file, clock)) as api:
 
-        def rotate_then_judge(seen: Seen) -> Answer:
+        def rotate_then_judge(seen: RecordedRequest) -> Answer:
             write_token(token_file, "two")
             return failure(401)
 

@@ -10,7 +10,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirrors import Mirrors
 from fairlead.model.kinds import CONFIG_MAPS, Kind
 from fairlead.model.meta import ApiObject
-from fairlead.testing.scripted_server import Answer, ScriptedServer, Seen, Then, bookmark, event, stream
+from fairlead.testing.scripted_server import Answer, RecordedRequest, ScriptedServer, Then, bookmark, event, stream
 from tests.cluster.kit import CONFIG_MAPS_PATH, Hurried, client_of, config_map
 
 LEAN = Kind("", "v1", "configmaps", "ConfigMap", ApiObject)
@@ -40,7 +40,7 @@ def test_who_asks_for_the_same_shares_a_mirror(metrics: Metrics) -> None:
 
 
 async def test_a_mirror_runs_whether_it_was_asked_for_before_or_after(server: ScriptedServer, mirrors: Mirrors) -> None:
-    def first(_: Seen) -> Answer:
+    def first(_: RecordedRequest) -> Answer:
         marks = bookmark("8", kind="ConfigMap", ends_initial=True)
         return stream(event("ADDED", config_map("a", "7")), marks, then=Then.HANG)
 
@@ -56,4 +56,7 @@ async def test_a_mirror_runs_whether_it_was_asked_for_before_or_after(server: Sc
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert [list(each.keys()) for each in (before, after)] == [["ns/a"], ["ns/a"]]
-    assert [seen.query.get("labelSelector") for seen in server.seen(f"WATCH {CONFIG_MAPS_PATH}")] == [None, "x=y"]
+    assert [seen.query.get("labelSelector") for seen in server.requests_for(f"WATCH {CONFIG_MAPS_PATH}")] == [
+        None,
+        "x=y",
+    ]

@@ -55,7 +55,7 @@ async def test_what_a_server_says_while_it_starts_is_waited_for(server: Scripted
     version, waited_s = await contact(server)
     assert version == "v1.36.4"
     assert 0 < waited_s < 30
-    assert len(server.seen("GET /version")) == 4
+    assert len(server.requests_for("GET /version")) == 4
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ async def test_a_delay_that_the_server_asks_for_is_bounded_too(server: ScriptedS
     server.always("GET /version", failure(429, retry_after_s=99999))
     with pytest.raises(ClusterError, match="gave no answer for 600 s"):
         await contact(server)
-    assert len(server.seen("GET /version")) == 2
+    assert len(server.requests_for("GET /version")) == 2
 
 
 async def test_a_server_that_is_not_ready_is_waited_for(server: ScriptedServer) -> None:
     server.on("GET /readyz", failure(500, message="[-]poststarthook/rbac/bootstrap-roles failed"), failure(503))
     version, waited_s = await contact(server)
-    assert (version, len(server.seen("GET /readyz"))) == ("v1.36.4", 3)
+    assert (version, len(server.requests_for("GET /readyz"))) == ("v1.36.4", 3)
     assert waited_s > 0
 
 

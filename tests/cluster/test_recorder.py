@@ -13,7 +13,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.model.intents import RecordEvent, Regarding
 from fairlead.testing.clock import ManualClock, settle
-from fairlead.testing.scripted_server import Answer, ScriptedServer, Seen, failure, reply, reset
+from fairlead.testing.scripted_server import Answer, RecordedRequest, ScriptedServer, failure, reply, reset
 from tests.cluster.kit import count, until
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/ns/events"
@@ -314,7 +314,7 @@ async def test_what_grows_too_old_untold_is_a_loss(client: Client, clock: Manual
 
 
 async def test_recording_never_waits_for_a_server(server: ScriptedServer, recorder: Recorder) -> None:
-    def slow(_: Seen) -> Answer:
+    def slow(_: RecordedRequest) -> Answer:
         return reply(STORED).drip(10, 0.02)
 
     server.always("*", slow)

@@ -107,7 +107,7 @@ class Following:
     async def until(self, watches: int, told: int | None = None, *, rng: float = 0.0, **changes: Any) -> None:
         watch = watch_of(self.client, self.clock, self.metrics, rng=rng, **changes)
         async with running(watch, self.told):
-            await self.server.wait_for(lambda: len(self.server.seen(WATCH)) >= watches)
+            await self.server.wait_for(lambda: len(self.server.requests_for(WATCH)) >= watches)
             if told is not None:
                 async with asyncio.timeout(5):
                     while len(self.told.log) < told:  # noqa: ASYNC110 - bytes of a socket
@@ -146,7 +146,7 @@ async def test_a_list_is_followed_from_its_version(server: ScriptedServer, follo
     server.on(WATCH, stream(event("ADDED", config_map("c", "11")), then=Then.HANG))
     await following.until(watches=1, told=2)
     assert told.log == ["all: ns/a@7 ns/b@8", "+ns/c@11"]
-    (watched,) = server.seen(WATCH)
+    (watched,) = server.requests_for(WATCH)
     assert watched.query == {
         "watch": "true",
         "allowWatchBookmarks": "true",
@@ -218,7 +218,7 @@ async def test_pages_that_expire_half_way_are_read_from_the_start(
     server.on(WATCH, IDLE)
     await following.until(watches=1)
     assert told.log == ["all: ns/b@20"]
-    assert [seen.query.get("continue") for seen in server.seen(LIST)] == [None, "x", None]
+    assert [seen.query.get("continue") for seen in server.requests_for(LIST)] == [None, "x", None]
 
 
 async def test_a_selector_narrows_the_list_and_the_watch(server: ScriptedServer, following: Following) -> None:
@@ -271,7 +271,7 @@ async def test_a_broken_watch_resumes_after_the_last_change_it_told(
     server.on(WATCH, breaks, stream(event("ADDED", config_map("b", "12")), then=Then.HANG))
     await following.until(watches=2, told=3)
     assert told.log == ["all:", "+ns/a@11", "+ns/b@12"]
-    assert [seen.query["resourceVersion"] for seen in server.seen(WATCH)] == ["10", "11"]
+    assert [seen.query["resourceVersion"] for seen in server.requests_for(WATCH)] == ["10", "11"]
     assert told.problems[-1] is None, "it is over"
 
 
@@ -300,7 +300,7 @@ async def test_a_bookmark_moves_the_place_to_resume_from(
     server.on(LIST, page())
     server.on(WATCH, stream(bookmark("50", kind="ConfigMap"), then=Then.RESET), IDLE)
     await following.until(watches=2)
-    assert [seen.query["resourceVersion"] for seen in server.seen(WATCH)] == ["10", "50"]
+    assert [seen.query["resourceVersion"] for seen in server.requests_for(WATCH)] == ["10", "50"]
     assert told.log == ["all:"]
 
 
@@ -326,7 +326,7 @@ async def test_a_line_without_an_end_is_not_swallowed_whole(
         client, CONFIG_MAPS, clock=clock, rng=lambda: 0.0, metrics=metrics, namespace="ns", stream_lists=False
     )
     async with running(watch, told):
-        await server.wait_for(lambda: len(server.seen(WATCH)) == 2)
+        await server.wait_for(lambda: len(server.requests_for(WATCH)) == 2)
     assert [str(problem) for problem in told.problems if problem] == [
         f"WATCH {CONFIG_MAPS_PATH}: NoAnswer: a line without an end"
     ]
@@ -344,8 +344,8 @@ async def test_silence_is_a_break(
         client, CONFIG_MAPS, clock=clock, rng=lambda: 0.0, metrics=metrics, namespace="ns", stream_lists=False
     )
     async with running(watch, told):
-        await server.wait_for(lambda: len(server.seen(WATCH)) == 3)
-    assert [seen.query["resourceVersion"] for seen in server.seen(WATCH)] == ["10", "11", "11"]
+        await server.wait_for(lambda: len(server.requests_for(WATCH)) == 3)
+    assert [seen.query["resourceVersion"] for seen in server.requests_for(WATCH)] == ["10", "11", "11"]
     assert count(metrics, "fairlead_mirror_breaks_total", kind=KIND, cause="Unavailable") == 2
 
 
@@ -367,7 +367,7 @@ async def test_a_forgotten_version_means_a_new_list(
     server.on(WATCH, forgotten, IDLE)
     await following.until(watches=2)
     assert told.log == ["all: ns/a@7 ns/b@8", "all: ns/b@99"]
-    assert server.seen(WATCH)[1].query["resourceVersion"] == "100"
+    assert server.requests_for(WATCH)[1].query["resourceVersion"] == "100"
     assert count(metrics, "fairlead_mirror_breaks_total", kind=KIND, cause="Gone") == 1
     assert [type(problem) for problem in told.problems if problem] == [Gone]
 
@@ -398,7 +398,7 @@ async def test_an_object_that_does_not_decode_is_left_out_and_counted(
     await following.until(watches=2)
     assert told.log == ["all: ns/a@7", "+ns/b@13"]
     assert count(metrics, "fairlead_mirror_undecodable_total", kind=KIND) == 3
-    assert server.seen(WATCH)[1].query["resourceVersion"] == "13"
+    assert server.requests_for(WATCH)[1].query["resourceVersion"] == "13"
 
 
 async def test_an_object_of_parts_within_parts_without_end_blinds_us_to_nothing(
@@ -410,14 +410,14 @@ async def test_an_object_of_parts_within_parts_without_end_blinds_us_to_nothing(
     await following.until(watches=2)
     assert told.log == ["all: ns/a@7", "+ns/b@13"]
     assert count(metrics, "fairlead_mirror_undecodable_total", kind=KIND) == 1
-    assert server.seen(WATCH)[1].query["resourceVersion"] == "13"
+    assert server.requests_for(WATCH)[1].query["resourceVersion"] == "13"
 
 
 async def test_the_version_of_an_odd_object_counts(server: ScriptedServer, following: Following) -> None:
     server.on(LIST, page())
     server.on(WATCH, stream(event("ADDED", ODD), then=Then.RESET), IDLE)
     await following.until(watches=2)
-    assert server.seen(WATCH)[1].query["resourceVersion"] == "12"
+    assert server.requests_for(WATCH)[1].query["resourceVersion"] == "12"
 
 
 @pytest.mark.parametrize("stream_lists", [True, False], ids=["in a streamed list", "after a list"])
@@ -521,7 +521,7 @@ async def test_a_refusal_that_lasts_is_said_once_and_shown_by_a_metric(
         ("not followed, asking again quietly", "warning"),
         ("followed now", "info"),
     ], "once for a role that is missing, once for a kind that is"
-    assert "deploy/rbac" in said[0]["told"]
+    assert "deploy/rbac" in said[0]["hint"]
     assert [*shown, count(metrics, "fairlead_mirror_refused", kind=KIND)] == [1, 0]
 
 
@@ -529,7 +529,7 @@ async def test_the_servers_stay_is_spread(server: ScriptedServer, following: Fol
     server.on(LIST, page())
     server.on(WATCH, IDLE)
     await following.until(watches=1, rng=0.5)
-    assert server.seen(WATCH)[0].query["timeoutSeconds"] == "450"
+    assert server.requests_for(WATCH)[0].query["timeoutSeconds"] == "450"
 
 
 async def test_cancelling_lets_go_of_the_connection(
@@ -539,7 +539,7 @@ async def test_cancelling_lets_go_of_the_connection(
     server.on(WATCH, IDLE)
     async with client_of(server) as api:
         async with running(watch_of(api, clock, metrics), told):
-            await server.wait_for(lambda: len(server.seen(WATCH)) == 1)
+            await server.wait_for(lambda: len(server.requests_for(WATCH)) == 1)
             assert server.open_connections == 2, "one for calls, one for the watch"
         await server.wait_for(lambda: server.open_connections <= 1, 1.0)
 
@@ -577,6 +577,6 @@ async def test_a_stream_that_breaks_is_not_open(
     server.always(WATCH, failure(500))
     watch = watch_of(client, clock, metrics)
     async with running(watch, told):
-        await server.wait_for(lambda: len(server.seen(WATCH)) >= 3, timeout_s=60)
+        await server.wait_for(lambda: len(server.requests_for(WATCH)) >= 3, timeout_s=60)
         assert watch.listed_at_s is not None
         assert watch.open_since_s is None

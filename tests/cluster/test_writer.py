@@ -29,7 +29,16 @@ from fairlead.model.intents import (
 from fairlead.model.kinds import CONFIG_MAPS, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.testing.clock import ManualClock, settle
-from fairlead.testing.scripted_server import Answer, ScriptedServer, Seen, Then, failure, reply, reset, silence
+from fairlead.testing.scripted_server import (
+    Answer,
+    RecordedRequest,
+    ScriptedServer,
+    Then,
+    failure,
+    reply,
+    reset,
+    silence,
+)
 from tests.cluster.kit import CONFIG_MAPS_PATH, Gate, Hurried, client_of, config_map, count, held
 
 DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", ApiObject)
@@ -381,7 +390,7 @@ async def test_a_lease_that_ends_between_two_sends_leaves_the_first_in_doubt(
 ) -> None:
     gate = Gate()
 
-    def last_word(_: Seen) -> Answer:
+    def last_word(_: RecordedRequest) -> Answer:
         gate.open = False
         return reset()
 

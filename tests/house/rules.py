@@ -208,3 +208,56 @@ def _asks(function: Function | ast.ImportFrom, known: Mapping[str, Function], se
             if called in known and called not in seen and _asks(known[called], known, seen | {called}):
                 return True
     return False
+
+
+# --- words ------------------------------------------------------------------------------------------------
+
+PARTICIPLES: Final = frozenset({"told", "said", "asked", "meant", "made", "wanted", "found", "seen", "spoken"})
+"""Participles of everyday verbs: they say that something happened, not what a thing is or does."""
+KUBERNETES_WORDS: Final = frozenset({"not_found"})
+"""Kubernetes' own names that hold such a word: the reason NotFound."""
+
+
+def participle_names(source: Path) -> list[str]:
+    """`file::name` of modules, classes, functions and module-level names that hold a participle; locals may."""
+    return [
+        f"{file.relative_to(source).as_posix()}::{name}"
+        for file in sorted(source.rglob("*.py"))
+        for name in sorted({file.stem, *_declared_names(ast.parse(file.read_text()))})
+        if _has_participle(name)
+    ]
+
+
+def _declared_names(module: ast.Module) -> Iterator[str]:
+    for each in ast.walk(module):
+        if isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield each.name
+    for statement in module.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            yield from (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
+
+
+def _has_participle(name: str) -> bool:
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_")
+    return words not in KUBERNETES_WORDS and not PARTICIPLES.isdisjoint(words.split("_"))
+
+
+# --- questions --------------------------------------------------------------------------------------------
+
+
+def question_table(page: str) -> dict[str, str]:
+    """The rows of the table headed `| question | file |`."""
+    table = re.search(r"^\| question \| file \|\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    rows = [row.strip().strip("|").split("|", 1) for row in (table[1] if table else "").splitlines()]
+    return {question.strip(): files.strip() for question, files in rows}
+
+
+def missing_files(page: str, source: Path) -> list[str]:
+    """Python files and folders of the source that a page names (`room/file.py`, `room/`) and that do not exist."""
+    named = re.findall(r"`((?:[\w-]+/)+(?:[\w-]+\.py)?|[\w-]+\.py)`", page)
+    return sorted({name for name in named if not any((root / name).exists() for root in (source, source.parents[1]))})
+
+
+def docstring_of(module: Path) -> str:
+    return ast.get_docstring(ast.parse(module.read_text())) or ""

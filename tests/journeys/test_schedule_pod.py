@@ -119,5 +119,7 @@ def test_new_pods_spread_as_scaled_ones_do_and_every_choice_is_explained(new_clu
     assert "runner-up: " in said.stdout
     pod = added["places"][0]["pod"]
     said = fairlead("explain", f"pod/{pod}", f"--data={cluster.data}")
-    assert f"promised {promised[0]} by request {name}, when that was planned:" in said.stdout, said.stdout
+    assert f"reserved on {promised[0]} by request {name}, for these reasons when it was planned:" in said.stdout, (
+        said.stdout
+    )
     assert "scores did not count" not in said.stdout

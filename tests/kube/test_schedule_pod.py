@@ -548,7 +548,7 @@ async def test_a_kind_that_is_defined_late_is_taken_up(new_rig: Callable[[], Rig
         await cluster.until("the workload is scaled", is_scaled)
         refused = [each for each in replica.said if each["event"] == "not followed, asking again quietly"]
         assert {each["kind"] for each in refused} == {"schedulerequests.fairlead.io"}
-        assert "deploy/rbac/requests.yaml" in refused[0]["told"]
+        assert "deploy/rbac/requests.yaml" in refused[0]["hint"]
         why = [each["problem"].split(": ")[1].split()[0] for each in refused]
         assert len(set(why)) == len(why), "a role that is missing is said once, a kind that is not there yet once"
         assert [each["kind"] for each in replica.said if each["event"] == "followed now"] == [refused[0]["kind"]]

@@ -11,9 +11,9 @@ import pytest
 
 from fairlead.testing.scripted_server import (
     Answer,
+    RecordedRequest,
     Scripted,
     ScriptedServer,
-    Seen,
     Then,
     Unscripted,
     as_line,
@@ -56,7 +56,7 @@ async def test_answers_come_in_order_then_the_fallback(server: ScriptedServer, h
 
 
 async def test_a_function_sees_the_request(server: ScriptedServer, http: aiohttp.ClientSession) -> None:
-    def echo(seen: Seen) -> Answer:
+    def echo(seen: RecordedRequest) -> Answer:
         return reply({"was": seen.json(), "asked": seen.query}, status=201)
 
     server.on("POST /a", echo)
@@ -72,7 +72,7 @@ async def test_requests_are_remembered_whole(server: ScriptedServer, http: aioht
     assert (patch.method, patch.path, patch.query, patch.body) == ("PATCH", "/a", {"force": "true"}, b"{}")
     assert patch.headers["authorization"] == "Bearer t"
     assert (watch.key, watch.connection, watch.open_connections) == ("WATCH /a", 1, 1)
-    assert server.seen("WATCH /a") == [watch]
+    assert server.requests_for("WATCH /a") == [watch]
 
 
 async def test_a_chunked_request_body_is_put_together(server: ScriptedServer, http: aiohttp.ClientSession) -> None:

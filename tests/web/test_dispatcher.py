@@ -156,7 +156,7 @@ async def test_a_role_given_or_taken_counts_within_seconds(client: Client, clust
 
 
 async def test_nothing_that_changes_is_open_to_strangers() -> None:
-    with pytest.raises(ValueError, match="POST /change changes something and would be open to strangers"):
+    with pytest.raises(ValueError, match="POST /change changes something and must not be public"):
         Route("POST", "/change", hello, "", public=True, changes=True)
 
 

@@ -1,8 +1,7 @@
-"""`fairlead explain pod/x` and `request/ID`: why a pod is where it is, or nowhere, and why a request chose as it did.
+"""`fairlead explain pod/NAME` and `request/ID`: why a pod is on its node or pending, and why a request chose its nodes.
 
-A running Fairlead is asked; of a pod, what it would say is else worked out here.
-
-Without a Fairlead to ask, the cluster is read once through the kubeconfig and the pod explained on that.
+The answer comes from a running Fairlead. Where none answers, a pod is explained here, on the cluster as read once
+through the kubeconfig; a request is not, for its reasons are stored with it.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ from fairlead.placement.explanation import (
     Room,
     WeightChange,
 )
-from fairlead.placement.scale import told as told_points
+from fairlead.placement.scale import told as points
 from fairlead.settings import BadSettings, default_data_folder, load
 
 if TYPE_CHECKING:
@@ -44,22 +43,24 @@ TIMEOUT_S = 30.0
 
 
 class NoAnswer(Exception):
-    """Nobody there, or nobody of ours."""
+    """Nothing listens at the address, or it is not Fairlead."""
 
 
 @click.command()
 @click.argument("what", metavar="pod/NAME|request/ID")
 @click.option("-n", "--namespace", default="default", show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--all", "whole", is_flag=True, help="Tell of every node.")
+@click.option("--all", "whole", is_flag=True, help="Every node, not only the best ones.")
 @click.option("--data", type=click.Path(path_type=Path), help="The folder of `fairlead up`.  [default: a fixed one]")
 @click.option("--server", metavar="URL", help="A running Fairlead.")
 @click.option("--token", help="A token the cluster knows.  [default: the kubeconfig's]")
 @click.option("--token-file", type=click.Path(path_type=Path), help="A file that holds one.")
-@click.option("--ca-file", type=click.Path(path_type=Path), help="Who signed the server's certificate.")
+@click.option(
+    "--ca-file", type=click.Path(path_type=Path), help="The authority that signed the server's certificate (PEM)."
+)
 @click.option("--kubeconfig", metavar="FILE", help="The cluster to read when no Fairlead answers.")
 @click.option("--context", help="The kubeconfig's context to use.")
-@click.option("--offline", is_flag=True, help="Do not ask: read the cluster and work it out here.")
+@click.option("--offline", is_flag=True, help="Do not ask a running Fairlead: read the cluster and decide here.")
 def explain(
     what: str,
     namespace: str,
@@ -74,9 +75,9 @@ def explain(
     context: str | None,
     offline: bool,
 ) -> None:
-    """Tell why a pod is where it is, or what keeps it from being anywhere, and what would change that.
+    """Explain why a pod is on its node, or what keeps it pending, and what would change that.
 
-    Of a request of POST /schedulePod: why each place is on its node, and why each victim goes.
+    For a request of POST /schedulePod: why each new pod was given its node, and why each victim is removed.
     """
     kind, _, name = what.rpartition("/")
     if kind not in ("", "pod", "pods", "po", *REQUESTS) or not name:
@@ -86,29 +87,29 @@ def explain(
     if kind in REQUESTS:
         _explain_request(name, output, data, server, token, token_file, ca_file, kubeconfig, context, offline=offline)
         return
-    said = ""
-    told: PodExplanation | None = None
+    note = ""
+    view: PodExplanation | None = None
     if not offline:
         try:
             url, given = _address(data, server, token, token_file)
             if server and not given:
                 given = asyncio.run(_kubeconfig_token(kubeconfig, context))
-            told = ask(url, given, namespace, name, whole, ca_file)
+            view = ask(url, given, namespace, name, whole, ca_file)
         except NoAnswer as problem:
             if server or data:
                 _mistake(str(problem))
-            said = f"No Fairlead answered ({problem}); read from the cluster and worked out here."
-    if told is None:
-        told = asyncio.run(_read_cluster(kubeconfig, context, namespace, name, whole))
-        if said:
-            told = msgspec.structs.replace(told, notes=(*told.notes, said))
+            note = f"No Fairlead answered ({problem}); read from the cluster and decided here."
+    if view is None:
+        view = asyncio.run(_read_cluster(kubeconfig, context, namespace, name, whole))
+        if note:
+            view = msgspec.structs.replace(view, notes=(*view.notes, note))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(view), indent=2).decode())
     else:
-        click.echo("\n".join(lines(told)))
+        click.echo("\n".join(lines(view)))
 
 
-# -- asking -------------------------------------------------------------------------------------------------------
+# -- the request -------------------------------------------------------------------------------------------------------
 
 
 def _address(data: Path | None, server: str | None, token: str | None, token_file: Path | None) -> tuple[str, str]:
@@ -200,13 +201,13 @@ def _explain_request(
         if server and not given:
             given = asyncio.run(_kubeconfig_token(kubeconfig, context))
         path = f"/schedulePod/{urllib.parse.quote(name, safe='')}?explain=true"
-        told = ask_for(RequestView, url, path, given, ca_file)
+        view = ask_for(RequestView, url, path, given, ca_file)
     except NoAnswer as problem:
         _mistake(str(problem))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(view), indent=2).decode())
     else:
-        click.echo("\n".join(request_lines(told)))
+        click.echo("\n".join(request_lines(view)))
 
 
 # -- reading the cluster ------------------------------------------------------------------------------------------
@@ -262,55 +263,56 @@ async def _read_cluster(
     )
 
 
-# -- telling ------------------------------------------------------------------------------------------------------
+# -- the text --------------------------------------------------------------------------------------------------------
 
 
-def lines(told: PodExplanation) -> list[str]:
+def lines(view: PodExplanation) -> list[str]:
     """The explanation for a person."""
-    where = f"on {told.node}" if told.node else "no node yet"
-    world = f"as decided at {told.at} ({told.decision})" if told.of == "decision" else f"as of {told.at}"
-    found = [f"{told.pod}: {told.state}, {where}; scheduler {told.scheduler}, {world}"]
-    waiting = told.waiting
+    where = f"on {view.node}" if view.node else "no node yet"
+    basis = f"as decided at {view.at} ({view.decision})" if view.of == "decision" else f"as of {view.at}"
+    found = [f"{view.pod}: {view.state}, {where}; scheduler {view.scheduler}, {basis}"]
+    waiting = view.waiting
     if waiting is not None:
         line = f"  in the {waiting.queue} queue for {waiting.waited_s:.0f} s, {waiting.attempts} attempts"
         if waiting.next_try_in_s is not None:
             line += f", next try in {waiting.next_try_in_s:.0f} s at the latest"
         found.append(line)
-    if told.explanation is not None:
-        found += _explained(told.explanation)
-    if told.reservation is not None:
-        found.append(f"promised {told.reservation.node} by request {told.reservation.request}, when that was planned:")
-        found += [f"  {line}" for line in _reason(told.reservation.reason)]
-    return [*found, *(f"note: {note}" for note in told.notes)]
+    if view.explanation is not None:
+        found += _explained(view.explanation)
+    if view.reservation is not None:
+        reserved = f"reserved on {view.reservation.node} by request {view.reservation.request}"
+        found.append(f"{reserved}, for these reasons when it was planned:")
+        found += [f"  {line}" for line in _reason(view.reservation.reason)]
+    return [*found, *(f"note: {note}" for note in view.notes)]
 
 
-def request_lines(told: "RequestView") -> list[str]:
+def request_lines(view: "RequestView") -> list[str]:
     """A request for a person: each place and each victim with its reasons."""
-    found = [f"{told.request_id}: {told.phase}; {told.message}"]
-    found += [f"warning: {each}" for each in told.warnings]
-    found += [f"{each.type}={each.status} {each.reason}: {each.message}" for each in told.conditions]
-    for item in told.items:
+    found = [f"{view.request_id}: {view.phase}; {view.message}"]
+    found += [f"warning: {each}" for each in view.warnings]
+    found += [f"{each.type}={each.status} {each.reason}: {each.message}" for each in view.conditions]
+    for item in view.items:
         verb = "add" if item.operation == 1 else "remove"
         found.append(f"{verb} {item.number} of {item.namespace}/{item.workload}: {item.phase}; {item.message}")
         for number, place in enumerate(item.places, 1):
-            where = f"{place.promised_node} with {told_points(place.score)}" if place.promised_node else "no node"
+            where = f"{place.promised_node} with {points(place.score)}" if place.promised_node else "no node"
             came = f"; {place.pod} went to {place.node or 'no node yet'}" if place.pod else ""
             found.append(f"  place {number}: {where}{came}" + (f"; {place.note}" if place.note else ""))
             if place.reason is not None:
                 found += [f"    {line}" for line in _reason(place.reason)]
             elif place.promised_node:
-                found.append("    its reasons were not kept: the request or the cluster is too large")
+                found.append("    its reasons are not stored: the request or the cluster is too large")
         for victim in item.victims:
-            found.append(f"  {victim.pod} of {victim.node or 'no node'} with {told_points(victim.score)}: {victim.why}")
+            found.append(f"  {victim.pod} of {victim.node or 'no node'} with {points(victim.score)}: {victim.why}")
             if victim.scores is not None:
                 values = msgspec.to_builtins(victim.scores)
-                parts = [f"{name} {told_points(value)}" for name, value in values.items() if value is not None]
+                parts = [f"{name} {points(value)}" for name, value in values.items() if value is not None]
                 found.append(f"    {', '.join(parts)}")
     return found
 
 
 def _reason(reason: PlaceReason) -> list[str]:
-    found = [f"{reason.feasible} of {reason.nodes} nodes would do (profile {reason.profile}; {reason.scale})"]
+    found = [f"{reason.feasible} of {reason.nodes} nodes are feasible (profile {reason.profile}; {reason.scale})"]
     found.append(_scores(reason.chosen))
     if reason.runner_up is not None:
         found.append(_runner_up(reason.runner_up, reason.margin, reason.pick, reason.turn))
@@ -322,7 +324,7 @@ def _reason(reason: PlaceReason) -> list[str]:
 
 
 def _explained(explanation: Explanation) -> list[str]:
-    found = [f"{explanation.feasible} of {explanation.nodes} nodes would do (profile {explanation.profile})"]
+    found = [f"{explanation.feasible} of {explanation.nodes} nodes are feasible (profile {explanation.profile})"]
     if explanation.choice is not None:
         found += _choice(explanation.choice)
     if explanation.blockage is not None:
@@ -345,8 +347,8 @@ def _explained(explanation: Explanation) -> list[str]:
 
 def _choice(choice: Choice) -> list[str]:
     if choice.by == "promise":
-        return [f"chosen: {choice.node}, which was cleared for the pod or promised to it before it came"]
-    found = [f"chosen: {choice.node} with {told_points(choice.score)}"]
+        return [f"chosen: {choice.node}, which was nominated for the pod or reserved for it before it was created"]
+    found = [f"chosen: {choice.node} with {points(choice.score)}"]
     if choice.runner_up is not None:
         found.append(_runner_up(choice.runner_up, choice.margin, choice.pick, choice.turn))
     if choice.decided_by:
@@ -356,12 +358,12 @@ def _choice(choice: Choice) -> list[str]:
 
 def _runner_up(runner_up: NodeScores, margin: float | None, pick: str, turn: int) -> str:
     level = "the first by name is taken" if pick == "first" else f"in turn, and this is turn {turn}"
-    behind = f"{told_points(margin)} behind" if margin else f"level; {level}"
-    return f"runner-up: {runner_up.node} with {told_points(runner_up.total)}, {behind}"
+    behind = f"{points(margin)} behind" if margin else f"level; {level}"
+    return f"runner-up: {runner_up.node} with {points(runner_up.total)}, {behind}"
 
 
 def _between(decided_by: Sequence[Difference]) -> str:
-    parts = [f"{each.rule} {'+' if each.points > 0 else ''}{told_points(each.points)}" for each in decided_by]
+    parts = [f"{each.rule} {'+' if each.points > 0 else ''}{points(each.points)}" for each in decided_by]
     return f"between the two: {', '.join(parts)}"
 
 
@@ -380,10 +382,10 @@ def _blockage(blockage: Blockage) -> list[str]:
     found = [f"blocked: {blockage.message}"]
     for near in blockage.nearest:
         short = ", ".join(
-            f"{room.resource}: wants {_amount(room, room.wanted)}, free {_amount(room, room.free)}"
+            f"{room.resource}: requests {_amount(room, room.wanted)}, free {_amount(room, room.free)}"
             for room in near.short
         )
-        less = "; asking for no more than is free would do" if near.by_asking_less else ""
+        less = "; it fits if the pod requests no more than is free" if near.by_asking_less else ""
         found.append(f"nearest: {near.node} is short of {short}{less}")
     clearing = blockage.clearing
     if clearing is not None:
@@ -394,13 +396,13 @@ def _blockage(blockage: Blockage) -> list[str]:
         else:
             found.append(f"preemption would not help: {clearing.message}")
     if blockage.wakeup_events:
-        found.append(f"looked at again when {', or '.join(cure.sentence for cure in blockage.wakeup_events)}")
+        found.append(f"tried again when {', or '.join(event.sentence for event in blockage.wakeup_events)}")
     return found
 
 
 def _scores(node: NodeScores) -> str:
-    parts = ", ".join(f"{each.rule} {told_points(each.normalised)}×{each.weight}" for each in node.scores)
-    total = told_points(node.total)
+    parts = ", ".join(f"{each.rule} {points(each.normalised)}×{each.weight}" for each in node.scores)
+    total = points(node.total)
     return f"{node.node} {total}: {parts}" if parts else f"{node.node} {total}"
 
 

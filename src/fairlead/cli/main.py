@@ -1,4 +1,4 @@
-"""The `fairlead` command. Heavy rooms are imported inside the commands that need them, so that help is quick."""
+"""The `fairlead` command. Heavy packages are imported inside the commands that need them, so that help is quick."""
 
 import asyncio
 import importlib
@@ -15,9 +15,9 @@ from fairlead import __version__
 from fairlead.settings import BadSettings, Settings, default_data_folder, load
 
 EXIT_MISTAKE = 2
-"""Something the user can mend: a flag, a file, a kubeconfig."""
+"""Something the user can correct: a flag, a file, a kubeconfig."""
 EXIT_UNFINISHED = 1
-"""Told to stop a second time."""
+"""Ended by a second signal, before the work in hand was finished."""
 
 
 class Commands(click.Group):
@@ -60,7 +60,7 @@ SERVE_OPTIONS = [
 ]
 UP_OPTIONS = [
     click.option(
-        "--data", type=click.Path(path_type=Path), help="The cluster's folder.  [default: a fixed one of yours]"
+        "--data", type=click.Path(path_type=Path), help="The cluster's folder.  [default: in your user data folder]"
     ),
     click.option(
         "--port", type=click.IntRange(0, 65535), default=0, help="The API server's port.  [default: any free one]"
@@ -68,9 +68,11 @@ UP_OPTIONS = [
     click.option(
         "--nodes", type=click.IntRange(0, 100), default=1, show_default=True, help="Nodes that run pods as processes."
     ),
-    click.option("--simulate", type=click.IntRange(0, 20_000), default=0, metavar="N", help="Nodes that only act."),
-    click.option("--demo", is_flag=True, help="Start with something to look at, in the namespace demo."),
-    click.option("--empty", is_flag=True, help="No nodes at all; join your own."),
+    click.option(
+        "--simulate", type=click.IntRange(0, 20_000), default=0, metavar="N", help="Nodes that only simulate pods."
+    ),
+    click.option("--demo", is_flag=True, help="Create example workloads in the namespace demo."),
+    click.option("--empty", is_flag=True, help="No nodes; join your own."),
     click.option("--without", default="", metavar="A,B", help="Leave out some of controllers, nodes, or capabilities."),
 ]
 
@@ -126,7 +128,7 @@ def up(
 
 
 def program() -> str:
-    """What a person types to run us: the plain name only where their shell would find it."""
+    """The command a user types to run Fairlead: the plain name only where it is on the PATH."""
     if shutil.which("fairlead"):
         return "fairlead"
     started = Path(sys.argv[0])
@@ -152,7 +154,7 @@ def _serve(settings: Settings) -> None:
 
 
 def _run(settings: Settings, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Work until a signal says stop; what the user can mend ends in one sentence."""
+    """Work until a signal; what the user can correct ends the program with one sentence."""
     from fairlead.apiserver.storage.store import Locked, Unusable, WrongSchema
     from fairlead.cluster.errors import ClusterError
     from fairlead.lifecycle import stopped_by_signals
@@ -171,7 +173,7 @@ def _run(settings: Settings, work: Callable[[asyncio.Event], Awaitable[None]]) -
     except (BadSettings, ClusterError, Locked, Unusable, WrongSchema) as problem:
         _mistake(str(problem))
     except asyncio.CancelledError:
-        click.echo("fairlead: ended at once, before everything in hand was finished", err=True)
+        click.echo("fairlead: stopped at once, before the work in hand was finished", err=True)
         sys.exit(EXIT_UNFINISHED)
 
 

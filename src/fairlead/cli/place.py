@@ -1,4 +1,4 @@
-"""`fairlead place`: where pods would go on a cluster that was written to a file, and why. Needs no cluster."""
+"""`fairlead place`: the node each pod would get on a snapshot of a cluster in a file, and why. Needs no cluster."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from fairlead.cli.snapshot import BadInput, pods_wanted, table_from
+from fairlead.cli.snapshot import BadInput, pods_from, table_from
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.dialect import parse_configuration
 from fairlead.engine.profile import Conditions, Profile, ProfileError, kube_profile, seed_profile
@@ -19,7 +19,7 @@ from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
 from fairlead.placement.explain import explain
 from fairlead.placement.explanation import Explanation
-from fairlead.placement.scale import told
+from fairlead.placement.scale import told as points
 
 
 class Mistake(click.ClickException):
@@ -43,16 +43,16 @@ class Mistake(click.ClickException):
     type=click.Choice([each.value for each in Conditions]),
     default=Conditions.BOTH.value,
     show_default=True,
-    help="How a node's health is told, as in the setting nodeConditions.",
+    help="How a node's health is read: by taints, conditions or both (the setting nodeConditions).",
 )
 @click.option("--scheduler-config", type=click.Path(path_type=Path), help="A KubeSchedulerConfiguration file.")
 def place(
     manifest: Path, snapshot: Path, output: str, scores: str, node_conditions: str, scheduler_config: Path | None
 ) -> None:
-    """Say where each pod would go on a snapshot of a cluster, one after another, and why."""
+    """Show which node each pod would get on a snapshot of a cluster, one after another, and why."""
     try:
         table = table_from(snapshot)
-        pods = pods_wanted(manifest)
+        pods = pods_from(manifest)
         profiles = _profiles(scheduler_config, scores, Conditions(node_conditions))
     except BadInput as problem:
         raise Mistake(str(problem)) from None
@@ -72,10 +72,10 @@ def decide(table: NodeTable, pods: Iterable[Pod], profiles: dict[str, Profile]) 
         cycle = cycles.get(pod.spec.scheduler_name, default)
         explanation = explain(cycle, pod, whole=True, preempting=False)
         outcome = cycle.decide(pod)
-        yield _told(pod, outcome, explanation)
+        yield _decision(pod, outcome, explanation)
 
 
-def _told(pod: Pod, outcome: Placed | Refused, explanation: Explanation) -> dict[str, Any]:
+def _decision(pod: Pod, outcome: Placed | Refused, explanation: Explanation) -> dict[str, Any]:
     if isinstance(outcome, Refused):
         diagnosis = outcome.diagnosis
         return {
@@ -111,7 +111,7 @@ def _profiles(path: Path | None, scores: str, conditions: Conditions) -> dict[st
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
         raise BadInput(f"{path}: {problem}") from None
     except RecursionError:
-        raise BadInput(f"{path}: has parts within parts beyond counting") from None
+        raise BadInput(f"{path}: is nested too deeply") from None
 
 
 def _print(decisions: list[dict[str, Any]]) -> None:
@@ -123,8 +123,8 @@ def _print(decisions: list[dict[str, Any]]) -> None:
             table.add_row(each["pod"], "<none>", "", "0", each["message"])
             continue
         parts = sorted(each["scores"].items(), key=lambda item: -item[1]["weighted"])
-        why = ", ".join(f"{rule} {told(score['weighted'])}" for rule, score in parts if score["weighted"])
+        why = ", ".join(f"{rule} {points(score['weighted'])}" for rule, score in parts if score["weighted"])
         if each["runnerUp"]:
-            why += f"; next {each['runnerUp']['node']} with {told(each['runnerUp']['score'])}"
-        table.add_row(each["pod"], each["node"], told(each["score"]), str(each["feasible"]), why)
+            why += f"; next {each['runnerUp']['node']} with {points(each['runnerUp']['score'])}"
+        table.add_row(each["pod"], each["node"], points(each["score"]), str(each["feasible"]), why)
     Console(soft_wrap=True).print(table)

@@ -1,4 +1,4 @@
-"""`fairlead replay`: a decision made again from its document, and compared in every bit. Needs no cluster."""
+"""`fairlead replay`: decide again from a decision's document, and compare every value. Needs no cluster."""
 
 from pathlib import Path
 from typing import NoReturn
@@ -17,9 +17,10 @@ EXIT_MISTAKE = 2
 @click.argument("decision", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def replay(decision: Path, output: str) -> None:
-    """Decide again what a DECISION (the JSON of GET /decisions/ID) decided, and say whether it comes out the same.
+    """Repeat a DECISION (the JSON of GET /decisions/ID) and report whether the result is the same.
 
-    Ends with 0 when node, score, verdicts and scores of every node are the same, with 1 and the differences when not.
+    Exit code 0: node, score, and verdicts and scores of every node are the same. 1: they differ; the differences are
+    printed.
     """
     try:
         document = read(decision.read_bytes())
@@ -30,17 +31,17 @@ def replay(decision: Path, output: str) -> None:
         _mistake(f"{decision}: {problem}")
     whom = document.pod.key if document.pod is not None else f"unit {document.unit.key if document.unit else ''}"
     places = ", ".join(f"{place.pod} on {place.node}" for place in document.result.places)
-    told = places or (document.result.diagnosis.message() if document.result.diagnosis else "nothing")
+    result = places or (document.result.diagnosis.message() if document.result.diagnosis else "nothing")
     if output == "json":
         answer = {"id": document.id, "of": whom, "same": not differences, "differences": differences}
         click.echo(msgspec.json.encode(answer).decode())
     elif differences:
-        click.echo(f"{document.id}: {whom}: decided otherwise this time ({document.version} decided: {told})")
+        click.echo(f"{document.id}: {whom}: decided otherwise this time ({document.version} decided: {result})")
         for each in differences:
             click.echo(f"  {each}")
     else:
         nodes = len(document.world.nodes)
-        click.echo(f"{document.id}: {whom}: the same in every bit, {nodes} nodes looked at: {told}")
+        click.echo(f"{document.id}: {whom}: the same in every bit, {nodes} nodes looked at: {result}")
     if differences:
         raise SystemExit(EXIT_DIFFERENT)
 

@@ -1,4 +1,4 @@
-"""Manifests and snapshots from files: read, checked as the API server would, and turned into the engine's nouns.
+"""Manifests and snapshots from files: read, validated as by the API server, and converted to the engine's structs.
 
 A mistake names the file, the document in it and the field.
 """
@@ -33,7 +33,7 @@ class BadInput(Exception):
 @dataclass(frozen=True, slots=True)
 class Document:
     where: str
-    thing: dict[str, Any]
+    body: dict[str, Any]
 
 
 def documents(path: Path) -> Iterator[Document]:
@@ -47,7 +47,7 @@ def documents(path: Path) -> Iterator[Document]:
     except (msgspec.DecodeError, yaml.YAMLError) as problem:
         raise BadInput(f"{path}: neither YAML nor JSON: {problem}") from None
     except RecursionError:
-        raise BadInput(f"{path}: has parts within parts beyond counting") from None
+        raise BadInput(f"{path}: is nested too deeply") from None
     for number, part in enumerate(parts, 1):
         where = f"{path}, document {number}" if len(parts) > 1 else str(path)
         if part is None:
@@ -64,19 +64,19 @@ def documents(path: Path) -> Iterator[Document]:
 
 
 def checked(document: Document, *, is_new: bool) -> dict[str, Any]:
-    """The object as the API server would store it; with what it would say where it would not."""
-    thing = document.thing
-    kind, api_version = thing.get("kind"), thing.get("apiVersion")
+    """The object as the API server would store it; BadInput with the server's message where it would refuse it."""
+    body = document.body
+    kind, api_version = body.get("kind"), body.get("apiVersion")
     if not isinstance(kind, str) or not isinstance(api_version, str):
-        raise BadInput(f"{document.where}: apiVersion and kind are needed to know what it is")
+        raise BadInput(f"{document.where}: apiVersion and kind are required")
     group, _, version = api_version.rpartition("/")
     schema = for_kind(group, version, kind)
     if schema is None:
         raise BadInput(f"{document.where}: {api_version} {kind} is not a kind known here")
     try:
-        found = decode(schema, thing, kind_label(kind, version))
+        found = decode(schema, body, kind_label(kind, version))
     except DecodeError as problem:
-        field = _culprit(schema, thing)
+        field = _culprit(schema, body)
         raise BadInput(f"{document.where}: {field + ': ' if field else ''}{problem}") from None
     if is_new and found.unknown:
         raise BadInput(f"{document.where}: unknown field {', '.join(found.unknown)}")
@@ -88,15 +88,15 @@ def checked(document: Document, *, is_new: bool) -> dict[str, Any]:
         apply_defaults(group, version, kind, value)
         wrong = validate_create(group, version, kind, value)
         if wrong:
-            told = "; ".join(f"{each.field}: {each.message}" for each in wrong[:5])
-            raise BadInput(f"{document.where}: {told}")
+            mistakes = "; ".join(f"{each.field}: {each.message}" for each in wrong[:5])
+            raise BadInput(f"{document.where}: {mistakes}")
     return value
 
 
-def _culprit(schema: Schema, thing: dict[str, Any]) -> str:
+def _culprit(schema: Schema, body: dict[str, Any]) -> str:
     """The field without which the object would decode: the server's own text does not always name it."""
-    for path in _leaves(thing):
-        without = copy.deepcopy(thing)
+    for path in _leaves(body):
+        without = copy.deepcopy(body)
         holder: Any = without
         for step in path[:-1]:
             holder = holder[step]
@@ -121,16 +121,16 @@ def _leaves(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | 
         yield (*at, step)
 
 
-def pods_wanted(path: Path) -> list[Pod]:
+def pods_from(path: Path) -> list[Pod]:
     """The pods a manifest asks for: as they are, or as many as a workload's replicas, in order."""
     pods: list[Pod] = []
     for document in documents(path):
-        thing = checked(document, is_new=True)
-        kind, name = thing["kind"], thing["metadata"].get("name", "")
+        body = checked(document, is_new=True)
+        kind, name = body["kind"], body["metadata"].get("name", "")
         if kind == "Pod":
-            pods.append(_pod(document, thing, name))
+            pods.append(_pod(document, body, name))
         elif kind in _TEMPLATED:
-            pods += _from_template(document, thing)
+            pods += _from_template(document, body)
         else:
             wanted = ", ".join(sorted({"Pod", *_TEMPLATED}))
             raise BadInput(f"{document.where}: kind {kind} has no pods to place; wanted one of {wanted}")
@@ -139,55 +139,55 @@ def pods_wanted(path: Path) -> list[Pod]:
     return pods
 
 
-def _from_template(document: Document, thing: dict[str, Any]) -> Iterator[Pod]:
-    spec, name, kind = thing["spec"], thing["metadata"]["name"], thing["kind"]
+def _from_template(document: Document, body: dict[str, Any]) -> Iterator[Pod]:
+    spec, name, kind = body["spec"], body["metadata"]["name"], body["kind"]
     count = spec.get("parallelism", 1) if kind == "Job" else spec.get("replicas", 1)
     if count > MOST_PODS:
-        raise BadInput(f"{document.where}: wants {count} pods; up to {MOST_PODS} are placed at once")
-    owner = {"apiVersion": thing["apiVersion"], "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+        raise BadInput(f"{document.where}: asks for {count} pods; at most {MOST_PODS} are placed at once")
+    owner = {"apiVersion": body["apiVersion"], "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
     for number in range(count):
         template = copy.deepcopy(spec["template"])
         metadata = {
             **(template.get("metadata") or {}),
             "name": f"{name}-{number}",
-            "namespace": thing["metadata"]["namespace"],
+            "namespace": body["metadata"]["namespace"],
             "ownerReferences": [owner],
         }
         yield _pod(document, {"metadata": metadata, "spec": template["spec"]}, f"{name}-{number}")
 
 
-def _pod(document: Document, thing: dict[str, Any], name: str) -> Pod:
-    thing["metadata"] = {**thing["metadata"], "uid": f"{document.where}/{name}"}
+def _pod(document: Document, body: dict[str, Any], name: str) -> Pod:
+    body["metadata"] = {**body["metadata"], "uid": f"{document.where}/{name}"}
     try:
-        return msgspec.convert(thing, Pod)
+        return msgspec.convert(body, Pod)
     except msgspec.ValidationError as problem:
         raise BadInput(f"{document.where}: {problem}") from None
 
 
 def table_from(path: Path) -> NodeTable:
-    """The cluster in a `kubectl get nodes,pods -A -o json` dump; whatever else decisions depend on is taken along."""
+    """The cluster in a `kubectl get nodes,pods -A -o json` dump; other kinds that decisions depend on are read too."""
     table = NodeTable()
     structs: dict[str, type[Any]] = {kind.kind: kind.struct for kind in RELATED_KINDS}
     structs |= {"Node": Node, "Pod": Pod}
     found: dict[str, list[tuple[str, Any]]] = {}
     for document in documents(path):
-        struct = structs.get(str(document.thing.get("kind")))
+        struct = structs.get(str(document.body.get("kind")))
         if struct is None:
             continue  # a dump may hold more than placement asks about
         try:
-            read = msgspec.convert(document.thing, struct)
+            read = msgspec.convert(document.body, struct)
         except msgspec.ValidationError as problem:
             raise BadInput(f"{document.where}: {problem}") from None
-        found.setdefault(document.thing["kind"], []).append((document.where, read))
+        found.setdefault(document.body["kind"], []).append((document.where, read))
     if not found.get("Node"):
         raise BadInput(f"{path}: holds no nodes; make one with: kubectl get nodes,pods -A -o json > {path.name}")
     nodes, pods = found.pop("Node"), found.pop("Pod", [])
-    for things in found.values():
-        table.catalog.set_all(thing for _, thing in things)
-    for add, things in ((table.add_node, nodes), (table.add_pod, pods)):
-        for where, thing in things:
+    for objects in found.values():
+        table.catalog.set_all(each for _, each in objects)
+    for add, objects in ((table.add_node, nodes), (table.add_pod, pods)):
+        for where, each in objects:
             try:
-                add(thing)
+                add(each)
             except QuantityError as problem:
                 raise BadInput(f"{where}: {problem}") from None
     return table

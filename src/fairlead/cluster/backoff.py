@@ -1,4 +1,4 @@
-"""How long to wait before trying again: longer each time, never in step with others, never past a cap."""
+"""Back-off before a retry: exponential, with jitter and a cap."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 """The client: one API server's REST as typed calls.
 
 Used by the mirror, the writer, the leases and the recorder; no other room speaks HTTP to Kubernetes. A call
-either returns what was asked or raises one of `cluster.errors` within its timeout; it never retries a write.
+either returns what was requested or raises one of `cluster.errors` within its timeout; it never retries a write.
 """
 
 import asyncio
@@ -169,10 +169,10 @@ class Client:
         content_type: str,
         timeout_s: float,
     ) -> bytes:
-        asked = f"{method} {path}"
+        call = f"{method} {path}"
         if self._fence is not None:
             if not self._fence.is_open():
-                raise NotLeader(f"{asked}: not sent, the lease has run out")
+                raise NotLeader(f"{call}: not sent, the lease has run out")
             if method not in _READS:
                 # The server itself gives up in time, so that a queued write cannot outlive the lease.
                 query = {**(query or {}), "timeout": f"{math.floor(timeout_s * 1000)}ms"}
@@ -193,22 +193,22 @@ class Client:
                     timeout=self._connecting,
                 ) as answer:
                     code = str(answer.status)
-                    whole = await self._whole(asked, answer)
+                    whole = await self._whole(call, answer)
                     if answer.status < 300:
                         return whole
-                    raise error_from_answer(asked, answer.status, whole, answer.headers.get("Retry-After"))
+                    raise error_from_answer(call, answer.status, whole, answer.headers.get("Retry-After"))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
-            raise no_answer(asked, f"no connection: {problem}", may_have_happened=False) from problem
+            raise no_answer(call, f"no connection: {problem}", may_have_happened=False) from problem
         except TimeoutError:
-            raise no_answer(asked, f"no answer in {timeout_s:g} s", may_have_happened=method not in _READS) from None
+            raise no_answer(call, f"no answer in {timeout_s:g} s", may_have_happened=method not in _READS) from None
         except (aiohttp.ClientError, OSError) as problem:
             why = f"the connection broke: {problem or type(problem).__name__}"
-            raise no_answer(asked, why, may_have_happened=method not in _READS) from problem
+            raise no_answer(call, why, may_have_happened=method not in _READS) from problem
         finally:
             self._count(code, method)
             self._timed[method].observe(self._clock.elapsed_s() - started_s)
 
-    async def _whole(self, asked: str, answer: aiohttp.ClientResponse) -> bytes:
+    async def _whole(self, call: str, answer: aiohttp.ClientResponse) -> bytes:
         if answer.content_length is not None and answer.content_length <= self._max_answer_bytes:
             return await answer.read()
         parts, size = [], 0
@@ -216,7 +216,7 @@ class Client:
             parts.append(part)
             size += len(part)
             if size > self._max_answer_bytes:
-                raise no_answer(asked, f"the answer is over {self._max_answer_bytes} bytes", may_have_happened=True)
+                raise no_answer(call, f"the answer is over {self._max_answer_bytes} bytes", may_have_happened=True)
         return b"".join(parts)
 
     def _headers(self, who: Mapping[str, str], content_type: str | None = None) -> dict[str, str]:
@@ -263,8 +263,8 @@ class Client:
         """A list, page by page, all pages of one version."""
         rest = ""
         while True:
-            asked = {**(query or {}), "limit": str(limit), **({"continue": rest} if rest else {})}
-            body = await self.request("GET", kind.collection_path(namespace), query=asked)
+            parameters = {**(query or {}), "limit": str(limit), **({"continue": rest} if rest else {})}
+            body = await self.request("GET", kind.collection_path(namespace), query=parameters)
             page = self._decoded(Page, "LIST", kind.name, body)
             yield page
             rest = page.metadata.continue_
@@ -284,7 +284,7 @@ class Client:
         self, path: str, query: Mapping[str, str], *, silence_s: float, timeout_s: float | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """An answer without an end, as the chunks it arrives in; silence longer than `silence_s` breaks it."""
-        asked = f"WATCH {path}"
+        call = f"WATCH {path}"
         assert self._sessions is not None, "the client is used as `async with Client(...) as client`"
         who = await self._connection.credentials.headers()
         code = "<error>"
@@ -300,14 +300,14 @@ class Client:
             ) as answer:
                 code = str(answer.status)
                 if answer.status >= 300:
-                    whole = await self._whole(asked, answer)
-                    raise error_from_answer(asked, answer.status, whole, answer.headers.get("Retry-After"))
+                    whole = await self._whole(call, answer)
+                    raise error_from_answer(call, answer.status, whole, answer.headers.get("Retry-After"))
                 yield answer.content.iter_any()
         except TimeoutError:
-            raise no_answer(asked, f"silent for {silence_s:g} s", may_have_happened=False) from None
+            raise no_answer(call, f"silent for {silence_s:g} s", may_have_happened=False) from None
         except (aiohttp.ClientError, OSError) as problem:
             why = f"the stream broke: {problem or type(problem).__name__}"
-            raise no_answer(asked, why, may_have_happened=False) from problem
+            raise no_answer(call, why, may_have_happened=False) from problem
         except Unauthorized:
             await self._connection.credentials.renew(who)
             raise

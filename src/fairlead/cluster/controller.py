@@ -1,6 +1,6 @@
 """The controller shell: what every reconciling room runs in.
 
-It turns deltas of mirrors into keys, hands each key to the room's `reconcile` in at most one hand at a time,
+It turns deltas of mirrors into keys, hands each key to the room's `reconcile`, one worker per key at a time,
 and decides what a failure means. A room's controller sees, plans and hands intents over; it never loops,
 sleeps or retries by itself.
 """
@@ -81,7 +81,7 @@ class Controller:
         self._deadline_s = deadline_s
         self._sources: list[tuple[Mirror[Any], Callable[[Delta[Any]], Iterable[str]]]] = []
         self._outcomes = metrics.reconciles
-        self._refused: dict[str, str] = {}  # what was said of keys the server refuses
+        self._refused: dict[str, str] = {}  # the last logged refusal of each key
         self._work_seconds = metrics.work_seconds.labels(name)
 
     def watches(self, mirror: Mirror[Any], keys: Callable[[Delta[Any]], Iterable[str]] = own_key) -> None:
@@ -166,7 +166,7 @@ class Controller:
                 problem.delay_s if isinstance(problem, TemporaryError) else getattr(problem, "retry_after_s", None)
             )
             delay_s = self.queue.add_rate_limited(key, asked_s)
-            log.info("try again", controller=self.name, key=key, problem=_said(problem), in_s=round(delay_s, 3))
+            log.info("try again", controller=self.name, key=key, problem=_error_text(problem), in_s=round(delay_s, 3))
             return "temporary"
         except NotLeader:
             # The lease may be renewed yet, late but in time: then nothing would bring this key back.
@@ -176,15 +176,17 @@ class Controller:
         except PermanentError as problem:
             self.queue.forget(key)
             self._refused.pop(key, None)
-            log.warning("given up until it changes", controller=self.name, key=key, problem=_said(problem))
+            log.warning("given up until it changes", controller=self.name, key=key, problem=_error_text(problem))
             return "permanent"
         except ClusterError as problem:
-            # Refused: a quota, a role or another object may change that, and we would not be told.
+            # Refused: a quota, a role or another object may change that, without an event for this key.
             delay_s = self.queue.add_rate_limited(key, REFUSED_RETRY_S)
-            # The same answer to the same question is no news; how often it comes is counted.
-            if self._refused.get(key) != _said(problem):
-                self._refused[key] = _said(problem)
-                log.warning("refused", controller=self.name, key=key, problem=_said(problem), in_s=round(delay_s, 3))
+            # A refusal that repeats is not logged again; a metric counts it.
+            if self._refused.get(key) != _error_text(problem):
+                self._refused[key] = _error_text(problem)
+                log.warning(
+                    "refused", controller=self.name, key=key, problem=_error_text(problem), in_s=round(delay_s, 3)
+                )
             return "refused"
         except Exception:
             # Our bug, not the object's: say so with the trace, keep the others going, and come back to it.
@@ -199,5 +201,5 @@ class Controller:
         return "wake"
 
 
-def _said(problem: BaseException) -> str:
+def _error_text(problem: BaseException) -> str:
     return str(problem) or type(problem).__name__

@@ -1,7 +1,7 @@
 """Who we are to the API server: a token, a token file that is rotated under us, or an exec plugin.
 
 `headers()` is asked before every request, `renew(refused)` once after a 401 with the headers that were refused:
-true when there are others by now, whoever renewed them, so that it is worth asking again.
+true when there are others by now, so that the request is worth sending again.
 Client certificates are not here: they live in the TLS context (`cluster.kubeconfig`).
 """
 
@@ -81,7 +81,7 @@ class TokenFile:
         except (OSError, UnicodeDecodeError) as problem:
             if self._headers:
                 return  # in the middle of being replaced: what we have is still good
-            raise ConfigurationError(f"the token file {self._path} cannot be read: {_said(problem)}") from problem
+            raise ConfigurationError(f"the token file {self._path} cannot be read: {_error_text(problem)}") from problem
         if not token:
             if self._headers:
                 return  # likewise: emptied, not yet written
@@ -193,8 +193,8 @@ class ExecPlugin:
             if process.returncode is None:
                 await _end(process)
         if process.returncode != 0:
-            said = err.decode("utf-8", "replace").strip()[-400:]
-            raise ConfigurationError(f"the credential plugin {name!r} failed with {process.returncode}: {said}")
+            output = err.decode("utf-8", "replace").strip()[-400:]
+            raise ConfigurationError(f"the credential plugin {name!r} failed with {process.returncode}: {output}")
         self._take(name, out)
 
     def _take(self, name: str, out: bytes) -> None:
@@ -229,7 +229,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _said(problem: Exception) -> str:
+def _error_text(problem: Exception) -> str:
     return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
 
 

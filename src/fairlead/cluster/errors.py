@@ -1,10 +1,10 @@
-"""What the API server, or the way to it, can answer instead of what was asked.
+"""The errors of a call to the API server.
 
     ClusterError
-    ├── Refused                     the server understood and said no; sending the same again is pointless
+    ├── Refused                     the server rejected the request; sending the same again is pointless
     │   ├── BadRequest    400       the request is not well-formed
-    │   ├── Unauthorized  401       who are you
-    │   ├── Forbidden     403       not you
+    │   ├── Unauthorized  401       no valid credentials
+    │   ├── Forbidden     403       not allowed
     │   ├── NotFound      404
     │   ├── AlreadyExists 409
     │   ├── Conflict      409       the object has changed, or its UID is another
@@ -12,27 +12,27 @@
     │   ├── Invalid       422       with the fields and what was wrong with each
     │   └── Unsupported   405 406 413 415
     ├── Temporary                   the same request may pass later
-    │   ├── TooManyRequests 429     with the delay the server asked for
+    │   ├── TooManyRequests 429     with the server's Retry-After
     │   └── Unavailable   5xx       or no whole answer at all: refused, reset, timed out, cut short
     ├── NotLeader                   our lease ran out before the bytes left; nothing was sent
-    └── ConfigurationError          the way to the cluster is not described well enough to try
+    └── ConfigurationError          the kubeconfig or service account cannot be used
 
-Raised by `cluster.client`, caught by whoever can do better than fail. Messages say what was asked of whom.
+Raised by `cluster.client`, caught where something better than failing can be done. Messages name the call.
 """
 
 import msgspec
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are not what was expected; text that is not UTF-8 is no DecodeError to it, nor are
-parts within parts without end."""
+"""What msgspec raises for bytes that are not what was expected; text that is not UTF-8 is no DecodeError to it, nor is
+nesting that is too deep."""
 
 
 class ClusterError(Exception):
-    """The cluster could not do what was asked."""
+    """A call to the cluster failed."""
 
 
 class ConfigurationError(ClusterError):
-    """The way to the cluster is not described well enough to try; the message says what to change."""
+    """The kubeconfig or service account cannot be used; the message says what to change."""
 
 
 class NotLeader(ClusterError):
@@ -63,10 +63,10 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class ApiError(ClusterError):
-    def __init__(self, asked: str, status: Status) -> None:
+    def __init__(self, call: str, status: Status) -> None:
         code = f"{status.code} " if status.code else ""
-        super().__init__(f"{asked}: {code}{status.reason or 'Unknown'}: {status.message}")
-        self.asked = asked
+        super().__init__(f"{call}: {code}{status.reason or 'Unknown'}: {status.message}")
+        self.call = call
         self.status = status
 
     @property
@@ -75,7 +75,7 @@ class ApiError(ClusterError):
 
 
 class Refused(ApiError):
-    """The server understood and said no."""
+    """The server rejected the request."""
 
 
 class BadRequest(Refused):
@@ -115,24 +115,24 @@ class Unsupported(Refused):
 
 
 class Temporary(ApiError):
-    """The same request may pass later, not before `retry_after_s` where the server said so."""
+    """The same request may pass later, not before `retry_after_s` where the server sent one."""
 
     retry_after_s: float | None = None
 
 
 class TooManyRequests(Temporary):
-    def __init__(self, asked: str, status: Status, retry_after_s: float | None = None) -> None:
-        super().__init__(asked, status)
+    def __init__(self, call: str, status: Status, retry_after_s: float | None = None) -> None:
+        super().__init__(call, status)
         self.retry_after_s = retry_after_s
 
 
 class Unavailable(Temporary):
-    """No whole answer. `may_have_happened` tells a write that the server may still have carried out."""
+    """No whole answer. `may_have_happened`: the server may still have carried the write out."""
 
     def __init__(
-        self, asked: str, status: Status, *, retry_after_s: float | None = None, may_have_happened: bool = True
+        self, call: str, status: Status, *, retry_after_s: float | None = None, may_have_happened: bool = True
     ) -> None:
-        super().__init__(asked, status)
+        super().__init__(call, status)
         self.retry_after_s = retry_after_s
         self.may_have_happened = may_have_happened
 
@@ -151,7 +151,7 @@ _BY_CODE: dict[int, type[Refused]] = {
 _QUOTED = 400
 
 
-def error_from_answer(asked: str, code: int, body: bytes, retry_after: str | None) -> ApiError:
+def error_from_answer(call: str, code: int, body: bytes, retry_after: str | None) -> ApiError:
     """The error an answer of 400 or more stands for, whatever its body looks like."""
     try:
         status = msgspec.json.decode(body, type=Status)
@@ -162,21 +162,21 @@ def error_from_answer(asked: str, code: int, body: bytes, retry_after: str | Non
         status = msgspec.structs.replace(status, code=code)
     delay_s = _delay_s(status, retry_after)
     if code == 429:
-        return TooManyRequests(asked, status, delay_s)
+        return TooManyRequests(call, status, delay_s)
     if code >= 500:
-        return Unavailable(asked, status, retry_after_s=delay_s)
+        return Unavailable(call, status, retry_after_s=delay_s)
     if code == 409 and status.reason == "AlreadyExists":
-        return AlreadyExists(asked, status)
-    return _BY_CODE.get(code, Unsupported)(asked, status)
+        return AlreadyExists(call, status)
+    return _BY_CODE.get(code, Unsupported)(call, status)
 
 
-def error_from_status(asked: str, status: Status) -> ApiError:
+def error_from_status(call: str, status: Status) -> ApiError:
     """The error inside a watch stream's ERROR event."""
-    return error_from_answer(asked, status.code or 500, msgspec.json.encode(status), None)
+    return error_from_answer(call, status.code or 500, msgspec.json.encode(status), None)
 
 
-def no_answer(asked: str, why: str, *, may_have_happened: bool) -> Unavailable:
-    return Unavailable(asked, Status(message=why, reason="NoAnswer"), may_have_happened=may_have_happened)
+def no_answer(call: str, why: str, *, may_have_happened: bool) -> Unavailable:
+    return Unavailable(call, Status(message=why, reason="NoAnswer"), may_have_happened=may_have_happened)
 
 
 def _delay_s(status: Status, retry_after: str | None) -> float | None:

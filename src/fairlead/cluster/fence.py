@@ -1,7 +1,7 @@
-"""The fence: a socket that asks for leave before every byte it sends.
+"""The fence: a socket that checks the lease before every send.
 
 A leader that is frozen between "am I the leader?" and the send would, once thawed, write as a deposed one. So
-the question is asked at the last moment there is, inside the socket's own send, and a refusal breaks the
+the check is made at the last moment, inside the socket's own send, and a refusal breaks the
 connection: a request whose end was never sent is never carried out. What remains is the handful of
 instructions between the look at the clock and the system call.
 

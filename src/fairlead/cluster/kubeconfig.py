@@ -185,7 +185,7 @@ def _read(path: Path) -> File:
 
 @contextlib.contextmanager
 def _blaming(path: Path) -> Iterator[None]:
-    """What is wrong inside is wrong with this file, and the message says so."""
+    """Errors raised inside name this file."""
     try:
         yield
     except ConfigurationError as problem:
@@ -300,12 +300,12 @@ def _exec_plugin(
         raise ConfigurationError(f"the exec plugin {plugin.command!r} wants a terminal, and a server has none")
     # A bare name is looked up on the PATH, a path is meant relative to the kubeconfig.
     command = str(user_dir / plugin.command) if "/" in plugin.command else plugin.command
-    told: dict[str, Any] | None = None
+    cluster_info: dict[str, Any] | None = None
     if plugin.provide_cluster_info:
         authority = _text(
             cluster.certificate_authority_data, cluster.certificate_authority, cluster_dir, "certificate-authority"
         )
-        told = {
+        cluster_info = {
             "server": cluster.server,
             "certificate-authority-data": base64.b64encode(authority.encode()).decode(),
             "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
@@ -315,7 +315,7 @@ def _exec_plugin(
         [command, *(plugin.args or ())],
         environment={entry.name: entry.value for entry in plugin.env or ()},
         api_version=plugin.api_version,
-        cluster=told,
+        cluster=cluster_info,
         install_hint=plugin.install_hint,
         use_certificate=present,
         clock=clock,

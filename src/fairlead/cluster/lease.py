@@ -3,7 +3,7 @@
     standby ──(free, or unrenewed for its whole duration as we saw it)──▶ leader
     leader  ──(could not renew for RENEW_DEADLINE, or somebody else holds it)──▶ standby
 
-Nobody's wall clock is trusted but one's own, and that only for lengths: a candidate waits a whole duration
+No process trusts another's wall clock, and its own only for lengths of time: a candidate waits a whole duration
 from the moment *it* saw the last renewal, the holder counts from before it *sent* its own, on a clock that
 runs while the machine sleeps. The holder stops `duration − renew_deadline` earlier than anyone may start;
 `is_open` says so to the fence at every send.
@@ -48,11 +48,11 @@ class Sighting:
     """The lease as last seen, and when by our own clock."""
 
     lease: Lease
-    seen_at_s: float
+    observed_at_s: float
 
 
 class NamedLease:
-    """A lease by name that this process tries to hold, and the fence of whoever writes under it."""
+    """A lease by name that this process tries to hold, and the fence of the client that writes under it."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class NamedLease:
         self.times = times or LeaseTimes()
         self._client = client
         self._clock = clock
-        self._seen: Sighting | None = None
+        self._observed: Sighting | None = None
         self._changed = asyncio.Event()
         self._deadline_s = float("-inf")
         self._is_taking = False  # asked for, and no answer yet
@@ -88,7 +88,7 @@ class NamedLease:
             selectors=selectors(field=f"metadata.name={name}"),
         )
 
-    # -- what others ask ------------------------------------------------------------------------------------
+    # -- for others -----------------------------------------------------------------------------------------
 
     def is_open(self) -> bool:
         """Whether we hold the lease at this moment and may send."""
@@ -96,10 +96,10 @@ class NamedLease:
 
     @property
     def holder(self) -> str:
-        """Whoever held it when last seen; empty when nobody did."""
-        return (self._seen.lease.spec.holder_identity or "") if self._seen else ""
+        """The holder when last observed; empty when there was none."""
+        return (self._observed.lease.spec.holder_identity or "") if self._observed else ""
 
-    # -- life -----------------------------------------------------------------------------------------------
+    # -- the run ---------------------------------------------------------------------------------------------
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Hold the lease whenever it can be had, and `lead` while it is held; returns when `lead` does."""
@@ -141,19 +141,19 @@ class NamedLease:
             await asyncio.gather(renewing, work, return_exceptions=True)
 
     async def _acquire(self) -> None:
-        told = ""
+        logged = ""
         while True:
             wait_s = self.times.retry_s
             try:
                 if await self._try():
                     return
                 wait_s = self._free_in_s()
-                told = ""
+                logged = ""
             except (ClusterError, TimeoutError) as problem:
                 why = str(problem) or "no answer in time"
-                if why != told:  # what lasts is said once
+                if why != logged:  # a lasting problem is logged once
                     log.warning("lease out of reach, trying on", lease=self.name, problem=why)
-                told = why
+                logged = why
             self._changed.clear()
             changed = asyncio.ensure_future(self._changed.wait())
             pause = asyncio.ensure_future(self._clock.sleep(max(wait_s, 0.01)))
@@ -208,7 +208,7 @@ class NamedLease:
             return
         with contextlib.suppress(ClusterError, TimeoutError):
             async with asyncio.timeout(0.5):
-                current = self._seen.lease if held and self._seen else None
+                current = self._observed.lease if held and self._observed else None
                 if current is None:
                     # Stopped while it was being taken: only a look can tell whether it was.
                     current = await self._client.find(LEASES, self.name, self.namespace)
@@ -224,11 +224,11 @@ class NamedLease:
                 await self._client.replace(LEASES, self.name, body, self.namespace)
 
     def _free_in_s(self) -> float:
-        """Seconds until we may take it: zero or less when nobody holds it or its holder has gone silent."""
-        if self._seen is None or not self.holder:
+        """Seconds until we may take it: zero or less when it is free or its holder stopped renewing."""
+        if self._observed is None or not self.holder:
             return 0.0
-        duration_s = self._seen.lease.spec.lease_duration_seconds or self.times.duration_s
-        return self._seen.seen_at_s + duration_s - self._clock.elapsed_s()
+        duration_s = self._observed.lease.spec.lease_duration_seconds or self.times.duration_s
+        return self._observed.observed_at_s + duration_s - self._clock.elapsed_s()
 
     def _body(self, current: Lease | None, now: datetime) -> dict[str, object]:
         spec = current.spec if current else LeaseSpec()
@@ -261,13 +261,13 @@ class NamedLease:
                 self._see(lease)
 
     def trouble(self, problem: ClusterError | None) -> None:
-        """The watch has said so; without it a renewal is seen when we look."""
+        """The watch logs it; without a watch, renewals are read by polling."""
 
     def absent(self) -> None:
         log.warning("the server has no leases", lease=self.name)
 
     def _see(self, lease: Lease, *, is_read: bool = False) -> None:
-        seen = self._seen.lease.metadata if self._seen else None
+        seen = self._observed.lease.metadata if self._observed else None
         if seen is not None and seen.uid == lease.metadata.uid:
             if lease.metadata.resource_version == seen.resource_version:
                 return
@@ -275,7 +275,7 @@ class NamedLease:
             # read finds counts, for a server restored from a backup begins again at an older one.
             if not is_read and _version(lease.metadata) < _version(seen):
                 return
-        self._seen = Sighting(lease, self._clock.elapsed_s())
+        self._observed = Sighting(lease, self._clock.elapsed_s())
         if self.holder != self.identity:
             self._deadline_s = float("-inf")  # taken by force: that is not for us to judge
         self._changed.set()

@@ -1,6 +1,6 @@
-"""The mirror: what the server holds of one kind, in memory, indexed, and told to whoever subscribes.
+"""The mirror: what the server holds of one kind, in memory, indexed, with subscriptions to its changes.
 
-One watch feeds it; rooms read it and drain deltas at their own pace. It never calls anybody: a change only
+One watch feeds it; rooms read it and drain deltas at their own pace. It calls no subscriber: a change only
 marks the key as dirty for each subscriber, so a slow reader costs memory for the keys it has not read, never
 for the events it has missed. Objects are immutable and shared.
 """
@@ -21,13 +21,13 @@ log = structlog.get_logger("fairlead.mirror")
 
 Index = Callable[[T], Iterable[str]]
 
-# A stream that has been open for so long has told all that came while it was not.
+# A stream open for this long has delivered what was missed while it was closed.
 CURRENT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Delta(Generic[T]):
-    """What became of one key since the subscriber last looked: `old` is what it was given then."""
+    """The change of one key since the subscriber last read: `old` is the object it got then."""
 
     key: str
     old: T | None
@@ -35,7 +35,7 @@ class Delta(Generic[T]):
 
     @property
     def is_replaced(self) -> bool:
-        """Deleted and made anew under the same name: another object, with another life."""
+        """Deleted and created again under the same name: another object."""
         return self.old is not None and self.new is not None and self.old.metadata.uid != self.new.metadata.uid
 
 
@@ -105,7 +105,7 @@ class Mirror(Generic[T]):
         await self._watch.run(self)
 
     def add_index(self, name: str, index: Index[T]) -> None:
-        """Let objects be found by what the function says of them. A name means one function."""
+        """Index objects by the values of a function. A name means one function."""
         known = self._indexers.get(name)
         if known is index:
             return
@@ -142,9 +142,9 @@ class Mirror(Generic[T]):
         await self._synced.wait()
 
     def is_current(self, since_s: float, now_s: float) -> bool:
-        """Whether what others wrote before a moment has most likely been heard of.
+        """Whether the mirror most likely holds what others wrote before a moment.
 
-        A list that came whole after it holds all of that. A stream that is open tells what it missed first of all, so
+        A list that came whole after it holds all of that. An open stream delivers what it missed first, so
         one that has been open for a while is up to date; one that is broken is not, however whole the mirror looks.
         """
         listed_at_s, open_since_s = self._watch.listed_at_s, self._watch.open_since_s
@@ -155,7 +155,7 @@ class Mirror(Generic[T]):
     def subscribe(self, wakeup: asyncio.Event | None = None) -> Subscription[T]:
         """Deltas from nothing on: what is already here comes first, as added.
 
-        The bell is rung whenever there is something new; whoever reads many mirrors waits for one bell.
+        The event is set whenever there is something new; a reader of many mirrors passes one event to all.
         """
         subscription = Subscription(self, wakeup)
         for key in self._objects:
@@ -195,7 +195,7 @@ class Mirror(Generic[T]):
         if old is None and new is None:
             return
         if old is not None and new is not None and _is_same(old, new):
-            return  # told twice, by a list after a watch: keep the object everybody already holds
+            return  # the same version again, by a list after a watch: keep the shared object
         if new is None:
             del self._objects[key]
         else:
@@ -217,14 +217,14 @@ class Mirror(Generic[T]):
             index.setdefault(value, set()).add(key)
 
 
-def _values(indexer: Index[T], seen: T | None) -> Iterable[str]:
-    """Under which values it is found; under none where the index cannot make sense of it."""
-    if seen is None:
+def _values(indexer: Index[T], instance: T | None) -> Iterable[str]:
+    """The index values of an object; none where the index function fails."""
+    if instance is None:
         return ()
     try:
-        return list(indexer(seen))
+        return list(indexer(instance))
     except Exception:
-        log.exception("bug in an index", key=seen.metadata.key)
+        log.exception("bug in an index", key=instance.metadata.key)
         return ()
 
 

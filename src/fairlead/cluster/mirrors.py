@@ -1,4 +1,4 @@
-"""The mirrors of one connection: shared by whoever asks for the same kind, and run here.
+"""The mirrors of one connection: shared by all who ask for the same kind, and run here.
 
 Rooms ask for a mirror when they are built or later; the first who asks starts its watch, the others get the same one.
 Two rooms that decode a kind into different structs have two mirrors: each holds only what its room reads.
@@ -20,7 +20,7 @@ from fairlead.model.kinds import Kind
 
 log = structlog.get_logger("fairlead.mirrors")
 
-# How often a new leader looks whether it has heard of everything.
+# How often a new leader checks whether its mirrors have caught up.
 CATCH_UP_S = 0.05
 
 _Identity = tuple[str, type, str, str, str]
@@ -82,8 +82,8 @@ class Mirrors:
 
 
 async def caught_up(mirrors: Sequence[Mirror[Any]], clock: Clock, stop: asyncio.Event) -> None:
-    """Until mirrors hold what the leader before us wrote: a watch that was broken just then has not told yet, and
-    whoever decides on what it saw before sells room twice."""
+    """Until mirrors hold what the leader before us wrote: a watch that was broken just then is still behind, and
+    a decision on its old state would use the same room twice."""
     since_s, is_told = clock.elapsed_s(), False
     while not stop.is_set():
         now_s = clock.elapsed_s()

@@ -1,8 +1,8 @@
-"""The first words with an API server, which may be coming up itself.
+"""The first contact with an API server, which may itself be starting.
 
-Called by the composition root before anything else is asked. A server that starts refuses connections, then answers
-5xx, 401 and 403 while its authoriser reads the roles: all that is waited for, but not for ever, and what is left of
-it then is one sentence.
+Called by the composition root before any other call. A server that starts refuses connections, then answers
+5xx, 401 and 403 while its authoriser reads the roles: all that is retried for a bounded time; then the error is
+one sentence.
 """
 
 import re
@@ -30,7 +30,7 @@ class Patience:
 
     refused_s: float = 60.0
     silent_s: float = 600.0
-    # A server may call itself not ready for reasons that do not concern us: then we go on after this.
+    # A server may call itself not ready for reasons that do not concern us: then Fairlead starts anyway after this.
     unready_s: float = 60.0
 
 
@@ -88,12 +88,12 @@ async def _ready(client: Client, clock: Clock, rng: Rng, most_s: float) -> None:
             await client.request("GET", "/readyz")
             return
         except Refused as problem:
-            log.info("readiness not told", problem=str(problem))
+            log.info("readiness unknown", problem=str(problem))
             return
         except Temporary as problem:
             left_s = give_up_s - clock.elapsed_s()
             if left_s <= 0:
-                log.warning("the cluster is not ready; going on", problem=str(problem))
+                log.warning("the cluster is not ready; starting anyway", problem=str(problem))
                 return
             delay_s = min(backoff.next_s(problem.retry_after_s), left_s)
             log.warning("cluster not ready yet", problem=str(problem), again_in_s=round(delay_s, 1))

@@ -1,6 +1,6 @@
-"""The recorder: events in `events.k8s.io/v1`, told once and then counted.
+"""The recorder: events in `events.k8s.io/v1`, sent once and then counted.
 
-`record` never waits and never fails: events are a courtesy. The same thing said again about the same object
+`record` never waits and never fails: losing an event is no error. The same event again about the same object
 becomes a series with a count instead of another event. What waits is bounded; past that, events are dropped
 and the drop is counted.
 """
@@ -34,7 +34,7 @@ class Series:
     name: str
     first_at: str
     last_at: str
-    said_at_s: float
+    recorded_at_s: float
     count: int = 1
     written: int = 0  # how many of the count the server knows of
     written_at_s: float = 0.0
@@ -44,7 +44,7 @@ class Recorder:
     MOST_SERIES = 10_000
     # An event not repeated for this long starts anew when it is.
     SERIES_ENDS_S = 360.0
-    # The second occurrence is told at once, further ones at this pace.
+    # The second occurrence is sent at once, further ones at this pace.
     COUNT_EVERY_S = 30.0
     MOST_ATTEMPTS = 5
     WORKERS = 32
@@ -59,10 +59,10 @@ class Recorder:
         self._instance = instance
         self._clock = clock
         self._series: OrderedDict[str, Series] = OrderedDict()
-        # Keys of series that the server has not heard of yet; the event rings when there are none.
-        self._untold: set[str] = set()
-        self._all_told = asyncio.Event()
-        self._all_told.set()
+        # Keys of series not yet sent; the asyncio event is set when there are none.
+        self._unsent: set[str] = set()
+        self._all_sent = asyncio.Event()
+        self._all_sent.set()
         self._named = 0
         self._dropped = metrics.events_dropped
         self._others_write: Callable[[], bool] = lambda: False
@@ -86,9 +86,9 @@ class Recorder:
         )
         now_s, now = self._clock.elapsed_s(), rfc3339_micro(self._clock.now())
         series = self._series.get(key)
-        if series is not None and now_s - series.said_at_s <= self.SERIES_ENDS_S:
+        if series is not None and now_s - series.recorded_at_s <= self.SERIES_ENDS_S:
             series.count += 1
-            series.last_at, series.said_at_s = now, now_s
+            series.last_at, series.recorded_at_s = now, now_s
             self._series.move_to_end(key)
         else:
             self._make_room(now_s)
@@ -99,8 +99,8 @@ class Recorder:
             suffix = f".{int(self._clock.now().timestamp() * 1e6):x}{self._named & 0xFFF:03x}"
             name = event.regarding.name[: NAME_LENGTH - len(suffix)].rstrip(".-") + suffix
             self._series[key] = Series(event, name, now, now, now_s)
-            self._untold.add(key)
-            self._all_told.clear()
+            self._unsent.add(key)
+            self._all_sent.clear()
         self._sending.queue.add(key)
 
     @property
@@ -116,27 +116,27 @@ class Recorder:
         await self._sending.run()
 
     async def flush(self, within_s: float) -> int:
-        """Wait until everything recorded is told, but no longer than that; how many events were not."""
+        """Wait until everything recorded is sent, for a bounded time; returns how many events were not."""
         self.yield_to(lambda: False)
-        told = asyncio.ensure_future(self._all_told.wait())
+        sent = asyncio.ensure_future(self._all_sent.wait())
         late = asyncio.ensure_future(self._clock.sleep(within_s))
         try:
-            await asyncio.wait([told, late], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([sent, late], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            told.cancel()
+            sent.cancel()
             late.cancel()
-        return len(self._untold)
+        return len(self._unsent)
 
     def stop(self) -> None:
-        """Send nothing more; what waits is lost, so flush before."""
+        """Send nothing more; queued events are lost, so flush before."""
         self._sending.stop()
 
     def _make_room(self, now_s: float) -> None:
         while self._series:
             key, oldest = next(iter(self._series.items()))
-            is_over = now_s - oldest.said_at_s > self.SERIES_ENDS_S
-            is_told = oldest.written >= oldest.count
-            if not (is_over or (is_told and len(self._series) >= self.MOST_SERIES)):
+            is_over = now_s - oldest.recorded_at_s > self.SERIES_ENDS_S
+            is_sent = oldest.written >= oldest.count
+            if not (is_over or (is_sent and len(self._series) >= self.MOST_SERIES)):
                 return
             if oldest.written == 0:
                 self._dropped.inc()
@@ -172,10 +172,10 @@ class Recorder:
         except Refused as problem:
             self._forget(key)
             if any(cause.reason == "NamespaceTerminating" for cause in problem.causes):
-                return None  # nothing is told in a namespace that is going, and nobody would read it
+                return None  # the namespace is being deleted: nobody would read the event
             raise PermanentError(f"event {series.event.reason} refused: {problem}") from problem
         series.written, series.written_at_s = count, self._clock.elapsed_s()
-        self._told(key)
+        self._mark_sent(key)
         return WakeAfter(seconds=self.COUNT_EVERY_S) if series.count > count else None
 
     def _forget(self, key: str) -> None:
@@ -184,12 +184,12 @@ class Recorder:
 
     def _let_go(self, key: str) -> None:
         self._series.pop(key, None)
-        self._told(key)
+        self._mark_sent(key)
 
-    def _told(self, key: str) -> None:
-        self._untold.discard(key)
-        if not self._untold:
-            self._all_told.set()
+    def _mark_sent(self, key: str) -> None:
+        self._unsent.discard(key)
+        if not self._unsent:
+            self._all_sent.set()
 
     def _namespace(self, event: RecordEvent) -> str:
         # Events about what has no namespace live in `default`, as the API demands.

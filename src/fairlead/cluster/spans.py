@@ -1,4 +1,4 @@
-"""Spans around writes and reconciliations; without anybody to send them to they cost nothing."""
+"""Spans around writes and reconciliations; without an exporter they cost nothing."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

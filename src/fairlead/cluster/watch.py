@@ -1,7 +1,7 @@
-"""One kind, listed once and followed for ever: the only place that knows how a Kubernetes watch can break.
+"""The watch of one kind: list, follow, resume after a break. The only place that knows how a watch can break.
 
 `Watch.run` feeds a Sink: `replace` with everything after a list, `apply` with what changed since. It resumes
-from the last version it handed over, lists again only when the server has forgotten that version (410), and
+from the last version it handed over, lists again only when the server has compacted that version (410), and
 streams the initial list where the server offers that. It ends only by being cancelled.
 """
 
@@ -46,7 +46,7 @@ T_contra = TypeVar("T_contra", bound=HasMetadata, contravariant=True)
 
 
 class Sink(Protocol[T_contra]):
-    """Who is told what the server holds. Both calls must be quick: the stream waits for them."""
+    """Receives what the server holds. Both calls must be quick: the stream waits for them."""
 
     def replace(self, objects: Mapping[str, T_contra]) -> None:
         """This is everything there is."""
@@ -55,7 +55,7 @@ class Sink(Protocol[T_contra]):
         """These were added or modified (True) or deleted (False), in this order."""
 
     def trouble(self, problem: ClusterError | None) -> None:
-        """What keeps us from following right now; None once that is over."""
+        """What keeps the watch from following right now; None once that is over."""
 
     def absent(self) -> None:
         """The server does not have the kind (yet)."""
@@ -77,12 +77,12 @@ class Watch(Generic[T]):
     SILENCE_S = 90.0
     # The server ends a watch after this long, spread so that a thousand watches do not end at once.
     STAY_S = (300.0, 600.0)
-    # A watch that lasted this long was a good one, whether or not it had anything to tell.
+    # A watch that lasted this long was a good one, whether or not it delivered anything.
     WELL_S = 30.0
     # How often we look whether a kind that the server does not have has come.
     ABSENT_S = 10.0
-    # However long a server asks us to stay away.
-    MOST_ASKED_S = 300.0
+    # The longest Retry-After that is obeyed.
+    MOST_RETRY_AFTER_S = 300.0
     # One object cannot be larger than etcd takes (1.5 MiB); a line that long without an end is garbage.
     MAX_LINE_BYTES = 32 << 20
     # Objects that do not decode are all counted, and named in the log at this pace.
@@ -113,7 +113,7 @@ class Watch(Generic[T]):
         self._stream_lists = stream_lists
         rights = f"give get, list and watch on {kind.plural} ({kind.group or 'core'}): see deploy/rbac"
         self._hint = hint or rights
-        self._refusal = ""  # as it was told last; empty while we may follow
+        self._refusal = ""  # as it was logged last; empty while we may follow
         self._refused = metrics.mirror_refused.labels(kind.name)
         self._refused.set(0)
         self._backoff = Backoff(rng)
@@ -136,7 +136,7 @@ class Watch(Generic[T]):
                 else:
                     await self._start(sink)
             except Gone as gone:
-                # The server has compacted what we would resume from: only a new list can tell what we missed.
+                # The server has compacted what we would resume from: only a new list shows what was missed.
                 self._version, problem = "", gone
             except NotFound as missing:
                 await self._wait_for_kind(sink, missing)
@@ -153,7 +153,9 @@ class Watch(Generic[T]):
                 continue  # the server ended the watch in its own good time
             cause = type(problem).__name__ if problem else "Ended"
             self._metrics.mirror_breaks.labels(self._kind.name, cause).inc()
-            asked_s = min(problem.retry_after_s or 0.0, self.MOST_ASKED_S) if isinstance(problem, Temporary) else None
+            asked_s = (
+                min(problem.retry_after_s or 0.0, self.MOST_RETRY_AFTER_S) if isinstance(problem, Temporary) else None
+            )
             delay_s = self._backoff.next_s(asked_s)
             if problem is not None:
                 sink.trouble(problem)
@@ -169,7 +171,7 @@ class Watch(Generic[T]):
         await self._clock.sleep(self.ABSENT_S)
 
     def _say(self, problem: ClusterError, delay_s: float) -> None:
-        """A refusal lasts until somebody changes that: it is told once, and shown by a metric from then on."""
+        """A refusal lasts until a role or a definition changes: it is logged once, and then shown by a metric."""
         if not isinstance(problem, Refused) or isinstance(problem, Gone):
             log.info("watch broke", kind=self._kind.name, problem=str(problem), resume_in_s=round(delay_s, 2))
             return
@@ -177,7 +179,7 @@ class Watch(Generic[T]):
         if type(problem).__name__ != self._refusal:
             self._refusal = type(problem).__name__
             log.warning(
-                "not followed, asking again quietly", kind=self._kind.name, problem=str(problem), told=self._hint
+                "not followed, asking again quietly", kind=self._kind.name, problem=str(problem), hint=self._hint
             )
 
     def _well(self, sink: Sink[T]) -> None:
@@ -211,7 +213,7 @@ class Watch(Generic[T]):
         self._handed_over(sink, objects, version)
 
     async def _follow(self, sink: Sink[T]) -> None:
-        # Until the server marks the end of the initial events, what arrives is gathered here and not told yet.
+        # Until the server marks the end of the initial events, what arrives is collected here and not passed on yet.
         initial: dict[str, T] | None = None if self._version else {}
         stay_s = self.STAY_S[0] + self._rng() * (self.STAY_S[1] - self.STAY_S[0])
         query = {
@@ -302,17 +304,17 @@ class Watch(Generic[T]):
         try:
             return self._object.decode(raw)
         except UNDECODABLE as problem:
-            # One odd object must not blind us to the others; it is counted, and named in the log.
+            # One bad object must not hide the others; it is counted, and named in the log.
             rest = self._rest_of(raw)
             self._left_out(problem, bytes(raw), "object left out" if rest is None else "object read in part")
             return rest
 
-    def _left_out(self, problem: Exception, raw: bytes, told: str = "object left out") -> None:
+    def _left_out(self, problem: Exception, raw: bytes, message: str = "object left out") -> None:
         self._metrics.undecodable.labels(self._kind.name).inc()
         now_s = self._clock.elapsed_s()
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + self.LOG_EVERY_S
-            log.error(told, kind=self._kind.name, problem=str(problem), object=_quoted(raw))
+            log.error(message, kind=self._kind.name, problem=str(problem), object=_quoted(raw))
 
     def _rest_of(self, raw: msgspec.Raw) -> T | None:
         """What can be read of an object that does not decode, if the kind knows how."""

@@ -1,4 +1,4 @@
-"""A queue of keys to look at: each at most once in line, never in two hands, later where asked.
+"""The work queue: each key queued at most once, never with two workers, with delays and back-off.
 
 The controller shell works it. A key added while it is being worked on is handed out again afterwards, so
 nothing that happens during a reconcile is lost. The number of distinct keys bounds its size.
@@ -44,7 +44,7 @@ class WorkQueue:
         self._put_in_line(key)
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Look again in a while; of several such wishes for a key the earliest counts."""
+        """Queue the key after a delay; of several delays of a key the earliest counts."""
         if seconds <= 0:
             self.add(key)
             return
@@ -56,7 +56,7 @@ class WorkQueue:
         self._sooner.set()
 
     def add_rate_limited(self, key: str, at_least_s: float | None = None) -> float:
-        """Look again after this key's own back-off; returns the delay."""
+        """Queue the key after its own back-off; returns the delay."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay_s = min(self.LAST_RETRY_S, self.FIRST_RETRY_S * 2.0 ** min(failures - 1, 30))
         delay_s = max(delay_s, at_least_s or 0.0)
@@ -65,7 +65,7 @@ class WorkQueue:
         return delay_s
 
     def forget(self, key: str) -> None:
-        """It went well: the next failure starts from the shortest delay again."""
+        """Reset the key's back-off after a success."""
         self._failures.pop(key, None)
 
     def failures(self, key: str) -> int:

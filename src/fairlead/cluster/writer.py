@@ -1,7 +1,7 @@
 """The writer: carries intents out, each with a result.
 
-It sends with bounded concurrency, repeats what is temporary within a bounded budget, and never what may have
-happened already without looking first. It has no opinion about what to do next: that is the planner's.
+It sends with bounded concurrency, retries temporary errors within a bounded budget, and never repeats a write that may
+have happened without reading the object first. What to do next is for the planner to decide.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Result:
     outcome: Outcome
     error: ClusterError | None = None
     answer: Any = None
-    # It is not done as far as we know, yet one of the sends may have been carried out, whatever the last one said.
+    # It is not done as far as we know, yet one of the sends may have been carried out, whatever the last answer was.
     may_have_happened: bool = False
 
     @property
@@ -164,7 +164,7 @@ class Writer:
                 return short_of(Outcome.EXISTS, problem)
             except NotFound as problem:
                 if isinstance(intent, Delete | Evict):
-                    return Result(intent, Outcome.DONE, problem)  # what is to go is gone: that is what was wanted
+                    return Result(intent, Outcome.DONE, problem)  # already deleted, which is the intent's aim
                 return short_of(Outcome.MISSING, problem)
             except Conflict as problem:
                 if in_doubt and isinstance(intent, Bind) and await self._is_bound(intent):
@@ -181,7 +181,7 @@ class Writer:
             body = await self._client.request("GET", POD_OBJECTS.path(intent.namespace, intent.name))
             pod = msgspec.json.decode(body, type=BoundPod)
         except (ClusterError, *UNDECODABLE):
-            return False  # a conflict either way; the watch will tell
+            return False  # a conflict either way; the watch will show the object
         return pod.metadata.uid == intent.uid and pod.spec.node_name == intent.node
 
     async def _send(self, intent: Intent) -> Any:

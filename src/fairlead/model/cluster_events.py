@@ -1,4 +1,4 @@
-"""All the cluster may do to us: the changes a refused unit can wait for."""
+"""Cluster events: the changes that can wake up a refused unit."""
 
 from enum import Enum
 

@@ -12,7 +12,7 @@ from fairlead.model.kinds import Kind
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to be done to one object."""
+    """One write to one object."""
 
 
 class Bind(Intent, frozen=True):
@@ -89,7 +89,7 @@ class Delete(Intent, frozen=True):
 
 
 class Evict(Intent, frozen=True):
-    """Delete a pod through the eviction API, so that disruption budgets are asked first."""
+    """Delete a pod through the eviction API, so that disruption budgets are respected."""
 
     namespace: str
     name: str
@@ -133,6 +133,6 @@ class RecordEvent(Intent, frozen=True):
 
 
 class WakeAfter(Intent, frozen=True):
-    """Look at this key again after a while, whatever happens or does not happen meanwhile."""
+    """Reconcile this key again after a delay, whatever happens meanwhile."""
 
     seconds: float

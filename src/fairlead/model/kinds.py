@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Kind(msgspec.Struct, Generic[T], frozen=True):
-    """A resource of the API: `Kind("apps", "v1", "deployments", "Deployment", struct=Thing)`."""
+    """A resource of the API: `Kind("apps", "v1", "deployments", "Deployment", struct=ApiObject)`."""
 
     group: str
     version: str

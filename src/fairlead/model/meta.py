@@ -1,7 +1,7 @@
 """Object metadata and the shape of every Kubernetes object we decode.
 
 The mirror decodes straight into these; rooms read them. Only fields Fairlead uses are held, unknown ones
-are passed over, and nothing here is ever mutated: a change arrives as a new object.
+are ignored, and nothing here is ever mutated: a change arrives as a new object.
 """
 
 from typing import Any, dataclass_transform
@@ -61,8 +61,8 @@ class ObjectMeta(ApiStruct, frozen=True):
 class ApiObject(ApiStruct, frozen=True, kw_only=True):
     """An object of any kind: what a kind without a struct of its own is decoded into.
 
-    It does not hold its apiVersion and kind: a watch tells them and a list does not, and the `Kind` it was
-    asked by knows them.
+    It does not hold its apiVersion and kind: a watch sends them and a list does not, and the `Kind` it was
+    read by has them.
     """
 
     metadata: ObjectMeta

@@ -46,7 +46,7 @@ class Node(ApiStruct):
 
     @property
     def allocatable(self) -> dict[str, Quantity]:
-        """What pods may use; the API server copies capacity when nothing was said, and so do we."""
+        """What pods may use; capacity where allocatable is missing, as the API server fills it in."""
         if self.status.allocatable is None:
             return self.status.capacity or {}
         return self.status.allocatable

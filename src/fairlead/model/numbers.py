@@ -1,6 +1,6 @@
 """Whole numbers as objects hold them, bounded where they are read.
 
-Whoever may write an annotation, a label or a field may write any digits there: what comes from here fits into the
+Users can write any digits into an annotation, a label or a field: what this module returns fits into the
 arrays, and reading it takes no longer than reading the text.
 """
 

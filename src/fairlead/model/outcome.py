@@ -1,4 +1,4 @@
-"""All a decision can be: Placed, or Refused with a diagnosis. Reasons stay data; the sentence is made last."""
+"""The outcome of a decision: Placed, or Refused with a diagnosis. Reasons stay data; the sentence is rendered last."""
 
 from collections import Counter
 from enum import IntEnum
@@ -9,7 +9,7 @@ from fairlead.model.cluster_events import ClusterEvent
 
 
 class Code(IntEnum):
-    """Kubernetes' own numbers for what a filter may say of a node."""
+    """Kubernetes' status codes of a filter."""
 
     SUCCESS = 0
     ERROR = 1
@@ -30,7 +30,7 @@ _WORDS = {
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """One reason of one rule and how many nodes it cost; `unresolvable` of them no preemption could win back."""
+    """One reason of one rule and how many nodes it refused; preemption does not help on `unresolvable` of them."""
 
     rule: str
     reason: str
@@ -39,7 +39,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A rule refused the pod itself, wherever it might go."""
+    """A rule refused the pod itself, on every node."""
 
     rule: str
     reason: str
@@ -60,7 +60,7 @@ class NearestMiss(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """Who refused how many nodes, and why."""
+    """Which rules refused how many nodes, and why."""
 
     nodes: int
     refusals: tuple[Refusal, ...] = ()
@@ -90,14 +90,14 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 class VolumeChoice(msgspec.Struct, frozen=True):
-    """What a claim that waited for its first consumer gets: this volume, or (no name) one to be made for the node."""
+    """The volume of a WaitForFirstConsumer claim: this one, or (no name) one to be provisioned for the node."""
 
     claim: str
     volume: str = ""
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
-    """The pod has a node in the table; binding it, and its volumes before it, is somebody else's work."""
+    """The pod has a node in the table; binding it, and its volumes before it, is done elsewhere."""
 
     pod: str
     node: str

@@ -172,5 +172,5 @@ class Pod(ApiStruct):
 
     @property
     def holds_a_node(self) -> bool:
-        """Bound and not finished: its node reckons with it."""
+        """Bound and not finished: it counts on its node."""
         return bool(self.spec.node_name) and not self.is_finished

@@ -1,6 +1,6 @@
 """Kubernetes quantities as exact integers.
 
-Everything that reads a manifest calls `nanos` once per text and reckons in billionths from then on, so that sums are
+Everything that reads a manifest calls `nanos` once per text and computes in billionths from then on, so that sums are
 exact and rounding happens where Kubernetes rounds: once, upwards, when a whole or milli value is taken.
 """
 
@@ -13,7 +13,7 @@ Quantity = str | int | float
 NANO = 10**9
 NANOS_PER_MILLI = 10**6
 LARGEST = 2**63 - 1
-# In billionths. Whatever is larger counts as this: exact far beyond 64 bits, and quick to reckon with.
+# In billionths. Whatever is larger counts as this: exact far beyond 64 bits, and quick to compute with.
 MOST = 10**60
 _MOST_DIGITS = 60
 _MOST_KEPT = 64
@@ -29,7 +29,7 @@ class QuantityError(ValueError):
 
 def nanos(quantity: Quantity) -> int:
     """The quantity in billionths; anything finer is rounded away from zero, as the API server does."""
-    # Long ones are nobody's habit, and would fill the memory if they were kept.
+    # Long ones are rare, and caching them would fill the memory.
     return _kept(quantity) if not isinstance(quantity, str) or len(quantity) <= _MOST_KEPT else _read(quantity)
 
 

@@ -1,4 +1,4 @@
-"""What a pod asks for, summed the way Kubernetes sums it.
+"""A pod's requests, summed as Kubernetes sums them.
 
 Amounts stay exact billionths (see quantity.py) until `Amounts` are taken for a table: cpu in thousandths, everything
 else in whole units, each rounded up once per pod.
@@ -15,12 +15,12 @@ MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 
-# What a container that says nothing is taken to use when nodes are scored.
+# The requests for scoring of a container that has none.
 ASSUMED_CPU = 100 * 10**6
 ASSUMED_MEMORY = 200 * 2**20 * NANO
 ASSUMED: Mapping[str, int] = {CPU: ASSUMED_CPU, MEMORY: ASSUMED_MEMORY}
 
-# No node has more, and whoever asks for more fits nowhere; dozens of such pods on one node stay within 64 bits.
+# No node has more, and a pod that requests more fits nowhere; dozens of such pods on one node stay within 64 bits.
 MOST_AMOUNT = 2**57
 
 Nanos = dict[str, int]
@@ -33,7 +33,7 @@ def is_extended(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_scalar(name: str) -> bool:
-    """A name the scheduler counts besides cpu, memory and ephemeral storage; other names are passed over."""
+    """A name the scheduler counts besides cpu, memory and ephemeral storage; other names are ignored."""
     return is_extended(name) or name.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in name
 
 
@@ -46,17 +46,17 @@ def is_pod_level(name: str) -> bool:
 
 
 def amount(name: str, billionths: int) -> int:
-    """In the unit the scheduler reckons in, at most MOST_AMOUNT."""
+    """In the scheduler's unit, at most MOST_AMOUNT."""
     return min(milli(billionths) if name == CPU else whole(billionths), MOST_AMOUNT)
 
 
 def room(name: str, billionths: int) -> int:
-    """What a node has to give: less than what the largest request comes to, and never less than nothing."""
+    """What a node offers: below the largest request, and never negative."""
     return max(0, min(amount(name, billionths), MOST_AMOUNT - 1))
 
 
 def read(quantities: Mapping[str, Quantity] | None) -> Nanos:
-    # Nobody gives room by asking for less than nothing.
+    # A negative request frees no room.
     return {name: max(0, nanos(quantity)) for name, quantity in (quantities or {}).items()}
 
 
@@ -66,7 +66,7 @@ def pod_requests(
     """Everything the pod needs at once.
 
     `assumed` stands in for what a container does not mention, `pod_level` honours requests of the whole pod, `placed`
-    reckons with a resize under way (the larger of what is wanted, granted and in force).
+    counts a resize in progress (the larger of what is requested, granted and in force).
     """
     needs = _container_requests(pod, assumed or {}, placed)
     whole_pod = pod.spec.resources
@@ -81,7 +81,7 @@ def pod_requests(
 
 
 def scoring_requests(pod: Pod, *, pod_level: bool, placed: bool = False) -> Nanos:
-    """What the pod is taken to use when nodes are scored: silent containers count with assumed amounts.
+    """The pod's requests for scoring: containers without requests count with assumed amounts.
 
     With requests for the whole pod only a resource missing at both levels is assumed.
     """
@@ -135,8 +135,8 @@ def _container_requests(pod: Pod, assumed: Mapping[str, int], placed: bool) -> N
     return total
 
 
-def _largest(pod: Pod, wanted: Nanos, in_force: Nanos, granted: Nanos) -> Nanos:
-    largest: Nanos = {} if _is_resize_infeasible(pod) else dict(wanted)
+def _largest(pod: Pod, desired: Nanos, in_force: Nanos, granted: Nanos) -> Nanos:
+    largest: Nanos = {} if _is_resize_infeasible(pod) else dict(desired)
     _raise_to(largest, in_force)
     _raise_to(largest, granted)
     return largest
@@ -159,5 +159,5 @@ def _raise_to(total: Nanos, other: Mapping[str, int]) -> None:
 
 
 def counted(needs: Mapping[str, int]) -> Iterable[tuple[str, int]]:
-    """Names the scheduler reckons with, in its units."""
+    """The resources that the scheduler counts, in its units."""
     return ((name, amount(name, value)) for name, value in needs.items() if is_counted(name))

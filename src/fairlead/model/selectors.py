@@ -1,8 +1,8 @@
-"""Selectors: how labels are asked for, and whether a set of labels answers.
+"""Label selectors, and whether a set of labels matches.
 
 The engine turns node selectors into masks and asks pod selectors once per class of pods; nothing here knows arrays.
 A requirement that Kubernetes could not parse is kept apart (`SelectorError`), since what it then matches depends on
-who asks: a node affinity term matches nothing, an incoming pod's inter-pod term rejects the pod.
+its use: a node affinity term matches nothing, an incoming pod's inter-pod term rejects the pod.
 """
 
 import re
@@ -40,7 +40,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
         return self.admits(labels.get(self.key))
 
     def admits(self, value: str | None) -> bool:
-        """Whether a label with this value (None: no such label) answers the requirement."""
+        """Whether a label with this value (None: no such label) matches the requirement."""
         if self.operator == IN:
             return value is not None and value in self.values
         if self.operator == NOT_IN:
@@ -57,14 +57,14 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
 
 class Selector(msgspec.Struct, frozen=True, gc=False):
-    """All requirements hold; `nothing` is the selector that was never given, which answers to no labels."""
+    """All requirements hold; `nothing` is a missing selector, which matches no labels."""
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
 
     @property
     def is_empty(self) -> bool:
-        """Selects everything because it asks for nothing."""
+        """Selects everything because it has no requirements."""
         return not self.nothing and not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""From a struct to the structural schema that a CustomResourceDefinition wants.
+"""The structural schema of a struct, for a CustomResourceDefinition.
 
 What msgspec says about a struct is nearly it; a definition may hold no references, no closed objects, and no unions but
 "or null" and "whole number or text". Docstrings and field descriptions carry over, so that `kubectl explain` shows

@@ -1,4 +1,4 @@
-"""Taints and tolerations, and whether one bears the other."""
+"""Taints and tolerations, and whether a toleration matches a taint."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -19,7 +19,7 @@ class ClaimVolume(ApiStruct):
 
 
 class EphemeralVolume(ApiStruct):
-    """A claim made for one pod, named after the pod and the volume."""
+    """A claim created for one pod, named after the pod and the volume."""
 
 
 class GcePersistentDisk(ApiStruct):
@@ -85,7 +85,7 @@ class StorageRequests(ApiStruct):
 
 
 def class_of(metadata: ObjectMeta, named: str | None) -> str:
-    """The storage class of a claim or a volume: an old annotation goes before the field."""
+    """The storage class of a claim or a volume: the old annotation overrides the field."""
     annotated = metadata.annotations.get(BETA_CLASS_ANNOTATION)
     return annotated if annotated is not None else named or ""
 
@@ -158,7 +158,7 @@ class PersistentVolume(ApiStruct):
         return class_of(self.metadata, self.spec.storage_class_name)
 
     def is_for(self, claim: PersistentVolumeClaim) -> bool:
-        """Bound or promised to this claim and no other."""
+        """Bound to this claim, or reserved for it by claimRef, and for no other."""
         reference = self.spec.claim_ref
         if reference is None or (reference.name, reference.namespace) != (
             claim.metadata.name,

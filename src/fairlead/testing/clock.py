@@ -1,4 +1,4 @@
-"""A clock that moves only when told to."""
+"""A clock that tests move by hand."""
 
 import asyncio
 import heapq

@@ -3,7 +3,7 @@
     python -m fairlead.testing.parity DIR
 
 Every *.jsonl.gz of the directory is read; the first differences are printed in full, then `N passed, M failed`.
-The form of the vectors is told in tests/parity/vectors/README.md: single decisions, sequences, preemptions.
+The form of the vectors is described in tests/parity/vectors/README.md: single decisions, sequences, preemptions.
 """
 
 import gzip
@@ -70,7 +70,7 @@ SILENT = frozenset({"DynamicResources", "VolumeBinding"})
 SHOWN = 10
 
 
-class World:
+class RecordedCluster:
     """A vector's cluster, built the way the placement loop builds it."""
 
     def __init__(self, vector: Vector, quirks: Quirks) -> None:
@@ -96,26 +96,26 @@ def differences(vector: Vector) -> Iterator[str]:
     if "expect_fixed" in vector:
         expectations.append(("expect_fixed", msgspec.structs.replace(KUBE_1_36, k136_ns_selector=False)))
     for key, quirks in expectations:
-        world = World(vector, quirks)
+        cluster = RecordedCluster(vector, quirks)
         expected = vector[key]
         match vector["kind"]:
             case "single":
-                found = check_single(world, vector, expected)
+                found = check_single(cluster, vector, expected)
             case "sequence":
-                found = check_sequence(world, vector, expected)
+                found = check_sequence(cluster, vector, expected)
             case "preemption":
-                found = check_preemption(world, vector, expected)
+                found = check_preemption(cluster, vector, expected)
             case kind:
                 raise ValueError(f"{vector['id']}: no such kind of vector: {kind}")
         for difference in found:
             yield f"{key}.{difference}"
 
 
-def check_single(world: World, vector: Vector, expected: Vector) -> Iterator[str]:
+def check_single(cluster: RecordedCluster, vector: Vector, expected: Vector) -> Iterator[str]:
     pod = msgspec.convert(vector["pod"], Pod)
-    evaluation = world.evaluation(pod)
-    yield from check_filters(world, evaluation, expected)
-    table = world.table
+    evaluation = cluster.evaluation(pod)
+    yield from check_filters(cluster, evaluation, expected)
+    table = cluster.table
     feasible_N = evaluation.feasible()
     feasible = sorted(table.name(int(row)) for row in np.flatnonzero(feasible_N))
     yield from differ("feasible", feasible, expected["feasible"])
@@ -148,15 +148,15 @@ def check_single(world: World, vector: Vector, expected: Vector) -> Iterator[str
     totals_N = evaluation.totals(feasible_N)
     incremental = {name: int(totals_N[table.row_of[name]]) for name in feasible}
     yield from differ("total of the decision", incremental, expected["total"])
-    outcome = Cycle(table, world.profile).decide(pod)
+    outcome = Cycle(table, cluster.profile).decide(pod)
     chosen = outcome.node if isinstance(outcome, Placed) else None
     yield from differ("decision", chosen, min(expected["best"]))
 
 
-def check_filters(world: World, evaluation: Evaluation, expected: Vector) -> Iterator[str]:
-    table, request = world.table, evaluation.request
+def check_filters(cluster: RecordedCluster, evaluation: Evaluation, expected: Vector) -> Iterator[str]:
+    table, request = cluster.table, evaluation.request
     view = table.view()
-    for rule in world.profile.predicates:
+    for rule in cluster.profile.predicates:
         reasons: dict[str, set[str]] = {name: set() for name in table.row_of}
         unresolvable: set[str] = set()
         rejection = rule.rejects(table, request) if rule.applies(table, request) else None
@@ -192,9 +192,9 @@ def check_filters(world: World, evaluation: Evaluation, expected: Vector) -> Ite
         yield from differ("prefilter_nodes", narrowed, sorted(_names(expected["prefilter_nodes"])))
 
 
-def check_sequence(world: World, vector: Vector, expected: list[Vector]) -> Iterator[str]:
-    cycle = Cycle(world.table, world.profile)
-    table = world.table
+def check_sequence(cluster: RecordedCluster, vector: Vector, expected: list[Vector]) -> Iterator[str]:
+    cycle = Cycle(cluster.table, cluster.profile)
+    table = cluster.table
     for i, (document, wanted) in enumerate(zip(vector["queue"], expected, strict=True)):
         pod = msgspec.convert(document, Pod)
         evaluation = cycle.evaluation(pod)
@@ -216,17 +216,17 @@ def check_sequence(world: World, vector: Vector, expected: list[Vector]) -> Iter
             yield from differ(f"[{i}].message", outcome.diagnosis.message(), wanted["message"])
 
 
-def check_preemption(world: World, vector: Vector, expected: Vector) -> Iterator[str]:
+def check_preemption(cluster: RecordedCluster, vector: Vector, expected: Vector) -> Iterator[str]:
     pod = msgspec.convert(vector["pod"], Pod)
-    evaluation = world.evaluation(pod)
-    table = world.table
+    evaluation = cluster.evaluation(pod)
+    table = cluster.table
     yield from differ("message", diagnose(evaluation).message(), expected["message"])
     code_N = codes(evaluation)
     found = {table.name(row): Code(code_N[row]).word for row in table.order.tolist() if code_N[row] != Code.SUCCESS}
     if expected.get("node_codes") is not None:
         yield from differ("node_codes", found, expected["node_codes"])
     before = table.used_RN.copy()
-    result = Preemption(table, world.profile).plan(pod)
+    result = Preemption(table, cluster.profile).plan(pod)
     if not np.array_equal(before, table.used_RN):
         yield "table: the trial left traces"
     candidates = {
@@ -244,14 +244,14 @@ def check_preemption(world: World, vector: Vector, expected: Vector) -> Iterator
     yield from differ("postfilter_message", result.message, expected["postfilter_message"])
 
 
-def differ(what: str, found: object, expected: object) -> Iterator[str]:
-    if found == expected:
+def differ(what: str, actual: object, expected: object) -> Iterator[str]:
+    if actual == expected:
         return
-    if isinstance(found, dict) and isinstance(expected, dict):
-        for key in sorted(set(found) | set(expected)):
-            yield from differ(f"{what}.{key}", found.get(key), expected.get(key))
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        for key in sorted(set(actual) | set(expected)):
+            yield from differ(f"{what}.{key}", actual.get(key), expected.get(key))
     else:
-        yield f"{what}: found {found!r}, recorded {expected!r}"
+        yield f"{what}: found {actual!r}, recorded {expected!r}"
 
 
 def _sorted_reasons(of_nodes: Vector) -> Vector:

@@ -26,14 +26,14 @@ class ProviderCase:
     container: Callable[[int | None], dict[str, Any]]
     """A container (and annotations of its pod under `annotations`) that ends with this code, or runs until stopped."""
     wait_s: float = 10.0
-    told: list[str] = field(default_factory=list)
+    notified: list[str] = field(default_factory=list)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def listen(self) -> None:
         self.provider.listen(self._notified)
 
     def _notified(self, uid: str) -> None:
-        self.told.append(uid)
+        self.notified.append(uid)
         self._changed.set()
 
     def pod(self, name: str = "p", exits: int | None = None, **spec: Any) -> Pod:
@@ -50,7 +50,7 @@ class ProviderCase:
         return runs
 
     async def until(self, uid: str, true: Callable[[PodReport], bool]) -> PodReport:
-        """The report once it is so; woken by notifications alone, so that a provider that does not tell fails."""
+        """The report once it is so; woken by notifications alone, so that a provider that does not notify fails."""
         async with asyncio.timeout(self.wait_s):
             while True:
                 self._changed.clear()
@@ -104,7 +104,7 @@ class ProviderSuite:
         await case.provider.create(Sandbox(pod))
         assert case.provider.status(pod.uid) == before
 
-    async def test_what_was_named_is_spoken_of_when_update_returns(self, case: ProviderCase) -> None:
+    async def test_the_report_has_every_run_when_update_returns(self, case: ProviderCase) -> None:
         pod = case.pod()
         await case.started(pod)
         report = case.provider.status(pod.uid)
@@ -125,7 +125,7 @@ class ProviderSuite:
         await case.provider.update(pod.uid, runs)
         assert case.provider.status(pod.uid) == before
 
-    async def test_exit_codes_are_told(self, case: ProviderCase) -> None:
+    async def test_exit_codes_are_reported(self, case: ProviderCase) -> None:
         pod = case.pod(exits=3)
         await case.started(pod)
         run = (await case.until(pod.uid, is_in(RunPhase.EXITED))).runs["main"]

@@ -55,7 +55,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RecordedRequest:
     """A request as it arrived. `connection` numbers the connections made; `open_connections` includes its own."""
 
     method: str
@@ -79,7 +79,7 @@ class Seen:
         return json.loads(self.body)
 
 
-Scripted = Answer | Callable[[Seen], Answer]
+Scripted = Answer | Callable[[RecordedRequest], Answer]
 
 # --- answers ----------------------------------------------------------------------------------------------
 
@@ -177,14 +177,14 @@ def _chunk(data: bytes) -> bytes:
 
 
 class Unscripted(Exception):
-    """The server was asked what no script foresaw; raised when it is closed, so that the test fails."""
+    """A request arrived that no script covers; raised when it is closed, so that the test fails."""
 
 
 class ScriptedServer:
-    """Answers each request with the next answer of its key (`VERB /path`, see `Seen.key`), else of `*`."""
+    """Answers each request with the next answer of its key (`VERB /path`, see `RecordedRequest.key`), else of `*`."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self.requests: Final[list[Seen]] = []
+        self.requests: Final[list[RecordedRequest]] = []
         self.peak_connections = 0
         self._tls = tls
         self._scripts: dict[str, deque[Scripted]] = {}
@@ -213,7 +213,7 @@ class ScriptedServer:
     def open_connections(self) -> int:
         return len(self._connections)
 
-    def seen(self, key: str) -> list[Seen]:
+    def requests_for(self, key: str) -> list[RecordedRequest]:
         return [request for request in self.requests if request.key == key]
 
     async def wait_for(self, true: Callable[[], bool], timeout_s: float = 60.0) -> None:
@@ -256,7 +256,7 @@ class ScriptedServer:
         try:
             await self._serve(reader, writer, self._connection_count)
         except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-            # The other side went away in the middle, as clients under test do; that it has gone is told below.
+            # The other side went away in the middle, as clients under test do; that it has gone is recorded below.
             pass
         except Exception as problem:  # a script's own fault, raised where the test sees it
             self._problems.append(problem)
@@ -270,10 +270,10 @@ class ScriptedServer:
             self._changed.notify_all()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int) -> None:
-        while (seen := await self._read(reader, connection)) is not None:
-            self.requests.append(seen)
+        while (request := await self._read(reader, connection)) is not None:
+            self.requests.append(request)
             await self._tell()
-            match await self._play(self._next(seen), reader, writer):
+            match await self._play(self._next(request), reader, writer):
                 case Then.END:
                     continue
                 case Then.RESET:
@@ -284,7 +284,7 @@ class ScriptedServer:
                     await writer.wait_closed()
             return
 
-    async def _read(self, reader: asyncio.StreamReader, connection: int) -> Seen | None:
+    async def _read(self, reader: asyncio.StreamReader, connection: int) -> RecordedRequest | None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError as end:
@@ -300,10 +300,10 @@ class ScriptedServer:
             body = await reader.readexactly(int(headers.get("content-length", "0")))
         address = urlsplit(target)
         query = dict(parse_qsl(address.query, keep_blank_values=True))
-        return Seen(method, address.path, query, headers, body, connection, self.open_connections)
+        return RecordedRequest(method, address.path, query, headers, body, connection, self.open_connections)
 
-    def _next(self, seen: Seen) -> Answer:
-        for key in (seen.key, "*"):
+    def _next(self, request: RecordedRequest) -> Answer:
+        for key in (request.key, "*"):
             if self._scripts.get(key):
                 scripted = self._scripts[key].popleft()
                 break
@@ -311,9 +311,9 @@ class ScriptedServer:
                 scripted = self._fallbacks[key]
                 break
         else:
-            self._problems.append(Unscripted(seen.key))
-            return failure(501, message=f"nothing is scripted for {seen.key}")
-        return scripted if isinstance(scripted, Answer) else scripted(seen)
+            self._problems.append(Unscripted(request.key))
+            return failure(501, message=f"nothing is scripted for {request.key}")
+        return scripted if isinstance(scripted, Answer) else scripted(request)
 
     async def _play(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Then:
         for step in answer.steps:

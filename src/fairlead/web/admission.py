@@ -1,7 +1,7 @@
 """Admission reviews served: one AdmissionReview in, one answer with its uid out, whatever goes wrong.
 
-A capability gives Webhooks; this turns bytes into a Review, asks the webhook within the caller's deadline, and turns
-its Verdict into bytes. It knows nothing of what is admitted and must never answer without the uid it was asked with.
+A capability gives Webhooks; this turns bytes into a Review, calls the webhook within the caller's deadline, and turns
+its Verdict into bytes. It knows nothing of what is admitted and must never answer without the request's uid.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = structlog.get_logger("fairlead.admission")
 VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 # An object is 1.5 MiB at the most in etcd; a review holds two of them, quoted.
 MOST_BYTES: Final = 7 << 20
-# A server allows a webhook 1 to 30 s, and 10 unless told otherwise.
+# A server allows a webhook 1 to 30 s, and 10 by default.
 DEFAULT_S: Final = 10.0
 LONGEST_S: Final = 30.0
 # What is left of the deadline for the answer's way back.
@@ -50,7 +50,7 @@ class ReviewUser(msgspec.Struct, frozen=True):
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the API server asks: may this object be written, and should it be changed first?"""
+    """An admission request: may this object be written, and should it be changed first?"""
 
     uid: str
     operation: str = ""
@@ -82,7 +82,7 @@ def refused(message: str, code: int = 403, reason: str = "") -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """One entry of a webhook configuration, and who answers it.
+    """One entry of a webhook configuration, and its handler.
 
     `entry` is what the configuration says of it beside its address: rules, selectors, failurePolicy and so on.
     `on_failure` is what we answer when our own code fails or is late.
@@ -213,7 +213,7 @@ def answer(version: str, uid: str, verdict: Verdict) -> bytes:
 
 
 def deadline(timeout: str) -> float:
-    """Seconds that the caller waits, by its `?timeout=10s`; what makes no sense counts as the usual ten."""
+    """Seconds that the caller waits, by its `?timeout=10s`; an invalid one counts as the default of ten."""
     found = _DURATION.fullmatch(timeout)
     if found is None:
         return DEFAULT_S

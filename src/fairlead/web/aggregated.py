@@ -1,4 +1,4 @@
-"""The serving side of an aggregated API: resources that an API server passes on to us, known by its front proxy.
+"""The serving side of an aggregated API: resources that an API server forwards to Fairlead as the front proxy.
 
 Who calls is what the front proxy says, and only where its client certificate is signed by the authority and bears a
 name that the cluster's ConfigMap `extension-apiserver-authentication` names. Read-only: get and list.
@@ -23,7 +23,7 @@ MOST_NAMES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """Whom we believe when it says who is calling."""
+    """The front proxy whose word on the caller's name is trusted."""
 
     authority: str = ""
     names: frozenset[str] = frozenset()
@@ -45,9 +45,9 @@ class FrontProxy:
         return request.headers.get(self.user_header) or None
 
 
-def front_proxy(found: ConfigMap | None) -> FrontProxy | None:
+def front_proxy(config_map: ConfigMap | None) -> FrontProxy | None:
     """What the cluster says about its front proxy; None when it has none."""
-    data = found.data if found is not None else {}
+    data = config_map.data if config_map is not None else {}
     authority = data.get("requestheader-client-ca-file", "")
     if not authority:
         return None
@@ -61,7 +61,7 @@ def front_proxy(found: ConfigMap | None) -> FrontProxy | None:
 
 
 class BadCall(Exception):
-    """The caller's mistake, with a sentence for it."""
+    """The caller's mistake, with a message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The certificates that API servers trust our webhooks by: issued, renewed and replaced without a gap.
+"""The webhooks' serving certificates and their authority: issued, renewed and replaced without a gap.
 
 Pure but for the randomness of keys: what there is and now → what there should be. An authority that is replaced stays
 trusted beside the new one until the leaf it signed is out of use: first both are trusted, then the leaf is signed by
@@ -26,7 +26,7 @@ RENEW_AT: Final = 2 / 3
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """How long certificates are good, and how long old and new are trusted side by side."""
+    """How long certificates are valid, and how long old and new authorities are trusted together."""
 
     authority: timedelta = timedelta(days=3650)
     leaf: timedelta = timedelta(days=90)
@@ -67,7 +67,7 @@ def renewed(material: Material | None, names: Sequence[str], lives: Lives, now: 
 
 
 def is_usable(material: Material, now: datetime) -> bool:
-    """Whether the parts belong together and are valid; a Secret that somebody edited may be anything."""
+    """Whether the parts belong together and are valid; a Secret may have been edited by hand."""
     try:
         trusted = [x509.load_pem_x509_certificate(each) for each in material.authorities]
         leaf = x509.load_pem_x509_certificate(material.leaf)

@@ -1,4 +1,4 @@
-"""A whole body, or a Problem: no caller may send more than a route takes, or drip."""
+"""Request bodies with limits on size and time; beyond them a Problem."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""From a request on a socket to a handler's answer: who is it, how often, how much; and one shape for what goes wrong.
+"""From an HTTP request to a handler's answer: authentication, rate and size limits, and one body for all errors.
 
 The only place that reads requests and writes answers of the route table. It must never let an exception's text out
 that is not written for callers.
@@ -22,7 +22,7 @@ from fairlead.web.routes import Answer, Call, Route, RouteTable
 log = structlog.get_logger("fairlead.api")
 
 ANYBODY = User()
-# A whole body must be here within this; a caller that drips must not hold us.
+# A whole body must be here within this; a slow caller must not hold the server.
 BODY_S = 10.0
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SECURITY = {
@@ -55,7 +55,7 @@ class Dispatcher:
         )
 
     def routes(self) -> list[web.RouteDef]:
-        """For the web server: everything that nobody else serves."""
+        """For the web server: every path that has no handler of its own."""
         return [web.route("*", "/{path:.*}", self.dispatch)]
 
     async def dispatch(self, request: web.Request) -> web.Response:
@@ -66,14 +66,14 @@ class Dispatcher:
                 raise self._not_served(request)
             answer = await self._answer(request, *known)
         except Problem as problem:
-            answer = _told(problem)
+            answer = _answer(problem)
         except ClusterError as trouble:
             log.warning("no answer for a caller", route=route, problem=str(trouble))
-            answer = _told(from_cluster(trouble))
+            answer = _answer(from_cluster(trouble))
         except Exception:
-            # Our bug: the trace is for our log, the caller gets the shape.
+            # Our bug: the trace is for our log, the caller gets the error body.
             log.exception("bug in a handler", route=route, method=request.method)
-            answer = _told(Problem(500, "InternalError", "something went wrong here; it is in Fairlead's log"))
+            answer = _answer(Problem(500, "InternalError", "something went wrong here; it is in Fairlead's log"))
         self._answered.labels(route, request.method if known else "-", str(answer.status)).inc()
         return web.Response(
             body=answer.payload(),
@@ -108,11 +108,11 @@ class Dispatcher:
             allowed = ", ".join(methods)
             message = f"{request.method} is not for this path; there is {allowed}"
             return Problem(405, "MethodNotAllowed", message, headers={"Allow": allowed})
-        return Problem(404, "NotFound", "nothing is served here; /docs tells what is")
+        return Problem(404, "NotFound", "no such path; /docs lists what is served")
 
 
 def _check_text(request: web.Request) -> None:
-    """Bytes that are no UTF-8 come as lone surrogates, which nobody can send on."""
+    """Bytes that are no UTF-8 arrive as lone surrogates, which cannot be encoded again."""
     parts = [request.path, *request.headers.values()]
     for name, value in request.query.items():
         parts += (name, value)
@@ -120,12 +120,12 @@ def _check_text(request: web.Request) -> None:
         raise Problem(400, "BadRequest", "the path, the query and the headers of a request must be UTF-8")
 
 
-def _told(problem: Problem) -> Answer:
+def _answer(problem: Problem) -> Answer:
     return Answer(problem.failure, problem.status, headers=problem.headers)
 
 
 def _is_here(address: str) -> bool:
-    """Whether the caller sits on this very machine."""
+    """Whether the caller is on this machine."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Who is asking and what they may do, both asked of the cluster.
+"""Authentication and authorization of callers, both by the cluster: TokenReview and SubjectAccessReview.
 
 A bearer token goes to a TokenReview, an action to a SubjectAccessReview, so that a caller of ours can do through us
 what the cluster's own roles allow them and nothing else. Answers are kept for some seconds; tokens never are, only
@@ -80,8 +80,8 @@ ACCESS_REVIEWS = Kind(
 )
 
 
-class Kept(Generic[V]):
-    """What was learnt lately; bounded, the longest unused goes first."""
+class Cache(Generic[V]):
+    """A bounded cache; the least recently used entry is dropped first."""
 
     def __init__(self, clock: Clock, kept_s: float = KEPT_S, most: int = MOST_KEPT) -> None:
         self._clock = clock
@@ -107,12 +107,12 @@ class Guard:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._users: Kept[User] = Kept(clock)
-        self._allowed: Kept[bool] = Kept(clock)
+        self._users: Cache[User] = Cache(clock)
+        self._allowed: Cache[bool] = Cache(clock)
         self._unknown = Limits(UNKNOWN_PER_S, UNKNOWN_BURST)
 
     async def user(self, authorization: str, address: str) -> User:
-        """Whose token this is; a Problem when it is nobody's."""
+        """The user of this token; a Problem when the cluster knows no such token."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
@@ -122,7 +122,7 @@ class Guard:
         if known is not None:
             return known
         if wait_s := self._unknown.take(address, self._clock.elapsed_s()):
-            raise Problem(429, "TooManyRequests", "too many tokens unknown to us from here", retry_after_s=wait_s)
+            raise Problem(429, "TooManyRequests", "too many unknown tokens from this address", retry_after_s=wait_s)
         if not token.isascii():  # nobody's: no need to ask the cluster
             raise unauthorized("the cluster does not know this token")
         body = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}

@@ -1,7 +1,7 @@
-"""How often one caller may ask: a bucket each, refilled at a steady rate.
+"""Rate limits: a token bucket per caller, refilled at a steady rate.
 
-Pure: the time is an argument. The number of buckets is bounded; whoever was not heard of for the longest is forgotten,
-which can only be in their favour.
+Pure: the time is an argument. The number of buckets is bounded; the caller unused for the longest is forgotten,
+which can only be in its favour.
 """
 
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the route table and the structs its routes take and give."""
+"""The OpenAPI 3.1 document, generated from the route table and the structs of its routes."""
 
 import re
 from typing import Any
@@ -79,7 +79,10 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["requestBody"] = {"required": True, "content": {"application/json": content}}
     failure = {"application/json": {"schema": _reference(Failure)}}
     answers: dict[str, Any] = {
-        str(status): {"description": _said(struct), "content": {"application/json": {"schema": _reference(struct)}}}
+        str(status): {
+            "description": _first_line(struct),
+            "content": {"application/json": {"schema": _reference(struct)}},
+        }
         for status, struct in route.gives.items()
     }
     strangers = ("401", "403") if route.public else ()
@@ -96,8 +99,8 @@ def _operation_id(route: Route) -> str:
 
 
 def _parameter(where: str, name: str, meaning: str, *, required: bool = False) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": name, "in": where, "required": required, "schema": {"type": "string"}}
-    return {**told, "description": meaning} if meaning else told
+    parameter: dict[str, Any] = {"name": name, "in": where, "required": required, "schema": {"type": "string"}}
+    return {**parameter, "description": meaning} if meaning else parameter
 
 
 def _reference(struct: type) -> dict[str, Any]:
@@ -105,5 +108,5 @@ def _reference(struct: type) -> dict[str, Any]:
     return dict(schema)
 
 
-def _said(struct: type) -> str:
+def _first_line(struct: type) -> str:
     return (struct.__doc__ or struct.__name__).strip().partition("\n")[0]

@@ -1,4 +1,4 @@
-"""The readable page of the API, made from the same document that programs read. It loads nothing from anywhere."""
+"""The API as an HTML page, rendered from its OpenAPI document. It loads no other resources."""
 
 import json
 from collections.abc import Sequence
@@ -40,14 +40,14 @@ a { color: inherit; } nav a { margin-right: 1rem; }
 
 
 def page(table: RouteTable) -> bytes:
-    told = document(table)
-    info = told["info"]
+    spec = document(table)
+    info = spec["info"]
     operations = [
         _operation(path, method, operation)
-        for path, methods in told["paths"].items()
+        for path, methods in spec["paths"].items()
         for method, operation in methods.items()
     ]
-    schemas = [_schema(name, schema) for name, schema in sorted(told["components"]["schemas"].items())]
+    schemas = [_schema(name, schema) for name, schema in sorted(spec["components"]["schemas"].items())]
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Fairlead: the API</title><style>{STYLE}</style></head><body><main>
@@ -104,10 +104,10 @@ def _schema(name: str, schema: dict[str, Any]) -> str:
         )
         for field, shape in schema.get("properties", {}).items()
     ]
-    said = f"<p>{_words(schema['description'])}</p>" if "description" in schema else ""
+    text = f"<p>{_words(schema['description'])}</p>" if "description" in schema else ""
     fields = _table(("field", "type", "meaning"), rows, escaped=True) if rows else f"<p>{_type(schema)}</p>"
     title = f'<p class="route"><code>{escape(name)}</code></p>'
-    return f'<section class="card" id="{escape(name)}">{title}{said}{fields}</section>'
+    return f'<section class="card" id="{escape(name)}">{title}{text}{fields}</section>'
 
 
 def _type(shape: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The one shape of every answer that is not what was asked for.
+"""The body of every error answer.
 
 A handler raises a Problem; the dispatcher turns it, and whatever the cluster or a bug threw, into this shape. It must
 never hold what the caller may not know.
@@ -23,7 +23,7 @@ class FieldProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An answer that is not what was asked for: the reason in one word, the rest in a sentence."""
+    """An error answer: the reason in one word, the message in a sentence."""
 
     is_succeed: bool
     reason: str
@@ -66,7 +66,7 @@ def too_large(most_bytes: int) -> Problem:
 
 
 def from_cluster(problem: ClusterError) -> Problem:
-    """What our own trouble with the cluster is to the caller: never their fault, sometimes soon over."""
+    """The answer for our own errors with the cluster: never the caller's mistake, sometimes with a Retry-After."""
     if isinstance(problem, Temporary):
         message = f"the cluster does not answer as it should: {problem}"
         return Problem(503, "Unavailable", message, retry_after_s=problem.retry_after_s or RETRY_S)

@@ -1,7 +1,7 @@
-"""The route table: what is served, by whom, and what each route takes and gives.
+"""The route table: what is served, by which handler, and what each route takes and returns.
 
 Rooms' handlers are added here when their objects exist, before or after the server listens; the dispatcher looks routes
-up, the OpenAPI document is made from them. A route that changes anything is never open to strangers.
+up, the OpenAPI document is made from them. A route that changes anything always needs a token.
 """
 
 import re
@@ -47,7 +47,7 @@ Handler = Callable[[Call], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path` may hold `{names}`. `gives` tells the struct of each status; failures need no mention."""
+    """`path` may hold `{names}`. `gives` has the struct of each status; errors need no entry."""
 
     method: str
     path: str
@@ -62,7 +62,7 @@ class Route:
     parameters: Mapping[str, str] = field(default_factory=dict)
     # An example of the body, for people.
     example: Any = None
-    # Open to callers without a token; only for what changes nothing and tells no secret.
+    # Open to callers without a token; only for what changes nothing and shows no secret.
     public: bool = False
     changes: bool = False
     most_bytes: int = MOST_BYTES
@@ -71,7 +71,7 @@ class Route:
 
     def __post_init__(self) -> None:
         if self.public and self.changes:
-            raise ValueError(f"{self.method} {self.path} changes something and would be open to strangers")
+            raise ValueError(f"{self.method} {self.path} changes something and must not be public")
 
     def pattern(self) -> re.Pattern[str]:
         return re.compile(_PARAMETER.sub(r"(?P<\1>[^/]+)", self.path))

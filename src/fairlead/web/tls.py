@@ -1,4 +1,4 @@
-"""The server's certificate from files, and again when the files change: whoever renews it need not restart us."""
+"""The server's certificate from files, read again when the files change, so that a renewal needs no restart."""
 
 import ssl
 from pathlib import Path
@@ -29,7 +29,7 @@ class ServingCertificate:
             self.look_again()
 
     def look_again(self) -> None:
-        """Load the files if they have changed; a bad pair is told and the old one stays."""
+        """Load the files if they have changed; a bad pair is logged and the old one stays in use."""
         try:
             seen = self._moments()
             if seen == self._seen:
