@@ -17,6 +17,7 @@ from fairlead.engine.counters import Picks, Tally
 from fairlead.engine.forecast import Rises
 from fairlead.engine.gpu_requests import given_devices, gpus_of
 from fairlead.engine.gpus import NO_MODEL, GpuHold, GpuRequest, GpuTable
+from fairlead.engine.huge_amounts import HugeAmounts
 from fairlead.engine.labels import NO_LABELS, Labels
 from fairlead.engine.request import Request, class_key
 from fairlead.engine.terms import Term
@@ -120,6 +121,7 @@ class NodeTable:
         self.gpu_shares = 0
         self.alloc_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
         self.used_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
+        self._huge = HugeAmounts()
 
         # Scalars by the number of nodes that offer any, whether they have a column or came when there were too many.
         self.offered: Counter[str] = Counter()
@@ -374,12 +376,13 @@ class NodeTable:
             for name in new.intersection(request.takes) if request.pods else ():
                 at, amount = self.axis.rows[name], request.takes[name]
                 for row, count in request.rows.items():
-                    self.used_RN[at, row] += count * amount
+                    self.used_RN[at, row] += self._huge.change(row, name, count * amount, of=amount)
 
     def _drop_columns(self, names: Collection[str]) -> None:
         if not any(self.axis.known(name) is not None for name in names):
             return
         kept = self.axis.drop(frozenset(names))
+        self._huge.drop(names)
         self.alloc_RN, self.used_RN = self.alloc_RN[kept], self.used_RN[kept]
         self._everywhere.clear()
         waiting = [name for name in self.offered if self.axis.known(name) is None]
@@ -628,7 +631,9 @@ class NodeTable:
         request = occupant.request
         if request.axis_version != self.axis.version:
             request.fit(self.axis)
-        if sign > 0:
+        if request.huge:
+            self.used_RN[:, row] += self._huge.changes(request, row, sign)
+        elif sign > 0:
             self.used_RN[:, row] += request.delta_R
         else:
             self.used_RN[:, row] -= request.delta_R
