@@ -180,7 +180,8 @@ class _Budget:
     def protects(self, occupant: Occupant) -> bool:
         request = occupant.request
         return (
-            self.namespace == request.namespace
+            not occupant.is_held
+            and self.namespace == request.namespace
             and bool(request.labels)
             and self.selector.matches(request.labels)
             and occupant.key.rpartition("/")[2] not in self.already

@@ -71,6 +71,11 @@ class Occupant:
         # Volumes promised to its claims, until the cluster itself says so.
         self.volumes: tuple[VolumeChoice, ...] = ()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the place is only held for a pod that does not exist yet, and so has no UID."""
+        return self.uid == self.key
+
     def __repr__(self) -> str:
         return f"Occupant({self.key} on {self.node})"
 
