@@ -340,7 +340,7 @@ class Watch(Generic[T]):
 
     def _mark_in_parts(self, raw: bytes) -> Marked:
         try:
-            return Marked(msgspec.json.decode(members(raw).get("metadata", b"{}"), type=ObjectMeta))
+            return Marked(metadata=msgspec.json.decode(members(raw).get("metadata", b"{}"), type=ObjectMeta))
         except UNDECODABLE:
             return Marked()
 
