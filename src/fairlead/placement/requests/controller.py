@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.errors import ClusterError, NotLeader, Refused
+from fairlead.cluster.errors import ClusterError, NotLeader
 from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.forecast import unmatched
@@ -71,8 +71,8 @@ MAKER_S = 30.0
 MOST_CONFLICTS = 8
 
 
-# What breaks for all of them: the server, the lease, the table.
-OUTSIDE = (ClusterError, NotLeading, TableBusy)
+# What breaks for all of them: the lease, the table.
+OUTSIDE = (NotLeader, NotLeading, TableBusy)
 MOST_SHOWN = 200
 
 
@@ -214,7 +214,7 @@ class RequestController:
             await self._writer.carry_out(event)
         await self._forget_deleted()
         await self._clear_doubts()
-        await at_once([partial(self._guarded, self._act, request) for request in self._unfinished()])
+        await at_once([partial(self._guarded, self._act, request) for request in self._certain()])
         await self._follow()
         await self._plan()
         await self._tidy()
@@ -228,6 +228,8 @@ class RequestController:
             await work(request)
         except OUTSIDE:
             raise
+        except ClusterError as problem:
+            log.warning("request set aside", request=request.name, problem=str(problem)[:MOST_SHOWN])
         except Exception as problem:
             self._broken(request, problem)
 
@@ -253,6 +255,10 @@ class RequestController:
         known = [self._as_written(request) for request in self._mirror]
         return sorted((request for request in known if not request.is_finished), key=lambda each: each.arrival)
 
+    def _certain(self) -> list[ScheduleRequest]:
+        """Those whose last write is not in doubt: only about them anything is done."""
+        return [request for request in self._unfinished() if request.name not in self._in_doubt]
+
     def _as_written(self, request: ScheduleRequest) -> ScheduleRequest:
         """As we wrote it last, if that was this very one: a name may come again after its request was deleted."""
         latest = self._latest.get(request.name)
@@ -261,11 +267,13 @@ class RequestController:
     # -- planning ---------------------------------------------------------------------------------------------
 
     async def _plan(self) -> None:
-        requests = self._unfinished()
+        requests = self._certain()
         busy: dict[str, str] = {}
         leaving: set[str] = set()
-        for request in requests:
+        for request in self._unfinished():
             for item, status in zip(request.spec.items, request.item_statuses, strict=True):
+                if request.name in self._in_doubt and not status.is_finished:
+                    busy[item.workload.uid] = request.name  # it may have been planned
                 if status.phase in UNDER_WAY:
                     if not following.is_all_made(item, status):
                         busy[item.workload.uid] = request.name
@@ -344,8 +352,10 @@ class RequestController:
                 return seen
             try:
                 found = await self._see_item(seen)
-            except Refused as problem:
-                # A role that is missing is one item's trouble, and may yet be given.
+            except NotLeader:
+                raise
+            except ClusterError as problem:
+                # One item's trouble: a role that is missing may yet be given, an answer that is no object may mend.
                 why = f"{item.workload.described()} cannot be read: {problem}"
                 if not self._is_stuck_for_long(seen.key):
                     return plan.waiting(seen, why)
@@ -368,6 +378,8 @@ class RequestController:
                 wanted.append(found)
             else:
                 settled[f"{request.name}/{index}"] = found
+                if found.phase == "Waiting":
+                    busy.setdefault(request.spec.items[index].workload.uid, request.name)  # nobody overtakes it
         return wanted, settled
 
     async def _see_item(self, seen: Wanted) -> Wanted | ItemStatus:
@@ -437,7 +449,9 @@ class RequestController:
         for _ in range(MOST_CONFLICTS):
             try:
                 workload = await self._workload(wanted)
-            except Refused as problem:
+            except NotLeader:
+                raise
+            except ClusterError as problem:
                 trouble, is_known = f"it cannot be read: {problem}", False
                 break
             if workload is None:
@@ -504,7 +518,7 @@ class RequestController:
     async def _follow(self) -> None:
         scaled = [
             (request, index)
-            for request in self._unfinished()
+            for request in self._certain()
             for index, status in enumerate(request.item_statuses)
             if status.phase == "Scaled"
         ]
@@ -577,8 +591,10 @@ class RequestController:
         async def is_gone(wanted: Wanted) -> bool:
             try:
                 return await self._workload(wanted) is None
-            except Refused:
-                return False  # who may not look does not know
+            except NotLeader:
+                raise
+            except ClusterError:
+                return False  # not readable: assume it exists
 
         found = await at_once([partial(is_gone, each) for each in asked])
         return {each.key for each, gone in zip(asked, found, strict=True) if gone}
@@ -639,7 +655,13 @@ class RequestController:
 
     async def _clear_doubts(self) -> None:
         for name in sorted(self._in_doubt):
-            found = await self._reader.find(SCHEDULE_REQUESTS, name, self._namespace)
+            try:
+                found = await self._reader.find(SCHEDULE_REQUESTS, name, self._namespace)
+            except NotLeader:
+                raise
+            except ClusterError as problem:
+                log.warning("request in doubt cannot be read", request=name, problem=str(problem)[:MOST_SHOWN])
+                continue
             if found is not None:
                 self._latest[name] = found
                 await self._run_on_table(lambda desk, seen=found: self._restore(desk, seen))  # type: ignore[misc]
