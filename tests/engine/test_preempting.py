@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from fairlead.engine.cycle import Cycle
+from fairlead.engine.occupant import occupant_of
 from fairlead.engine.preemption import NO_VICTIMS, Preemption
 from fairlead.engine.profile import kube_profile
-from fairlead.engine.table import NodeTable, occupant_of
+from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
 from fairlead.model.workloads import PodDisruptionBudget

@@ -15,8 +15,9 @@ from fairlead.engine.axes import Ints
 from fairlead.engine.diagnosis import codes
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.nominated import guests_by_row, held_rows
+from fairlead.engine.occupant import Occupant
 from fairlead.engine.profile import Profile
-from fairlead.engine.table import NodeTable, Occupant
+from fairlead.engine.table import NodeTable
 from fairlead.engine.trial import Trial
 from fairlead.model.outcome import Code
 from fairlead.model.pod import Pod

@@ -14,6 +14,7 @@ import msgspec
 from fairlead.engine import axes
 from fairlead.engine.forecast import unmatched
 from fairlead.engine.load_basis import REQUESTS
+from fairlead.engine.occupant import Occupant, occupant_of
 from fairlead.engine.pick import Pick, RoundRobin, on_trial
 from fairlead.engine.presort import Ask, Presort, presort
 from fairlead.engine.presort import Operation as Sign
@@ -28,7 +29,6 @@ from fairlead.engine.removal import (
     scale_down_order,
 )
 from fairlead.engine.statement import Statement
-from fairlead.engine.table import Occupant, occupant_of
 from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
