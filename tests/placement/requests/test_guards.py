@@ -187,7 +187,7 @@ async def test_a_workload_about_which_no_answer_can_be_read_holds_up_no_other_re
     await world.make_set("odd", 1)
     await world.ask("sr-0", ("Add", "odd", 1))
     leader = Leader.made(world)
-    leader.rounds._reader = PartlyBroken(world.client, "odd", reads)  # type: ignore[assignment]
+    leader.read_with(PartlyBroken(world.client, "odd", reads))
     await leader.lead(looks=1)
     assert (await world.request("sr-0")).status.phase == phase
     await leader.lead(looks=5)
@@ -195,7 +195,7 @@ async def test_a_workload_about_which_no_answer_can_be_read_holds_up_no_other_re
     if phase == "Waiting":
         (item,) = (await world.request("sr-0")).status.items
         assert item.message.startswith("ReplicaSet odd cannot be read: GET replicasets/odd")
-    leader.rounds._reader = world.client
+    leader.read_with(world.client)
     await leader.lead(looks=6)
     assert (await world.request("sr-0")).status.phase == "Done"
 
@@ -206,14 +206,14 @@ async def test_a_request_in_doubt_that_cannot_be_read_is_left_alone_and_the_othe
     await world.ask("sr-0", ("Add", "odd", 1))
     leader = Leader.made(world)
     await leader.lead(looks=0)
-    leader.rounds._in_doubt.add("sr-0")
-    leader.rounds._reader = PartlyBroken(world.client, "sr-0")  # type: ignore[assignment]
+    leader.rounds._cache._in_doubt.add("sr-0")
+    leader.read_with(PartlyBroken(world.client, "sr-0"))
     for _ in range(6):
         await leader.rounds.once()
         await world.tend(leader.node_of)
         await leader.hear()
     assert (await world.request("sr-1")).status.phase == "Done"
     assert (await world.request("sr-0")).status.phase == "Accepted"
-    leader.rounds._reader = world.client
+    leader.read_with(world.client)
     await leader.lead(looks=6)
     assert (await world.request("sr-0")).status.phase == "Done"

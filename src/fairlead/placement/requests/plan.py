@@ -47,7 +47,7 @@ from fairlead.placement.requests.progress import (
     new_pods,
 )
 from fairlead.placement.requests.reasons import Reasons
-from fairlead.placement.requests.spec import Item, ItemStatus, Place, Replicas, Victim, VictimScores, Workload
+from fairlead.placement.requests.spec import Item, ItemKey, ItemStatus, Place, Replicas, Victim, VictimScores, Workload
 from fairlead.placement.reservations import Reservation
 from fairlead.placement.scale import on_scale
 from fairlead.placement.table_handle import TableHandle
@@ -99,8 +99,12 @@ class Wanted:
     admitted: Pod | Unadmitted | None = None
 
     @property
+    def item_key(self) -> ItemKey:
+        return ItemKey(self.request, self.index)
+
+    @property
     def key(self) -> str:
-        return f"{self.request}/{self.index}"
+        return str(self.item_key)
 
     @property
     def made_by(self) -> Workload:
