@@ -1,6 +1,7 @@
 """One kind, followed through everything that can break a watch: what is told is never wrong, never twice."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -411,6 +412,38 @@ async def test_an_object_of_parts_within_parts_without_end_blinds_us_to_nothing(
     assert told.log == ["all: ns/a@7", "+ns/b@13"]
     assert count(metrics, "fairlead_mirror_undecodable_total", kind=KIND) == 1
     assert server.requests_for(WATCH)[1].query["resourceVersion"] == "13"
+
+
+def nested(name: str, version: str = "12") -> bytes:
+    """An object of parts within parts, as a kind that keeps unknown fields may hold it."""
+    metadata = {"name": name, "namespace": "ns", "resourceVersion": version, "labels": {"a": ']}"'}}
+    deep = b'[{"a":' * 25_000 + json.dumps('"}').encode() + b"}]" * 25_000
+    return b'{"more":%b,"metadata":%b}' % (deep, json.dumps(metadata).encode())
+
+
+async def test_a_nested_object_in_a_list_is_left_out_alone(
+    server: ScriptedServer, following: Following, told: Told, metrics: Metrics
+) -> None:
+    items = [json.dumps(config_map("a", "7")).encode(), nested("deep"), json.dumps(config_map("b", "8")).encode()]
+    body = b'{"kind":"ConfigMapList","items":[%b],"metadata":{"resourceVersion":"10"}}' % b", ".join(items)
+    server.on(LIST, reply(body))
+    server.on(WATCH, IDLE)
+    await following.until(watches=1)
+    assert told.log == ["all: ns/a@7 ns/b@8"]
+    assert count(metrics, "fairlead_mirror_undecodable_total", kind=KIND) == 1
+    assert server.seen(WATCH)[0].query["resourceVersion"] == "10"
+
+
+async def test_a_nested_object_in_a_stream_counts_by_its_version_and_goes_when_it_is_deleted(
+    server: ScriptedServer, following: Following, told: Told
+) -> None:
+    server.on(LIST, page(config_map("deep", "7")))
+    changed = b'{"type":"MODIFIED","object":%b}\n' % nested("deep", "12")
+    gone = b'{"object":%b, "type" : "DELETED"}\n' % nested("deep", "13")
+    server.on(WATCH, stream(changed, then=Then.CLOSE), stream(gone, then=Then.CLOSE), IDLE)
+    await following.until(watches=3)
+    assert [seen.query["resourceVersion"] for seen in server.seen(WATCH)] == ["10", "12", "13"]
+    assert told.view == {}
 
 
 async def test_the_version_of_an_odd_object_counts(server: ScriptedServer, following: Following) -> None:

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from fairlead.engine import table as tables
 from fairlead.engine.axes import FEW, FIRST_SCALAR, LabelColumn
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.cycle import LEAST_REMEMBERED, Cycle
@@ -10,6 +9,7 @@ from fairlead.engine.gang import MOST_POLICIES, Gangs
 from fairlead.engine.gpu_requests import MOST_DEVICES
 from fairlead.engine.gpus import FEW_MODELS
 from fairlead.engine.labels import FEW_NODES, MOST_ASKED
+from fairlead.engine.pod_classes import FIRST_SWEEP
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import MOST_SCALARS, NodeTable
@@ -257,11 +257,11 @@ def test_taints_conditions_features_and_models_are_forgotten_with_their_nodes() 
 
 def test_a_standby_forgets_classes_that_have_no_pods() -> None:
     table = a_table([a_node("a", pods=10**6)])
-    for i in range(3 * tables.FIRST_SWEEP):
+    for i in range(3 * FIRST_SWEEP):
         pod = a_pod("p", node="a", labels={"build": str(i)})
         table.add_pod(pod)
         table.remove_pod(pod.uid)
-    assert len(table.requests) <= tables.FIRST_SWEEP + 1
+    assert len(table.classes.requests) <= FIRST_SWEEP + 1
 
 
 def test_large_classes_are_forgotten_sooner() -> None:
@@ -269,8 +269,8 @@ def test_large_classes_are_forgotten_sooner() -> None:
     cycle = Cycle(table, kube_profile())
     for i in range(200):
         cycle.decide(a_pod("p", cpu="100", labels={"text": "x" * 300_000, "build": str(i)}))
-    assert len(table.requests) < 150
-    assert len(table.requests) >= LEAST_REMEMBERED
+    assert len(table.classes.requests) < 150
+    assert len(table.classes.requests) >= LEAST_REMEMBERED
 
 
 def test_terms_are_forgotten_with_the_pods_that_carry_them() -> None:
@@ -281,14 +281,14 @@ def test_terms_are_forgotten_with_the_pods_that_carry_them() -> None:
         pod = a_pod(f"p{i}", affinity={"podAntiAffinity": {REQUIRED: terms}})
         assert isinstance(cycle.decide(pod), Placed)
         table.remove_pod(pod.uid)
-    table.sweep(())
-    assert (table.carried, table.tallies) == ([], {})
+    table.classes.sweep(())
+    assert (table.classes.carried, table.classes.tallies) == ([], {})
     for i in range(20):
         terms = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"b": f"{i}-{j}"}}} for j in range(500)]
         pod = a_pod(f"q{i}", node="a", affinity={"podAntiAffinity": {REQUIRED: terms}})
         table.add_pod(pod)
         table.remove_pod(pod.uid)
-    assert len(table.carried) < 2 * tables.FIRST_SWEEP
+    assert len(table.classes.carried) < 2 * FIRST_SWEEP
 
 
 def test_ports_and_services_leave_nothing_behind() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairlead.engine.cycle import Cycle
-from fairlead.engine.priorities.jobs.packing import EVEN, LEADER, WORKER, packed
+from fairlead.engine.priorities.jobs.packing import EVEN, LEADER, WORKER, idle, packed
 from fairlead.engine.profile import ProfileError, job_profile, kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Placed
@@ -82,3 +82,12 @@ def test_scores_stay_within_their_bound() -> None:
 def test_an_unknown_policy_is_told() -> None:
     with pytest.raises(ProfileError, match="policy: want one of"):
         job_profile("Chaos", kube_profile())
+
+
+def test_devices_taken_beyond_what_there_is_make_no_others_less_idle() -> None:
+    node = a_node("a", cpu="4", amd__com_gpu=1)
+    oversold = a_pod("b", node="a", requests={"nvidia.com/gpu": 2})
+    alone = a_table([node], [oversold])
+    # Somebody offers the other vendor's, so that they are counted.
+    beside = a_table([node, a_node("z", cpu="4", nvidia__com_gpu=2)], [oversold])
+    assert idle(beside.view())[beside.row_of["a"]] == idle(alone.view())[0]

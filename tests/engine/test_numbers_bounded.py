@@ -186,3 +186,70 @@ def test_devices_given_are_numbers_of_devices() -> None:
 def test_a_whole_number_that_no_api_server_serves_does_not_decode(struct: type, document: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError, match="Expected `int`"):
         msgspec.json.decode(msgspec.json.encode(document), type=struct)
+
+
+def a_huge_pod(name: str, resource: str) -> Pod:
+    return a_pod(name, cpu=None, memory=None, node="n1", requests={resource: "9E"})
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory", "ephemeral-storage", "example.com/thing"])
+@pytest.mark.parametrize("count", [64, 127, 300])
+def test_any_number_of_huge_pods_on_a_node_leaves_no_room_and_no_trace(resource: str, count: int) -> None:
+    offered: dict[str, Any] = {"example__com_thing": 4, "ephemeral-storage": "10Gi"}
+    table = a_table([a_node("n1", **offered)], [a_pod("before", cpu="1", node="n1")])
+    cycle = Cycle(table, kube_profile())
+    before = table.used_RN.copy()
+    one = a_pod("p", cpu="100m", requests={resource: "1"})
+    for i in range(count):
+        table.add_pod(a_huge_pod(f"huge{i}", resource))
+        assert (table.used_RN >= before).all()
+    assert isinstance(cycle.decide(one), Refused)
+    table.add_pod(a_pod("between", memory="3Ti", node="n1"))
+    for i in range(count):
+        assert isinstance(cycle.decide(one), Refused)
+        table.remove_pod(a_huge_pod(f"huge{i}", resource).uid)
+    table.remove_pod(a_pod("between", node="n1").uid)
+    assert np.array_equal(table.used_RN, before)
+    assert isinstance(cycle.decide(one), Placed)
+
+
+def test_huge_pods_of_a_resource_that_is_offered_late_or_no_longer_are_counted_the_same() -> None:
+    resource = "example.com/thing"
+    huge = [a_huge_pod(f"huge{i}", resource) for i in range(200)]
+    table = a_table([a_node("n1")], huge)
+    for _ in range(2):
+        table.add_node(a_node("n1", example__com_thing=4))
+        assert isinstance(Cycle(table, kube_profile()).decide(a_pod("p", requests={resource: "1"})), Refused)
+        table.add_node(a_node("n1"))
+    table.add_node(a_node("n1", example__com_thing=4))
+    for pod in huge:
+        table.remove_pod(pod.uid)
+    assert not table.used_RN.any()
+    assert isinstance(Cycle(table, kube_profile()).decide(a_pod("p", requests={resource: "1"})), Placed)
+
+
+@pytest.mark.parametrize("offered", ["9E", "1e30"])
+def test_a_node_that_offers_more_than_there_can_be_scores_within_bounds(offered: str) -> None:
+    node = a_node("n1", cpu=offered, memory=offered)
+    cycle = Cycle(a_table([node]), kube_profile())
+    view = cycle.table.view()
+    request = cycle.table.request(a_pod("p", cpu="1"))
+    for rule, _ in cycle.profile.priorities:
+        if rule.name == "NodeResourcesFit":
+            assert rule.raw(view, request, np.ones(1, dtype=np.bool_)).tolist() == [99]
+
+
+@pytest.mark.parametrize("asked", [1, 2**30])
+@pytest.mark.parametrize("told", ["1", str(2**30), str(2**30 + 1), str(2**31), str(2**63 - 1), str(2**63), "9" * 30])
+@pytest.mark.parametrize("label", MEMORY_LABELS)
+def test_gpu_memory_at_its_bounds_overflows_nowhere(label: str, told: str, asked: int) -> None:
+    memory_mib = int(told) if int(told) <= 2**30 else 0
+    with np.errstate(all="raise"):
+        table = a_table([a_node("n1", labels={label: told}, nvidia__com_gpu=2)])
+        decision = Cycle(table, kube_profile()).decide(a_pod("p", annotations={MEMORY_MIB: str(asked)}))
+        table.add_pod(a_pod("q", node="n1", annotations={MEMORY_MIB: str(asked)}))
+    assert isinstance(decision, Placed) == (memory_mib >= asked)
+    assert table.gpus.free_milli_NG.min() >= 0
+    for name in ("p", "q"):
+        table.remove_pod(a_pod(name).uid)
+    assert table.gpus.free_milli_NG[0, :2].tolist() == [1000, 1000]

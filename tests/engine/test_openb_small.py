@@ -108,8 +108,8 @@ def test_scores_that_are_kept_are_those_of_a_fresh_look(policy: str) -> None:
     table = openb_engine.a_table(NODES)
     for number, shape in enumerate(coming):
         pod = openb_engine.a_pod(number, shape)
-        table.sweep(())
-        for request in table.requests.values():
+        table.classes.sweep(())
+        for request in table.classes.requests.values():
             request.memo.clear()
         fresh = Cycle(table, openb_engine.profile_for(policy, PODS))
         assert fresh.decide(pod) == remembering.decide(pod)

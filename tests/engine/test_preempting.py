@@ -1,11 +1,16 @@
 """Preemption beside others' nominations, and a node that is tried before all others."""
 
+import msgspec
+import pytest
+
 from fairlead.engine.cycle import Cycle
+from fairlead.engine.occupant import occupant_of
 from fairlead.engine.preemption import NO_VICTIMS, Preemption
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
+from fairlead.model.workloads import PodDisruptionBudget
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 
@@ -54,3 +59,38 @@ def test_the_node_to_try_first_is_taken_if_it_will_do() -> None:
     unknown = cycle.decide(a_pod("c", cpu="1"), first="gone")
     assert isinstance(unknown, Placed)
     assert isinstance(cycle.decide(a_pod("d", cpu="64"), first="n1"), Refused)
+
+
+def hold(table: NodeTable, name: str, node: str, priority: int) -> None:
+    """A place for a pod that does not exist yet, and so has no UID."""
+    planned = a_pod(name, cpu="1", priority=priority, labels={"app": "web"})
+    planned = msgspec.structs.replace(planned, metadata=msgspec.structs.replace(planned.metadata, uid=""))
+    table.place(occupant_of(planned, table.request(planned), node))
+
+
+@pytest.mark.parametrize("held_priority", [0, 5])
+def test_a_held_place_uses_up_no_disruption_budget(held_priority: int) -> None:
+    table = a_table([a_node("n1", cpu="2")], [a_pod("web", cpu="1", node="n1", priority=0, labels={"app": "web"})])
+    hold(table, "held", "n1", held_priority)
+    budget = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": 1},
+    }
+    table.catalog.budgets["default/web"] = msgspec.convert(budget, PodDisruptionBudget)
+    plan = Preemption(table, kube_profile()).plan(urgent("urgent"))
+    assert (plan.node, len(plan.victims), plan.violations) == ("n1", 2, 0)
+
+
+def test_giving_up_held_places_breaks_no_disruption_budget() -> None:
+    table = a_table([a_node("n1", cpu="2")])
+    hold(table, "held-1", "n1", 0)
+    hold(table, "held-2", "n1", 0)
+    budget = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    table.catalog.budgets["default/web"] = msgspec.convert(budget, PodDisruptionBudget)
+    plan = Preemption(table, kube_profile()).plan(urgent("urgent"))
+    assert (plan.node, len(plan.victims), plan.violations) == ("n1", 2, 0)

@@ -451,7 +451,7 @@ async def die_before_the_patch(world: World, nodes: list[Node], namespace: str) 
     async def run_on_table(work: Callable[[Any], Any]) -> Any:
         return work(leader.at.desk)
 
-    leader.rounds._run_on_table = run_on_table
+    leader.rounds._run_on_table = leader.rounds._places._run_on_table = run_on_table
     await leader.hear()
     leader.seen.objects = {name: each for name, each in leader.seen.objects.items() if name == f"sr-{namespace}"}
     with contextlib.suppress(Killed):

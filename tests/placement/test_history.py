@@ -15,12 +15,12 @@ from fairlead.engine.dialect import parse_profile
 from fairlead.engine.forecast import Forecast
 from fairlead.engine.gang import Gangs
 from fairlead.engine.load_basis import BASES
+from fairlead.engine.occupant import Occupant, occupant_of
 from fairlead.engine.pick import ROUND_ROBIN
 from fairlead.engine.preemption import Preemption
 from fairlead.engine.priorities.jobs.fragment import ExpectedPods
 from fairlead.engine.profile import Profile, build, kube_profile, seed_profile
 from fairlead.engine.statement import Statement
-from fairlead.engine.table import Occupant, occupant_of
 from fairlead.engine.unit import Member, Unit
 from fairlead.model.node import Node
 from fairlead.model.outcome import Placed

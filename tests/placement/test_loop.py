@@ -21,8 +21,8 @@ from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.dialect import parse_profile
+from fairlead.engine.occupant import occupant_of
 from fairlead.engine.profile import Profile, kube_profile
-from fairlead.engine.table import occupant_of
 from fairlead.engine.unit import Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
 from fairlead.model.kinds import Kind

@@ -419,7 +419,7 @@ FINE, TIES = 10**5, 1 << 26
 
 def tie(case: Case, node: Doc) -> int:
     """More for fewer idle GPUs, then for less idle cpu, in steps of a tenth of a core."""
-    gpus = sum(case.has(node, name) - case.twin.used(node, name) for name in GPUS)
+    gpus = sum(max(case.has(node, name) - case.twin.used(node, name), 0) for name in GPUS)
     tenths = (case.has(node, "cpu") - case.twin.used(node, "cpu")) // 100
     return (1023 - min(max(gpus, 0), 1023)) * 65536 + 65535 - min(max(tenths, 0), 65535)
 

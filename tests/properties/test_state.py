@@ -29,7 +29,7 @@ seeds = st.integers(min_value=0, max_value=2**32)
 
 def state(table: NodeTable) -> dict[str, Any]:
     """Everything that counts pods, to the bit. Counts per domain follow from counts per row, and must."""
-    for tally in (*table.tallies.values(), *(carried.tally for carried in table.carried)):
+    for tally in (*table.classes.tallies.values(), *(carried.tally for carried in table.classes.carried)):
         for domain in tally.domains:
             if domain.version == table.version:
                 assert domain.count_D.tolist() == recounted(domain)
@@ -43,9 +43,11 @@ def state(table: NodeTable) -> dict[str, Any]:
         "claims": dict(table.claim_users),
         "disks": set(table.disk_users),
         "waiting": {node: set(pods) for node, pods in table.waiting.items()},
-        "tallies": {repr(key): (dict(t.rows), t.total) for key, t in table.tallies.items()},
-        "carried": {repr(c.term): (c.kind, c.weight, dict(c.tally.rows)) for c in table.carried},
-        "requests": {key: (r.pods, dict(r.rows), dict(r.terminating_rows)) for key, r in table.requests.items()},
+        "tallies": {repr(key): (dict(t.rows), t.total) for key, t in table.classes.tallies.items()},
+        "carried": {repr(c.term): (c.kind, c.weight, dict(c.tally.rows)) for c in table.classes.carried},
+        "requests": {
+            key: (r.pods, dict(r.rows), dict(r.terminating_rows)) for key, r in table.classes.requests.items()
+        },
     }
 
 
@@ -280,5 +282,5 @@ def test_sweeping_forgets_nothing_that_counts(seed: int) -> None:
     cycle = Cycle(table, kube_profile())
     probes = pods_of(rng, 10)
     before = answers(table, probes, cycle)
-    table.sweep(())
+    table.classes.sweep(())
     assert answers(table, probes) == before

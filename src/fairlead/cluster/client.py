@@ -20,8 +20,17 @@ from yarl import URL
 
 from fairlead import __version__
 from fairlead.cluster.clock import Clock
-from fairlead.cluster.errors import UNDECODABLE, NotFound, NotLeader, Unauthorized, error_from_answer, no_answer
+from fairlead.cluster.errors import (
+    UNDECODABLE,
+    NotFound,
+    NotLeader,
+    Unauthorized,
+    Unavailable,
+    error_from_answer,
+    no_answer,
+)
 from fairlead.cluster.fence import Fence, fenced_sockets
+from fairlead.cluster.json_parts import elements, members
 from fairlead.cluster.kubeconfig import Connection
 from fairlead.cluster.metrics import Metrics
 from fairlead.model.kinds import POD_OBJECTS, Kind, ServerVersion
@@ -265,11 +274,28 @@ class Client:
         while True:
             parameters = {**(query or {}), "limit": str(limit), **({"continue": rest} if rest else {})}
             body = await self.request("GET", kind.collection_path(namespace), query=parameters)
-            page = self._decoded(Page, "LIST", kind.name, body)
+            page = self._page(kind, body)
             yield page
             rest = page.metadata.continue_
             if not rest:
                 return
+
+    def _page(self, kind: Kind[Any], body: bytes) -> Page:
+        try:
+            return msgspec.json.decode(body, type=Page)
+        except RecursionError:
+            # Some item is nested too deeply even to be skipped: each is cut out, for the caller to decode or leave out.
+            return self._page_in_parts(kind, body)
+        except UNDECODABLE as problem:
+            raise _not_a(Page, "LIST", kind.name, problem) from problem
+
+    def _page_in_parts(self, kind: Kind[Any], body: bytes) -> Page:
+        try:
+            parts = members(body)
+            items = [msgspec.Raw(item) for item in elements(parts.get("items", b"[]"))]
+            return Page(items, msgspec.json.decode(parts.get("metadata", b"{}"), type=ListMeta))
+        except UNDECODABLE as problem:
+            raise _not_a(Page, "LIST", kind.name, problem) from problem
 
     async def list(self, kind: Kind[T], namespace: str = "", *, query: Mapping[str, str] | None = None) -> list[T]:
         """Everything at once, for what is known to be small."""
@@ -416,9 +442,12 @@ class Client:
         try:
             return msgspec.json.decode(body, type=struct)
         except UNDECODABLE as problem:
-            # Half an object, or a proxy's page with a 200 on it: as good as no answer.
-            why = f"not a {struct.__name__}: {problem}"
-            raise no_answer(f"{verb} {what}", why, may_have_happened=True) from problem
+            raise _not_a(struct, verb, what, problem) from problem
+
+
+def _not_a(struct: type, verb: str, what: str, problem: Exception) -> Unavailable:
+    """Half an object, or a proxy's page with a 200 on it: as good as no answer."""
+    return no_answer(f"{verb} {what}", f"not a {struct.__name__}: {problem}", may_have_happened=True)
 
 
 def _preconditions(uid: str, resource_version: str) -> dict[str, Any]:

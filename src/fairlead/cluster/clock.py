@@ -8,6 +8,10 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+from fairlead.model.timestamps import rfc3339, rfc3339_micro
+
+__all__ = ["Clock", "RealClock", "rfc3339", "rfc3339_micro"]
+
 
 class Clock(Protocol):
     def now(self) -> datetime:
@@ -33,13 +37,3 @@ class RealClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-def rfc3339_micro(moment: datetime) -> str:
-    """As Kubernetes writes a MicroTime."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def rfc3339(moment: datetime) -> str:
-    """As Kubernetes writes a Time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -27,6 +27,7 @@ from fairlead.cluster.errors import (
     error_from_status,
     no_answer,
 )
+from fairlead.cluster.json_parts import members
 from fairlead.cluster.metrics import Metrics
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
@@ -249,7 +250,7 @@ class Watch(Generic[T]):
             if not line:
                 continue
             try:
-                envelope = self._envelope.decode(line)
+                envelope = self._enveloped(line)
                 if envelope.type == "ERROR":
                     failed = error_from_status(f"WATCH {self._path}", msgspec.json.decode(envelope.object, type=Status))
                     break
@@ -263,10 +264,6 @@ class Watch(Generic[T]):
                         initial, version = None, mark.resource_version
                         self.open_since_s = self._clock.elapsed_s()
                     continue
-            except RecursionError as problem:
-                # An object, though not one to be read; to break off would be to meet it again and again.
-                self._left_out(problem, line)
-                continue
             except UNDECODABLE as garbage:
                 failed = no_answer(f"WATCH {self._path}", f"not a watch event: {garbage}", may_have_happened=False)
                 break
@@ -293,6 +290,16 @@ class Watch(Generic[T]):
         if failed is not None:
             raise failed
         return initial
+
+    def _enveloped(self, line: bytes) -> Envelope:
+        try:
+            return self._envelope.decode(line)
+        except RecursionError:
+            # The object is nested too deeply even to be skipped; to break off would be to meet it again and again.
+            parts = members(line)
+            return Envelope(
+                msgspec.json.decode(parts.get("type", b""), type=str), msgspec.Raw(parts.get("object", b""))
+            )
 
     def _handed_over(self, sink: Sink[T], objects: Mapping[str, T], version: str) -> None:
         sink.replace(objects)
@@ -328,6 +335,14 @@ class Watch(Generic[T]):
     def _mark_of(self, raw: msgspec.Raw) -> Marked:
         try:
             return self._marked.decode(raw)
+        except RecursionError:
+            return self._mark_in_parts(bytes(raw))
+        except UNDECODABLE:
+            return Marked()
+
+    def _mark_in_parts(self, raw: bytes) -> Marked:
+        try:
+            return Marked(metadata=msgspec.json.decode(members(raw).get("metadata", b"{}"), type=ObjectMeta))
         except UNDECODABLE:
             return Marked()
 

@@ -38,7 +38,7 @@ def own_affinity(table: "NodeTable", request: Request, *, unlabelled_reach: bool
         reach: set[str] | None = set()
         for names in own.reach:
             reach = None if names is None or reach is None else reach | names
-        return own, table.tally(request, own, own.pick, reach)
+        return own, table.classes.tally(request, own, own.pick, reach)
 
     terms = request.terms
     company, answers_itself = None, False

@@ -15,12 +15,13 @@ from fairlead.engine.diagnosis import Explanation, diagnose, explain
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.gpus import GpuHold
 from fairlead.engine.nominated import held_rows
+from fairlead.engine.occupant import occupant_of
 from fairlead.engine.pick import FirstByName, Pick, pick_named
 from fairlead.engine.predicates.volume_binding import choose_volumes
 from fairlead.engine.profile import Profile
 from fairlead.engine.request import Request
 from fairlead.engine.statement import Statement
-from fairlead.engine.table import NodeTable, occupant_of
+from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Diagnosis, Outcome, Placed, Refused
 from fairlead.model.pod import Pod
 
@@ -144,4 +145,4 @@ class Cycle:
             oldest = self._evaluations.pop(next(iter(self._evaluations)))
             self._key_bytes -= len(oldest.request.key)
             oldest.close()
-        self.table.make_room(self._evaluations.keys())
+        self.table.classes.make_room(self._evaluations.keys())

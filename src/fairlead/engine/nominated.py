@@ -11,8 +11,9 @@ import msgspec
 import numpy as np
 
 from fairlead.engine.evaluation import Evaluation
+from fairlead.engine.occupant import Occupant, occupant_of
 from fairlead.engine.statement import Statement
-from fairlead.engine.table import NodeTable, Occupant, occupant_of
+from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Refusal
 from fairlead.model.pod import Pod
 

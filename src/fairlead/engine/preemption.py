@@ -15,8 +15,9 @@ from fairlead.engine.axes import Ints
 from fairlead.engine.diagnosis import codes
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.nominated import guests_by_row, held_rows
+from fairlead.engine.occupant import Occupant
 from fairlead.engine.profile import Profile
-from fairlead.engine.table import NodeTable, Occupant
+from fairlead.engine.table import NodeTable
 from fairlead.engine.trial import Trial
 from fairlead.model.outcome import Code
 from fairlead.model.pod import Pod
@@ -180,7 +181,8 @@ class _Budget:
     def protects(self, occupant: Occupant) -> bool:
         request = occupant.request
         return (
-            self.namespace == request.namespace
+            not occupant.is_held
+            and self.namespace == request.namespace
             and bool(request.labels)
             and self.selector.matches(request.labels)
             and occupant.key.rpartition("/")[2] not in self.already

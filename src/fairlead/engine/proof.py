@@ -144,7 +144,7 @@ def short_of_a_resource(cycle: Cycle, unit: Unit, shapes: Sequence[Shape]) -> Ne
             taken = min(count - essential, max(missing, 0))
             asked, missing = asked + amount * taken, missing - taken
         suits_N = np.logical_or.reduce([shape.room_N > 0 for shape in shapes if shape.request.needs.get(name, 0) > 0])
-        has = int(table.alloc_RN[row, : table.size][suits_N].sum())
+        has = sum(table.alloc_RN[row, : table.size][suits_N].tolist())  # beyond 64 bits, if need be
         if asked > has:
             return NeverFits(shapes[0].pod, asked, has, resource=name)
     return None

@@ -14,6 +14,7 @@ from fairlead.engine.axes import Ints, ResourceAxis
 from fairlead.engine.counters import Tally
 from fairlead.engine.gpu_requests import ANNOTATIONS, GpuWishError, gpu_request, is_by_annotation
 from fairlead.engine.gpus import NO_GPU
+from fairlead.engine.huge_amounts import huge_rows
 from fairlead.engine.terms import parse_terms
 from fairlead.model import resources
 from fairlead.model.pod import Container, Pod
@@ -108,6 +109,7 @@ class Request:
         "gpu",
         "gpu_error",
         "gpu_uncounted",
+        "huge",
         "images",
         "init_containers",
         "is_plain",
@@ -201,6 +203,7 @@ class Request:
         self.delta_R[axes.PODS] = 1
         self.delta_R[axes.ASSUMED_CPU] = self._assumed_cpu
         self.delta_R[axes.ASSUMED_MEMORY] = self._assumed_memory
+        self.huge = huge_rows(self.delta_R, axis)
         self.axis_version = axis.version
 
     def __repr__(self) -> str:

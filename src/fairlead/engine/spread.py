@@ -179,7 +179,7 @@ def spread_tally(table: "NodeTable", user: Request, namespace: str, selector: Se
         return of == namespace and not counts_nobody and selector.matches(labels)
 
     key = ("spread", namespace, selector, counts_nobody)
-    return table.tally(user, key, picks, (namespace,), terminating_too=False)
+    return table.classes.tally(user, key, picks, (namespace,), terminating_too=False)
 
 
 def release(counted: Sequence[Counted]) -> None:

@@ -4,8 +4,9 @@ Everything that places or removes on the table during a decision goes through on
 a preemption that was only a trial, leaves no trace.
 """
 
+from fairlead.engine.occupant import Occupant, occupant_of
 from fairlead.engine.request import Request
-from fairlead.engine.table import NodeTable, Occupant, occupant_of
+from fairlead.engine.table import NodeTable
 from fairlead.model.pod import Pod
 
 

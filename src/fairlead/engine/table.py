@@ -5,7 +5,7 @@ are the only writers of pod state and undo each other exactly; nothing here deci
 """
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -13,13 +13,14 @@ import numpy as np
 from fairlead.engine import axes
 from fairlead.engine.axes import Bools, Ids, Interned, Ints, LabelColumn, ResourceAxis, RowColumn
 from fairlead.engine.catalog import Catalog
-from fairlead.engine.counters import Picks, Tally
 from fairlead.engine.forecast import Rises
-from fairlead.engine.gpu_requests import given_devices, gpus_of
+from fairlead.engine.gpu_requests import gpus_of
 from fairlead.engine.gpus import NO_MODEL, GpuHold, GpuRequest, GpuTable
+from fairlead.engine.huge_amounts import HugeAmounts
 from fairlead.engine.labels import NO_LABELS, Labels
-from fairlead.engine.request import Request, class_key
-from fairlead.engine.terms import Term
+from fairlead.engine.occupant import Occupant, is_preempted, occupant_of
+from fairlead.engine.pod_classes import PodClasses
+from fairlead.engine.request import Request
 from fairlead.engine.view import View
 from fairlead.model import resources
 from fairlead.model.node import Node
@@ -36,42 +37,8 @@ OTHERWISE: Final = 0
 JOURNAL_LIMIT: Final = 1 << 16
 # So many scalar resources at most have a column. A node that offers yet others offers nothing of them.
 MOST_SCALARS: Final = 512
-# Classes without pods are swept when there are so many, a large one counting for several, or more than twice what the
-# last sweep left.
-FIRST_SWEEP: Final = 4096
-KEY_BYTES: Final = 8192
-
 # Resources with a row of their own whoever offers them.
 _GIVEN: Final = frozenset({resources.CPU, resources.MEMORY, resources.EPHEMERAL_STORAGE, resources.PODS})
-
-CARRIED_ANTI: Final = 0
-CARRIED_AFFINITY: Final = 1
-CARRIED_PREFERRED: Final = 2
-
-
-class Occupant:
-    """A pod that holds a place on a node."""
-
-    __slots__ = ("gpus", "key", "node", "preempted", "request", "row", "started_at", "terminating", "uid", "volumes")
-
-    def __init__(self, uid: str, key: str, request: Request, node: str, started_at: str, terminating: bool) -> None:
-        self.uid = uid
-        self.key = key
-        self.request = request
-        self.node = node
-        self.row = axes.ABSENT
-        # Empty when it has not started yet, which counts as later than any start.
-        self.started_at = started_at
-        self.terminating = terminating
-        # On its way out because the scheduler evicted it for another.
-        self.preempted = False
-        # The devices it holds, kept when it is removed so that undoing the removal gives back the same ones.
-        self.gpus: GpuHold | None = None
-        # Volumes promised to its claims, until the cluster itself says so.
-        self.volumes: tuple[VolumeChoice, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"Occupant({self.key} on {self.node})"
 
 
 class Image:
@@ -82,18 +49,6 @@ class Image:
     def __init__(self, size: int) -> None:
         self.size = size
         self.rows: set[int] = set()
-
-
-class Carried:
-    """A term that placed pods carry, and where they are."""
-
-    __slots__ = ("kind", "tally", "term", "weight")
-
-    def __init__(self, kind: int, term: Term, weight: int) -> None:
-        self.kind = kind
-        self.term = term
-        self.weight = weight
-        self.tally = Tally(None)
 
 
 class NodeTable:
@@ -120,6 +75,7 @@ class NodeTable:
         self.gpu_shares = 0
         self.alloc_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
         self.used_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
+        self._huge = HugeAmounts()
 
         # Scalars by the number of nodes that offer any, whether they have a column or came when there were too many.
         self.offered: Counter[str] = Counter()
@@ -135,10 +91,7 @@ class NodeTable:
         self._in_order: bool | None = None
         self._everywhere: dict[tuple[int, ...], tuple[int, bool]] = {}
 
-        self.requests: dict[bytes, Request] = {}
-        self._numbered = 0
-        self._key_bytes = 0
-        self._sweep_at = FIRST_SWEEP
+        self.classes = PodClasses(self.catalog, self.axis)
         self.occupants: dict[str, Occupant] = {}
         self.on_row: list[dict[str, Occupant]] = []
         self.waiting: dict[str, dict[str, Occupant]] = {}
@@ -148,13 +101,6 @@ class NodeTable:
         # By volume the claim it is promised to; by claim the node it is promised for, and how many pods hold to it.
         self.promised_volumes: dict[str, str] = {}
         self.promised_claims: dict[str, tuple[str, int]] = {}
-
-        self.tallies: dict[object, Tally] = {}
-        self._tallies_everywhere: list[Tally] = []
-        self._tallies_in: dict[str, list[Tally]] = {}
-        self.carried: list[Carried] = []
-        self._carried_ids: dict[tuple[int, Term, int], Carried] = {}
-        self._namespaces_seen = self.catalog.namespaces_version
 
         self.journal: list[int] = []
         self.journal_start = 0
@@ -203,7 +149,7 @@ class NodeTable:
 
     def lowest_priority(self) -> int:
         """Of all pods that hold a place; nobody of this priority or lower could evict anyone."""
-        return min((request.priority for request in self.requests.values() if request.pods), default=2**31)
+        return min((request.priority for request in self.classes.requests.values() if request.pods), default=2**31)
 
     def has_everywhere(self, rows: tuple[int, ...]) -> bool:
         """Whether every node has some of each of these resources, so that nobody need ask node by node."""
@@ -244,7 +190,7 @@ class NodeTable:
         """Nobody counts by a column that is no longer kept up to date."""
         gone = set(map(id, self.labels.dropped))
         self.labels.dropped.clear()
-        for tally in (*self.tallies.values(), *(carried.tally for carried in self.carried)):
+        for tally in (*self.classes.tallies.values(), *(carried.tally for carried in self.classes.carried)):
             if tally.domains:
                 tally.domains = [
                     domain for domain in tally.domains if domain.eligible_N is not None or id(domain.column) not in gone
@@ -370,16 +316,17 @@ class NodeTable:
         self.used_RN = np.concatenate([self.used_RN, more])
         self._everywhere.clear()
         new = frozenset(chosen)
-        for request in self.requests.values():
+        for request in self.classes.requests.values():
             for name in new.intersection(request.takes) if request.pods else ():
                 at, amount = self.axis.rows[name], request.takes[name]
                 for row, count in request.rows.items():
-                    self.used_RN[at, row] += count * amount
+                    self.used_RN[at, row] += self._huge.change(row, name, count * amount, of=amount)
 
     def _drop_columns(self, names: Collection[str]) -> None:
         if not any(self.axis.known(name) is not None for name in names):
             return
         kept = self.axis.drop(frozenset(names))
+        self._huge.drop(names)
         self.alloc_RN, self.used_RN = self.alloc_RN[kept], self.used_RN[kept]
         self._everywhere.clear()
         waiting = [name for name in self.offered if self.axis.known(name) is None]
@@ -433,135 +380,11 @@ class NodeTable:
         self.gpus.grow(capacity)
         self.version += 1
 
-    # Requests: classes of pods
+    # Pods
 
     def request(self, pod: Pod, *, incoming: bool = True) -> Request:
-        """The class of a pod, compiled once. An incoming pod's `nodeName` is a wish, a placed one's a fact."""
-        key = class_key(pod, incoming=incoming)
-        request = self.requests.get(key)
-        return request if request is not None else self._compile(key, pod, incoming=incoming)
-
-    def _compile(self, key: bytes, pod: Pod, *, incoming: bool) -> Request:
-        self._numbered += 1
-        request = Request(key, self._numbered, pod, self.axis, incoming=incoming)
-        self._adopt(request)
-        return request
-
-    def _adopt(self, request: Request) -> None:
-        """Make the class known to whoever counts its pods, and its own terms known to all."""
-        self.requests[request.key] = request
-        self._key_bytes += len(request.key)
-        request.tallies = []
-        for tally in (*self._tallies_everywhere, *self._tallies_in.get(request.namespace, ())):
-            assert tally.picks is not None
-            if tally.picks(request.namespace, request.labels):
-                request.tallies.append(tally)
-        terms = request.terms
-        if not terms.is_empty:
-            carried = [
-                *(self._carry(CARRIED_ANTI, term, 0) for term in terms.anti_affinity),
-                *(self._carry(CARRIED_AFFINITY, term, 0) for term in terms.affinity),
-                *(self._carry(CARRIED_PREFERRED, weighted.term, weighted.weight) for weighted in terms.preferred),
-            ]
-            request.carried = [term.tally for term in carried]
-
-    def _carry(self, kind: int, term: Term, weight: int) -> Carried:
-        key = (kind, term, weight)
-        carried = self._carried_ids.get(key)
-        if carried is None:
-            carried = self._carried_ids[key] = Carried(kind, term, weight)
-            self.carried.append(carried)
-        return carried
-
-    def carried_for(self, request: Request) -> list[Carried]:
-        """Terms of placed pods (now or once) that ask for pods of this class."""
-        if self._namespaces_seen != self.catalog.namespaces_version:
-            self._namespaces_seen = self.catalog.namespaces_version
-            for known in self.requests.values():
-                known.matching, known.matching_seen = [], 0
-        if request.matching_seen < len(self.carried):
-            labels = self.catalog.namespaces.get(request.namespace, {})
-            request.matching.extend(
-                carried
-                for carried in self.carried[request.matching_seen :]
-                if carried.term.asks_for(request.namespace, labels, request.labels)
-            )
-            request.matching_seen = len(self.carried)
-        matching: list[Carried] = request.matching
-        return matching
-
-    def shunning(self, request: Request) -> list[Carried]:
-        """Required anti-affinity of placed pods that asks for pods of this class."""
-        return [carried for carried in self.carried_for(request) if carried.kind == CARRIED_ANTI]
-
-    def tally(
-        self,
-        user: Request,
-        key: object,
-        picks: Picks,
-        namespaces: Iterable[str] | None,
-        *,
-        terminating_too: bool = True,
-    ) -> Tally:
-        """The count of placed pods that `picks` picks; from other `namespaces` (None: all) it would pick none.
-
-        It is kept for as long as its users are.
-        """
-        user.uses.add(key)
-        tally = self.tallies.get(key)
-        if tally is not None:
-            return tally
-        names = None if namespaces is None else frozenset(namespaces)
-        tally = self.tallies[key] = Tally(picks, terminating_too=terminating_too, namespaces=names)
-        self._index(tally)
-        for request in self.requests.values():
-            if (names is None or request.namespace in names) and picks(request.namespace, request.labels):
-                request.tallies.append(tally)
-                for row, count in request.rows.items():
-                    counted = count if terminating_too else count - request.terminating_rows.get(row, 0)
-                    if counted:
-                        tally.add(row, counted)
-        return tally
-
-    def _index(self, tally: Tally) -> None:
-        if tally.namespaces is None:
-            self._tallies_everywhere.append(tally)
-        else:
-            for name in tally.namespaces:
-                self._tallies_in.setdefault(name, []).append(tally)
-
-    def make_room(self, keep: Container[int] = ()) -> None:
-        """Sweep if it is time to. Not to be called amid a decision, which may be about a class without pods."""
-        if self._weight > self._sweep_at:
-            self.sweep(keep)
-            self._sweep_at = max(FIRST_SWEEP, 2 * self._weight)
-
-    @property
-    def _weight(self) -> int:
-        """How much is remembered about classes, in classes of the usual size."""
-        return len(self.requests) + self._key_bytes // KEY_BYTES + len(self.tallies) + len(self.carried)
-
-    def sweep(self, keep: Container[int]) -> None:
-        """Forget classes without pods, except those whose number is to be kept, and what only they had counted."""
-        for request in [r for r in self.requests.values() if not r.pods and r.number not in keep]:
-            del self.requests[request.key]
-            self._key_bytes -= len(request.key)
-        used = {key for request in self.requests.values() for key in request.uses}
-        self.tallies = {key: tally for key, tally in self.tallies.items() if key in used}
-        kept = set(map(id, self.tallies.values()))
-        self._tallies_everywhere.clear()
-        self._tallies_in.clear()
-        for tally in self.tallies.values():
-            self._index(tally)
-        for request in self.requests.values():
-            request.tallies = [tally for tally in request.tallies if id(tally) in kept]
-        carried = {id(tally) for request in self.requests.values() for tally in request.carried}
-        self.carried = [term for term in self.carried if id(term.tally) in carried]
-        self._carried_ids = {(term.kind, term.term, term.weight): term for term in self.carried}
-        for request in self.requests.values():
-            request.matching, request.matching_seen = [], 0
-
-    # Pods
+        """The class of a pod. An incoming pod's `nodeName` is a wish, a placed one's a fact."""
+        return self.classes.request(pod, incoming=incoming)
 
     def add_pod(self, pod: Pod) -> None:
         """Take over what the cluster says about a pod: placed, changed, or no longer there."""
@@ -570,12 +393,12 @@ class NodeTable:
             if known is not None:
                 self.forget(known)
             return
-        self.make_room()
+        self.classes.make_room()
         request = self.request(pod, incoming=False)
         if known is not None:
             if known.request is request and known.node == pod.spec.node_name:
                 known.started_at = pod.status.start_time or ""
-                known.preempted = _is_preempted(pod)
+                known.preempted = is_preempted(pod)
                 if known.terminating != pod.is_terminating:
                     self._set_terminating(known, pod.is_terminating)
                 return
@@ -601,10 +424,10 @@ class NodeTable:
     def place(self, occupant: Occupant) -> None:
         """Put the pod on its node; on an unknown node it waits for the node to appear."""
         request = occupant.request
-        if not request.pods and (known := self.requests.get(request.key)) is not request:
+        if not request.pods and (known := self.classes.requests.get(request.key)) is not request:
             # Its class was swept while it had no pods.
             if known is None:
-                self._adopt(request)
+                self.classes.adopt(request)
             else:
                 occupant.request = known
         row = self.row_of.get(occupant.node, axes.ABSENT)
@@ -628,7 +451,9 @@ class NodeTable:
         request = occupant.request
         if request.axis_version != self.axis.version:
             request.fit(self.axis)
-        if sign > 0:
+        if request.huge:
+            self.used_RN[:, row] += self._huge.changes(request, row, sign)
+        elif sign > 0:
             self.used_RN[:, row] += request.delta_R
         else:
             self.used_RN[:, row] -= request.delta_R
@@ -735,26 +560,6 @@ class NodeTable:
     @property
     def journal_end(self) -> int:
         return self.journal_start + len(self.journal)
-
-
-def occupant_of(pod: Pod, request: Request, node: str) -> Occupant:
-    meta = pod.metadata
-    key = meta.key
-    occupant = Occupant(meta.uid or key, key, request, node, pod.status.start_time or "", False)
-    # What a pod without a node says about devices was not said by who placed it.
-    if request.gpu.count and pod.spec.node_name and (devices := given_devices(pod)):
-        occupant.gpus = GpuHold(devices)
-    if meta.deletion_timestamp is not None:
-        occupant.terminating = True
-        occupant.preempted = _is_preempted(pod)
-    return occupant
-
-
-def _is_preempted(pod: Pod) -> bool:
-    if pod.metadata.deletion_timestamp is None:
-        return False
-    target = next((c for c in pod.status.conditions or () if c.type == "DisruptionTarget"), None)
-    return target is not None and target.status == "True" and target.reason == "PreemptionByScheduler"
 
 
 def allocatable(node: Node) -> dict[str, int]:

@@ -8,12 +8,12 @@ from types import TracebackType
 import numpy as np
 
 from fairlead.engine.evaluation import Evaluation
+from fairlead.engine.occupant import Occupant
 from fairlead.engine.predicates.pod_topology_spread import PodTopologySpread
 from fairlead.engine.predicates.volume_restrictions import VolumeRestrictions
 from fairlead.engine.rule import Scope
 from fairlead.engine.spread import Counted
 from fairlead.engine.statement import Statement
-from fairlead.engine.table import Occupant
 
 PortKey = tuple[tuple[str, int], str]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from fairlead.model.pod import Container, ContainerStatus, Pod
-from fairlead.model.quantity import NANO, Quantity, milli, nanos, whole
+from fairlead.model.quantity import LARGEST, NANO, Quantity, milli, nanos, whole
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -20,8 +20,8 @@ ASSUMED_CPU = 100 * 10**6
 ASSUMED_MEMORY = 200 * 2**20 * NANO
 ASSUMED: Mapping[str, int] = {CPU: ASSUMED_CPU, MEMORY: ASSUMED_MEMORY}
 
-# No node has more, and a pod that requests more fits nowhere; dozens of such pods on one node stay within 64 bits.
-MOST_AMOUNT = 2**57
+# No node has more, and whoever asks for more fits nowhere; a hundred times as much, as in scores, is within 64 bits.
+MOST_AMOUNT = LARGEST // 100
 
 Nanos = dict[str, int]
 

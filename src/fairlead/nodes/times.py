@@ -2,15 +2,17 @@
 
 from datetime import UTC, datetime
 
+from fairlead.model.timestamps import rfc3339, rfc3339_micro
+
 
 def stamp(at: datetime) -> str:
     """Whole seconds, as a Time is written."""
-    return at.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+    return rfc3339(at)
 
 
 def stamp_micro(at: datetime) -> str:
     """As a MicroTime is written."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return rfc3339_micro(at)
 
 
 def moment(text: str | None) -> datetime | None:

@@ -17,11 +17,11 @@ from fairlead.engine.diagnosis import diagnose
 from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.gpu_requests import GPU_NAMES
 from fairlead.engine.nominated import Held, held_rows
+from fairlead.engine.occupant import Occupant
 from fairlead.engine.pick import ByChance, FirstByName, on_trial
 from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit
 from fairlead.engine.preemption import Preemption
 from fairlead.engine.statement import Statement
-from fairlead.engine.table import Occupant
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Diagnosis, NearestMiss
 from fairlead.model.pod import Pod

@@ -21,9 +21,10 @@ import msgspec
 from fairlead.cluster.mirror import Delta as Change
 from fairlead.engine.axes import ABSENT
 from fairlead.engine.forecast import Forecast
+from fairlead.engine.occupant import Occupant
 from fairlead.engine.preemption import PreemptionPlan
 from fairlead.engine.profile import Profile
-from fairlead.engine.table import NodeTable, Occupant
+from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Unit, UnitOutcome
 from fairlead.model.node import Node
 from fairlead.model.outcome import Outcome, Placed

@@ -23,11 +23,11 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.forecast import Forecast, unmatched
 from fairlead.engine.gang import Gangs
 from fairlead.engine.load_basis import beside_requests
+from fairlead.engine.occupant import Occupant
 from fairlead.engine.pick import ROUND_ROBIN, RoundRobin
 from fairlead.engine.preemption import Preemption, PreemptionPlan
 from fairlead.engine.profile import Profile
 from fairlead.engine.statement import Statement
-from fairlead.engine.table import Occupant
 from fairlead.engine.unit import Unit, UnitPlaced, UnitSource
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.intents import Intent, RecordEvent

@@ -10,7 +10,7 @@ import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.writer import Outcome, Writer
-from fairlead.engine.table import Occupant
+from fairlead.engine.occupant import Occupant
 from fairlead.model.intents import Delete, Regarding
 from fairlead.model.pod import Pod
 from fairlead.placement import events_and_conditions as telling

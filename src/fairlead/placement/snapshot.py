@@ -14,10 +14,11 @@ from fairlead.engine.forecast import Change, Forecast
 from fairlead.engine.gpu_requests import ANNOTATIONS, DEVICES
 from fairlead.engine.gpus import GpuHold
 from fairlead.engine.load_basis import Usage
+from fairlead.engine.occupant import Occupant
 from fairlead.engine.profile import Profile, ProfileError, build
 from fairlead.engine.registry import PREDICATES, PRIORITIES
 from fairlead.engine.request import Request
-from fairlead.engine.table import NodeTable, Occupant
+from fairlead.engine.table import NodeTable
 from fairlead.model.meta import Condition, ObjectMeta
 from fairlead.model.node import Node, NodeStatus
 from fairlead.model.outcome import VolumeChoice

@@ -33,7 +33,14 @@ from fairlead.placement.requests import controller
 from fairlead.placement.requests.admission import Admission
 from fairlead.placement.requests.controller import RequestController
 from fairlead.placement.requests.plan import RoundOptions
-from fairlead.placement.requests.spec import SCHEDULE_REQUESTS, WORKLOADS, ScheduleRequest, Workload, definition
+from fairlead.placement.requests.spec import (
+    SCHEDULE_REQUESTS,
+    WORKLOADS,
+    ItemKey,
+    ScheduleRequest,
+    Workload,
+    definition,
+)
 from fairlead.placement.spec import PODS
 from fairlead.placement.table_handle import TableHandle
 from tests.placement.requests.kit import AtDesk
@@ -213,6 +220,15 @@ class Leader:
         )
         leader = cls(world, writer, seen, table, rounds)
         return leader
+
+    def read_with(self, reader: Any) -> None:
+        """All that is read of the server comes from here."""
+        self.rounds._cache._reader = self.rounds._lookup._reader = reader
+
+    def set_options(self, **changes: Any) -> None:
+        options = dataclasses.replace(self.rounds._options, **changes)
+        for part in (self.rounds, self.rounds._lookup, self.rounds._places, self.rounds._scaler):
+            part._options = options
 
     async def look_at_pods(self) -> None:
         table, pods = self.at, {pod.key: pod for pod in await self.world.pods()}
@@ -450,12 +466,12 @@ class Blind:
 async def test_a_workload_that_we_may_not_read_is_waited_for_for_a_while_only(world: World) -> None:
     await a_small_world(world)
     leader = Leader.made(world)
-    leader.rounds._reader = Blind(world.client)  # type: ignore[assignment]
+    leader.read_with(Blind(world.client))
     await leader.lead(looks=3)
     waits = (await world.request("sr-1")).status
     assert (waits.phase, waits.items[0].phase) == ("Waiting", "Waiting")
     assert waits.items[0].message == "ReplicaSet web cannot be read: GET replicasets/web: 403 Forbidden: no"
-    leader.rounds._options = dataclasses.replace(leader.rounds._options, settle_s=0.0)
+    leader.set_options(settle_s=0.0)
     await leader.rounds.once()
     over = (await world.request("sr-1")).status
     assert (over.phase, [item.phase for item in over.items]) == ("Failed", ["Failed", "Failed"])
@@ -476,7 +492,7 @@ class NoTrials:
 async def test_without_the_right_to_try_pods_are_planned_all_the_same_and_that_is_said(world: World) -> None:
     await a_small_world(world)
     leader = Leader.made(world)
-    leader.rounds._admission = Admission(NoTrials(world.client), RealClock())  # type: ignore[arg-type]
+    leader.rounds._lookup._admission = Admission(NoTrials(world.client), RealClock())  # type: ignore[arg-type]
     await leader.lead()
     assert await outcome(world) == WANTED
     (told,) = (await world.request("sr-1")).status.conditions
@@ -487,9 +503,8 @@ async def test_without_the_right_to_try_pods_are_planned_all_the_same_and_that_i
 async def test_forecasts_that_no_profile_counts_are_not_called_fresh(world: World) -> None:
     await a_small_world(world)
     leader = Leader.made(world)
-    options = leader.rounds._options
     weights = RemovalWeights(forecast=0)
-    leader.rounds._options = dataclasses.replace(options, forecasts_problem=lambda: None, weights=weights)
+    leader.set_options(forecasts_problem=lambda: None, weights=weights)
     leader.at.table.catalog.set_forecast(Forecast(nodes={"n1": 0.5, "gone": 0.5}))
     await leader.lead()
     told = {each.type: each for each in (await world.request("sr-1")).status.conditions}
@@ -543,15 +558,15 @@ async def test_a_deployment_whose_replica_set_is_still_to_be_made_is_waited_for(
 async def test_a_role_that_is_given_late_is_not_too_late(world: World) -> None:
     await a_small_world(world)
     leader = Leader.made(world)
-    leader.rounds._reader = Blind(world.client)  # type: ignore[assignment]
+    leader.read_with(Blind(world.client))
     await leader.lead(looks=2)
-    leader.rounds._reader = world.client
+    leader.read_with(world.client)
     for _ in range(4):
         await leader.rounds.once()
         await world.tend(leader.node_of)
         await leader.hear()
     assert await outcome(world) == WANTED
-    assert leader.rounds._stuck_since_s == {}
+    assert all(memory.stuck_since_s is None for memory in leader.rounds._cache._items.values())
 
 
 async def test_a_plan_whose_workload_we_may_no_longer_read_ends_and_says_what_is_not_known(world: World) -> None:
@@ -560,11 +575,11 @@ async def test_a_plan_whose_workload_we_may_no_longer_read_ends_and_says_what_is
     with contextlib.suppress(Killed):
         await first.lead()
     leader = Leader.made(world)
-    leader.rounds._reader = Blind(world.client)  # type: ignore[assignment]
+    leader.read_with(Blind(world.client))
     await leader.lead(looks=3)
     assert (await world.request("sr-1")).status.items[0].phase == "Planned"
     assert len(leader.at.reservations) == 2
-    leader.rounds._options = dataclasses.replace(leader.rounds._options, settle_s=0.0)
+    leader.set_options(settle_s=0.0)
     await leader.rounds.once()
     status = (await world.request("sr-1")).status
     assert (status.phase, len(leader.at.reservations)) == ("Failed", 0)
@@ -580,7 +595,7 @@ async def test_a_workload_that_cannot_be_changed_is_not_tried_for_ever(world: Wo
     await a_small_world(world)
     leader = Leader.made(world)
     leader.writer.__class__ = Broken
-    leader.rounds._options = dataclasses.replace(leader.rounds._options, settle_s=0.0)
+    leader.set_options(settle_s=0.0)
     await leader.lead(looks=3)
     status = (await world.request("sr-1")).status
     assert status.phase == "Failed"
@@ -686,17 +701,18 @@ async def test_nobody_is_evicted_for_a_request_that_was_deleted(world: World) ->
     leader = Leader.made(world)
     await leader.hear()
     asking: asyncio.Event = asyncio.Event()
-    leader.rounds._ask_to_go = lambda evictions: asking.wait()  # type: ignore[assignment, method-assign, return-value]
+    scaler = leader.rounds._scaler
+    scaler._ask_to_go = lambda evictions: asking.wait()  # type: ignore[assignment, method-assign, return-value]
     evictions = [Evict(namespace="default", name="bare", uid="uid")]
-    leader.rounds._evict("sr-1/0", evictions)
+    scaler.evict(ItemKey("sr-1", 0), evictions)
     await leader.rounds.once()
-    (task,) = leader.rounds._evicting.values()
+    (task,) = scaler._evicting.values()
     assert not task.done()
     await world.client.delete(SCHEDULE_REQUESTS, "sr-1", HOME)
     leader.seen.objects.clear()
     await leader.rounds.once()
     await asyncio.wait([task], timeout=5)
-    assert (task.cancelled(), leader.rounds._evicting) == (True, {})
+    assert (task.cancelled(), scaler._evicting) == (True, {})
 
 
 async def test_finished_requests_are_deleted_in_the_end(world: World) -> None:

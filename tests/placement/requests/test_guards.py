@@ -6,7 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.cluster.client import Client
+from fairlead.cluster.errors import no_answer
 from fairlead.model.intents import RecordEvent
+from fairlead.model.kinds import Kind
 from fairlead.placement.requests import actions as acting
 from fairlead.placement.requests import plan
 from fairlead.placement.requests.actions import acted
@@ -155,3 +158,62 @@ def test_what_is_given_up_is_matched_by_node_and_never_takes_a_place_that_has_it
     assert [(place.node, place.pod) for place in told.places] == [("n1", "web-a"), ("", "")]
     assert given_up(there, ()) is there
     assert msgspec.json.encode(told) != msgspec.json.encode(there)
+
+
+class PartlyBroken:
+    """A reader that gets no object for answer about one name, from some call on."""
+
+    def __init__(self, client: Client, name: str, after: int = 0) -> None:
+        self._client = client
+        self._name = name
+        self._after = after
+
+    async def find(self, kind: Kind[Any], name: str, namespace: str) -> Any:
+        if name == self._name:
+            self._after -= 1
+            if self._after < 0:
+                raise no_answer(f"GET {kind.plural}/{name}", "not an object", may_have_happened=True)
+        return await self._client.find(kind, name, namespace)
+
+    async def list(self, *given: Any, **more: Any) -> Any:
+        return await self._client.list(*given, **more)
+
+
+@pytest.mark.parametrize(("reads", "phase"), [(0, "Waiting"), (1, "Planned"), (2, "Scaled")])
+async def test_a_workload_about_which_no_answer_can_be_read_holds_up_no_other_request(
+    world: World, reads: int, phase: str
+) -> None:
+    await a_small_world(world)
+    await world.make_set("odd", 1)
+    await world.ask("sr-0", ("Add", "odd", 1))
+    leader = Leader.made(world)
+    leader.read_with(PartlyBroken(world.client, "odd", reads))
+    await leader.lead(looks=1)
+    assert (await world.request("sr-0")).status.phase == phase
+    await leader.lead(looks=5)
+    assert (await world.request("sr-1")).status.phase == "Done"
+    if phase == "Waiting":
+        (item,) = (await world.request("sr-0")).status.items
+        assert item.message.startswith("ReplicaSet odd cannot be read: GET replicasets/odd")
+    leader.read_with(world.client)
+    await leader.lead(looks=6)
+    assert (await world.request("sr-0")).status.phase == "Done"
+
+
+async def test_a_request_in_doubt_that_cannot_be_read_is_left_alone_and_the_others_go_on(world: World) -> None:
+    await a_small_world(world)
+    await world.make_set("odd", 1)
+    await world.ask("sr-0", ("Add", "odd", 1))
+    leader = Leader.made(world)
+    await leader.lead(looks=0)
+    leader.rounds._cache._in_doubt.add("sr-0")
+    leader.read_with(PartlyBroken(world.client, "sr-0"))
+    for _ in range(6):
+        await leader.rounds.once()
+        await world.tend(leader.node_of)
+        await leader.hear()
+    assert (await world.request("sr-1")).status.phase == "Done"
+    assert (await world.request("sr-0")).status.phase == "Accepted"
+    leader.read_with(world.client)
+    await leader.lead(looks=6)
+    assert (await world.request("sr-0")).status.phase == "Done"

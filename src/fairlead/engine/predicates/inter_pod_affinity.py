@@ -47,7 +47,7 @@ class InterPodAffinity(Predicate):
         terms = request.terms
         if terms.affinity or terms.anti_affinity or terms.error:
             return True
-        return bool(table.carried) and any(c.tally.total for c in table.shunning(request))
+        return bool(table.classes.carried) and any(c.tally.total for c in table.classes.shunning(request))
 
     def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
         return Rejection(self.name, f"parsing pod: {request.terms.error}") if request.terms.error else None
@@ -57,7 +57,7 @@ class InterPodAffinity(Predicate):
         own = own_affinity(table, request, unlabelled_reach=self._unlabelled_reach)
         lonely_V = self._lonely(view, own)
         shunned_V = _crowded(view, own.anti) & ~lonely_V
-        carried = [(term.term.topology_key, term.tally) for term in table.shunning(request)]
+        carried = [(term.term.topology_key, term.tally) for term in table.classes.shunning(request)]
         unwelcome_V = _crowded(view, carried) & ~lonely_V & ~shunned_V
         return (
             Failed(self.affinity_reason, lonely_V, True),
@@ -68,7 +68,7 @@ class InterPodAffinity(Predicate):
     def mask(self, view: View, request: Request) -> Bools:
         table = view.table
         own = own_affinity(table, request, unlabelled_reach=self._unlabelled_reach)
-        carried = [(term.term.topology_key, term.tally) for term in table.shunning(request)]
+        carried = [(term.term.topology_key, term.tally) for term in table.classes.shunning(request)]
         refused_V = _crowded(view, [*own.anti, *carried])
         if own.company is not None:
             refused_V |= self._lonely(view, own)

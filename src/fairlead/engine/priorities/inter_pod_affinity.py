@@ -12,9 +12,10 @@ import numpy as np
 from fairlead.engine.affinity import own_affinity
 from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.counters import Tally
+from fairlead.engine.pod_classes import CARRIED_AFFINITY, CARRIED_PREFERRED
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Priority, Scope, extremes
-from fairlead.engine.table import CARRIED_AFFINITY, CARRIED_PREFERRED, NodeTable
+from fairlead.engine.table import NodeTable
 from fairlead.engine.view import View
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class InterPodAffinity(Priority):
 
     def applies(self, table: NodeTable, request: Request) -> bool:
         """Whether any term finds anybody on a node with its key."""
-        if not table.carried:
+        if not table.classes.carried:
             return False
         return any(
             tally.total and tally.by_domain(table.label(key), table.version).count_D.any()
@@ -50,7 +51,7 @@ class InterPodAffinity(Priority):
             return
         if request.terms.preferred:
             yield from own_affinity(table, request, unlabelled_reach=self._args.unlabelled_reach).preferred
-        for carried in table.carried_for(request):
+        for carried in table.classes.carried_for(request):
             if carried.kind == CARRIED_PREFERRED:
                 yield carried.term.topology_key, carried.tally, carried.weight
             elif carried.kind == CARRIED_AFFINITY and self._args.hard_weight > 0:

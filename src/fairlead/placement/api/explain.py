@@ -16,6 +16,7 @@ from fairlead.engine.pick import pick_named
 from fairlead.engine.unit import UnitPlaced
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
+from fairlead.placement.api.reading import read_table
 from fairlead.placement.explain import explain, explain_again
 from fairlead.placement.explanation import (
     Blockage,
@@ -26,7 +27,7 @@ from fairlead.placement.explanation import (
     Waiting,
 )
 from fairlead.placement.history import Decision, Former
-from fairlead.placement.loop import Loop, TableBusy
+from fairlead.placement.loop import Loop
 from fairlead.placement.queue import FLUSH_AFTER_S
 from fairlead.placement.replay import MOST_BYTES, document_of
 from fairlead.placement.requests.reasons import read_reason
@@ -124,7 +125,7 @@ class Explain:
         await guard.require(call.user, Action("get", "pods", namespace=namespace, name=name))
         whole = call.query.get("all", "") in ("true", "1")
         key = f"{namespace}/{name}"
-        told = await self._run_on_table(lambda desk: self._explain(desk, key, whole))
+        told = await read_table(self._loop, lambda desk: self._explain(desk, key, whole))
         if not isinstance(told, PodExplanation):
             told = await self._rebuilt(told)
         explanation = told.explanation
@@ -236,7 +237,7 @@ class Explain:
                     listed.append(self._summary(decision))
             return DecisionList(kept=len(desk.history), decisions=tuple(listed))
 
-        return Answer(await self._run_on_table(found))
+        return Answer(await read_table(self._loop, found))
 
     async def one(self, call: Call) -> Answer:
         guard = _guard(call)
@@ -249,7 +250,7 @@ class Explain:
             decision = desk.history.get(number) if number is not None else None
             return None if decision is None else (decision, desk.history.world(decision))
 
-        kept = await self._run_on_table(found)
+        kept = await read_table(self._loop, found)
         if kept is None:
             why = (
                 "another process, or this one before a restart, made it"
@@ -289,16 +290,7 @@ class Explain:
         message = outcome.diagnosis.message() if isinstance(outcome, Refused) else _unit_message(decision)
         return DecisionSummary(id=self._id(decision), at=at, pods=pods, profile=profile, message=message)
 
-    # -- the table, and threads beside it -------------------------------------------------------------------------
-
-    async def _run_on_table(self, work: Callable[[TableHandle], T]) -> T:
-        problem = self._loop.problem()
-        if problem is not None:
-            raise Problem(503, "Unavailable", f"not yet: {problem}", retry_after_s=2.0)
-        try:
-            return await self._loop.run_on_table(work, reading=True)
-        except TableBusy as full:
-            raise Problem(503, "Unavailable", str(full), retry_after_s=1.0) from None
+    # -- threads beside the table ---------------------------------------------------------------------------------
 
     async def _rebuilt(self, work: Callable[[], T]) -> T:
         if self._waiting >= MOST_REBUILDING:

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from fairlead.cluster.clock import Clock
 from fairlead.engine.cycle import Cycle
 from fairlead.model.quantity import QuantityError
+from fairlead.placement.api.reading import read_table
 from fairlead.placement.extender import (
     BadQuestion,
     Question,
@@ -32,7 +33,7 @@ from fairlead.placement.extender import (
     with_sent,
 )
 from fairlead.placement.history import Former
-from fairlead.placement.loop import Loop, TableBusy
+from fairlead.placement.loop import Loop
 from fairlead.placement.table_handle import TableHandle
 from fairlead.settings import BadSettings, ExtenderSettings, TlsSettings
 from fairlead.web.bodies import whole_body
@@ -114,7 +115,7 @@ class Extender:
         async def answer() -> dict[str, Any]:
             asked = read_clearance(await self._body(request))
             name = self._wanted(request)
-            kept = await self._run_on_table(lambda desk: cleared(self._cycle(desk, name), asked))
+            kept = await read_table(self._loop, lambda desk: cleared(self._cycle(desk, name), asked))
             return {
                 "NodeNameToMetaVictims": {
                     node: {"Pods": [{"UID": uid} for uid in victims], "NumPDBViolations": asked.violations[node]}
@@ -137,10 +138,10 @@ class Extender:
                 return (work(cycle),)
             return desk.history.present([question.pod])
 
-        found = await self._run_on_table(here)
+        found = await read_table(self._loop, here)
         if isinstance(found, tuple):
             return found[0]
-        profile = (await self._run_on_table(lambda desk: self._cycle(desk, name))).profile
+        profile = (await read_table(self._loop, lambda desk: self._cycle(desk, name))).profile
         async with self._rebuilding:
             return await asyncio.to_thread(lambda: work(with_sent(found, nodes, profile)))
 
@@ -152,15 +153,6 @@ class Extender:
         if cycle is None:
             raise BadQuestion(f"profile: no profile is called {name!r}; there are {', '.join(desk.cycles)}")
         return cycle
-
-    async def _run_on_table(self, work: Callable[[TableHandle], T]) -> T:
-        problem = self._loop.problem()
-        if problem is not None:
-            raise Problem(503, "Unavailable", f"not yet: {problem}", retry_after_s=2.0)
-        try:
-            return await self._loop.run_on_table(work, reading=True)
-        except TableBusy as full:
-            raise Problem(503, "Unavailable", str(full), retry_after_s=1.0) from None
 
     # -- requests -----------------------------------------------------------------------------------------------
 

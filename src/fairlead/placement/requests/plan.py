@@ -14,6 +14,7 @@ import msgspec
 from fairlead.engine import axes
 from fairlead.engine.forecast import unmatched
 from fairlead.engine.load_basis import REQUESTS
+from fairlead.engine.occupant import Occupant, occupant_of
 from fairlead.engine.pick import Pick, RoundRobin, on_trial
 from fairlead.engine.presort import Ask, Presort, presort
 from fairlead.engine.presort import Operation as Sign
@@ -28,11 +29,11 @@ from fairlead.engine.removal import (
     scale_down_order,
 )
 from fairlead.engine.statement import Statement
-from fairlead.engine.table import Occupant, occupant_of
 from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.resources import CPU, MEMORY
+from fairlead.model.timestamps import rfc3339
 from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.forecasts.profiles import Profiles
 from fairlead.placement.requests.admission import Unadmitted
@@ -44,10 +45,9 @@ from fairlead.placement.requests.progress import (
     match_places,
     moment,
     new_pods,
-    written,
 )
 from fairlead.placement.requests.reasons import Reasons
-from fairlead.placement.requests.spec import Item, ItemStatus, Place, Replicas, Victim, VictimScores, Workload
+from fairlead.placement.requests.spec import Item, ItemKey, ItemStatus, Place, Replicas, Victim, VictimScores, Workload
 from fairlead.placement.reservations import Reservation
 from fairlead.placement.scale import on_scale
 from fairlead.placement.table_handle import TableHandle
@@ -99,8 +99,12 @@ class Wanted:
     admitted: Pod | Unadmitted | None = None
 
     @property
+    def item_key(self) -> ItemKey:
+        return ItemKey(self.request, self.index)
+
+    @property
     def key(self) -> str:
-        return f"{self.request}/{self.index}"
+        return str(self.item_key)
 
     @property
     def made_by(self) -> Workload:
@@ -286,7 +290,7 @@ def _plan_removal(
         replicas=Replicas(before=before, after=after),
         victims=victims,
         shortfall=shortfall,
-        planned_at=written(now),
+        planned_at=rfc3339(now),
         seen=ends_of_names(pods, item.workload.name),
     )
 
@@ -555,7 +559,7 @@ def _added(
         places=tuple(places),
         rules=reasons.rules.get(wanted.key, ""),
         scheduler="" if cycle is not None else scheduler,
-        planned_at=written(now),
+        planned_at=rfc3339(now),
         # As the server will give it back, so that both compare equal.
         planned=msgspec.json.decode(msgspec.json.encode(model)),
     )

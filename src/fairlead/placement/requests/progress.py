@@ -211,8 +211,3 @@ def moment(text: str) -> datetime:
         return LONG_AGO
     # Without a zone it is UTC, as all that we write is.
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def written(now: datetime) -> str:
-    """As Kubernetes writes a time."""
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,6 +7,7 @@ An item is Planned before anything is done to its workload and Scaled after the 
 a Planned item after a crash looks at the workload's annotation to learn whether that PATCH happened.
 """
 
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Annotated, Any, Final, Literal
 
@@ -166,6 +167,17 @@ class RequestStatus(ApiStruct, frozen=True):
     ] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ItemKey:
+    """An item of a request; as text, the name its places are held under."""
+
+    request: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.request}/{self.index}"
+
+
 class ScheduleRequest(ApiObject, frozen=True):
     """More or fewer pods of services, asked for with POST /schedulePod and carried out once."""
 
@@ -185,6 +197,12 @@ class ScheduleRequest(ApiObject, frozen=True):
         """One for each item, whatever has been written so far."""
         known = self.status.items
         return known if len(known) == len(self.spec.items) else tuple(ItemStatus() for _ in self.spec.items)
+
+    @property
+    def entries(self) -> list[tuple[ItemKey, Item, ItemStatus]]:
+        """Each item with its key and how far it is."""
+        both = zip(self.spec.items, self.item_statuses, strict=True)
+        return [(ItemKey(self.name, index), item, status) for index, (item, status) in enumerate(both)]
 
     @property
     def arrival(self) -> tuple[str, str]:

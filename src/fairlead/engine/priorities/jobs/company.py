@@ -49,7 +49,7 @@ class JobAffinity(Priority):
         def picks(of: str, labels: Mapping[str, str]) -> bool:
             return of == namespace and labels.get(label) == value
 
-        return table.tally(request, (JobAffinity, namespace, label, value), picks, (namespace,))
+        return table.classes.tally(request, (JobAffinity, namespace, label, value), picks, (namespace,))
 
 
 class JobAntiAffinity(JobAffinity):

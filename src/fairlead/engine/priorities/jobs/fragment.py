@@ -143,7 +143,7 @@ class MinFragmentPolicy(Priority):
         now = (id(table), table.journal_end)
         if self._counted is None or self._counted[0] != now:
             counts: Counter[Shape] = Counter()
-            for known in table.requests.values():
+            for known in table.classes.requests.values():
                 if known.pods and not known.gpu.memory_mib:
                     counts[_shape(known, 0)] += known.pods
             self._counted = (now, Counter({shape: rough(count) for shape, count in counts.items()}))

@@ -48,7 +48,8 @@ def idle(view: View) -> Ints:
     for name in GPU_NAMES:
         row = view.table.axis.known(name)
         if row is not None:
-            idle_gpus_V += view.alloc_RV[row] - view.used_RV[row]
+            # What is taken beyond what there is, of one vendor's, makes no other's less idle.
+            idle_gpus_V += np.maximum(view.alloc_RV[row] - view.used_RV[row], 0)
     idle_cpu_V = (view.alloc_RV[axes.CPU] - view.used_RV[axes.CPU]) // 100
     gpu_V = GPU_STEPS - 1 - np.clip(idle_gpus_V, 0, GPU_STEPS - 1)
     cpu_V = CPU_STEPS - 1 - np.clip(idle_cpu_V, 0, CPU_STEPS - 1)

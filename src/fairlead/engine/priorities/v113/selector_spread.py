@@ -41,7 +41,7 @@ class SelectorSpreadPriority(Priority):
                 return of == namespace and any(selector.matches(labels) for selector in selectors)
 
             key = (SelectorSpreadPriority, namespace, selectors)
-            tally = table.tally(request, key, picks, (namespace,), terminating_too=False)
+            tally = table.classes.tally(request, key, picks, (namespace,), terminating_too=False)
             known = request.memo[SelectorSpreadPriority] = (version, tally)
         found: Tally = known[1]
         return found

@@ -1,0 +1,73 @@
+"""The workload of an item as it is now: read from the server, with who makes its pods and what admission adds."""
+
+import dataclasses
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.placement.requests import plan
+from fairlead.placement.requests.admission import Admission
+from fairlead.placement.requests.model import next_maker, pod_body
+from fairlead.placement.requests.plan import RoundOptions, Wanted
+from fairlead.placement.requests.progress import is_over
+from fairlead.placement.requests.spec import SERVICES, WORKLOADS, ItemStatus, Workload
+from fairlead.placement.spec import PODS
+
+# How long a Deployment's ReplicaSet is waited for before its pods are planned without it.
+MAKER_S = 30.0
+
+
+class WorkloadLookup:
+    def __init__(self, reader: Client, clock: Clock, options: RoundOptions) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._options = options
+        self._admission = Admission(reader, clock)
+
+    async def workload(self, wanted: Wanted) -> Workload | None:
+        """None if it is gone, or another one of its name now."""
+        item = wanted.item
+        found = await self._reader.find(WORKLOADS[item.workload.kind], item.workload.name, item.namespace)
+        return found if found is not None and found.metadata.uid == item.workload.uid else None
+
+    async def completed(self, wanted: Wanted) -> Wanted | ItemStatus:
+        """The item with all that planning needs, or what becomes of it if that comes to nothing."""
+        item = wanted.item
+        if item.workload.kind == "Service":
+            return await self._bare_pods(wanted)
+        workload = await self.workload(wanted)
+        if workload is None:
+            return plan.failed(wanted, f"{item.workload.described()} is gone, or another one now")
+        if item.is_removal:
+            return dataclasses.replace(wanted, workload=workload)
+        return await self._with_maker(dataclasses.replace(wanted, workload=workload))
+
+    async def _bare_pods(self, wanted: Wanted) -> Wanted | ItemStatus:
+        item = wanted.item
+        service = await self._reader.find(SERVICES, item.workload.name, item.namespace)
+        if service is None or service.metadata.uid != item.workload.uid:
+            return plan.failed(wanted, f"{item.workload.described()} is gone, or another one now")
+        if not item.is_removal:
+            return plan.failed(wanted, "pods that nothing makes can be removed, not added")
+        if not service.spec.selector:
+            # Selecting by nothing would select everything.
+            return plan.failed(wanted, f"{item.workload.described()} selects no pods any more")
+        selector = ",".join(f"{key}={value}" for key, value in sorted(service.spec.selector.items()))
+        pods = await self._reader.list(PODS, item.namespace, query={"labelSelector": selector})
+        return dataclasses.replace(wanted, loose=tuple(pod for pod in pods if pod.metadata.controller is None))
+
+    async def _with_maker(self, wanted: Wanted) -> Wanted | ItemStatus:
+        """Who will make the new pods, and what admission will make of them."""
+        item, workload = wanted.item, wanted.made_by
+        sets: list[Workload] = []
+        if item.workload.kind == "Deployment":
+            # Not all of its selector: whose they are is told by their owner.
+            labels = (workload.spec.selector.match_labels or {}) if workload.spec.selector is not None else {}
+            selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+            sets = await self._reader.list(WORKLOADS["ReplicaSet"], item.namespace, query={"labelSelector": selector})
+        maker = next_maker(item.workload.kind, workload, sets)
+        if maker is None:
+            if not is_over(wanted.accepted_at, min(MAKER_S, self._options.settle_s), self._clock.now()):
+                return plan.waiting(wanted, f"the ReplicaSet of {item.workload.described()} is not made yet")
+            return wanted
+        admitted = await self._admission.admitted(item.namespace, pod_body(maker))
+        return dataclasses.replace(wanted, maker=maker, admitted=admitted)
