@@ -41,6 +41,7 @@ from fairlead.apiserver.fields import patches
 from fairlead.apiserver.handlers import discovery, lists, subresources
 from fairlead.apiserver.handlers.aggregation import pass_on
 from fairlead.apiserver.handlers.openapi import Schemas
+from fairlead.apiserver.handlers.warnings import add as add_warnings
 from fairlead.apiserver.handlers.watch import Watching
 from fairlead.apiserver.json_values import copied
 from fairlead.apiserver.printers.tables import TableForm
@@ -75,7 +76,6 @@ from fairlead.cluster.clock import rfc3339
 log = structlog.get_logger("fairlead.apiserver")
 
 MAX_BODY_BYTES = 3 << 20
-MOST_WARNINGS = 20
 YAML_WEIGHT = 16  # how much longer YAML takes to read than JSON of its size
 JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 # kubectl looks here, in protobuf, for kinds that /openapi/v3 does not have; an empty document says that there are none.
@@ -149,7 +149,7 @@ class Server:
             log.exception("bug in the API server", method=request.method, path=request.path)
             response = self._failed(internal(f"{type(problem).__name__}: this is a bug in Fairlead, please report it"))
         if not response.prepared:
-            _add_warnings(response, warnings)
+            add_warnings(response, warnings)
         return response
 
     # -- who ------------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ class Server:
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
         )
-        _add_warnings(response, warnings)
+        add_warnings(response, warnings)
         response.enable_chunked_encoding()
         await response.prepare(request)
         marks = is_true(query, "sendInitialEvents")
@@ -798,11 +798,6 @@ def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[JsonObject],
         raise unknown_patch_type()
 
     return changed
-
-
-def _add_warnings(response: web.StreamResponse, warnings: list[str]) -> None:
-    for warning in list(dict.fromkeys(warnings))[:MOST_WARNINGS]:
-        response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
 
 
 def _json(thing: Any, status: int = 200) -> web.Response:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from fairlead.apiserver.json_values import copied, go_text
 from fairlead.apiserver.schema import facts
 from fairlead.apiserver.schema.shape import DEDUCED, Notes, Schema
+from fairlead.apiserver.validation.errors import MOST_SHOWN, below
 
 Json = dict[str, Any]
 Path = tuple[str, ...]
@@ -185,7 +186,7 @@ def _check_type(schema: Schema, value: Any, path: str) -> None:
         for key in sorted(value):
             inner = schema.child(key)
             if inner is not None:
-                _check_type(inner, value[key], f"{path}.{key}")
+                _check_type(inner, value[key], below(path, f".{key}"))
             elif form == "object" and not (schema.struct is not None and schema.struct.open):
                 raise ApplyError(f"{path}.{key}: field not declared in schema")
     elif form == "list":
@@ -216,7 +217,7 @@ def _check_items(schema: Schema, value: list[Any], path: str) -> None:
             if element in seen:
                 raise ApplyError(f"{path}: duplicate entries for key {element_text(element)}")
             seen.add(element)
-            here = path + element_text(element)
+            here = below(path, element_text(element))
         _check_type(schema.items or DEDUCED, item, here)
 
 
@@ -250,11 +251,14 @@ def _conflicts(managers: _Managers, self: _Manager, changed: Tree) -> dict[_Mana
 
 
 def _told(conflicts: dict[_Manager, Paths]) -> list[Conflict]:
-    return [
-        Conflict(str(manager), path_text(path), f"conflict with {manager}")
-        for manager in sorted(conflicts, key=lambda each: (each.name, each.operation, each.version, each.subresource))
-        for path in _in_order(conflicts[manager])
-    ]
+    told: list[Conflict] = []
+    left = MOST_SHOWN
+    for manager in sorted(conflicts, key=lambda each: (each.name, each.operation, each.version, each.subresource)):
+        for path in _in_order(conflicts[manager]):
+            text = path_text(path) if left > 0 else "..."
+            left -= len(text)
+            told.append(Conflict(str(manager), text, f"conflict with {manager}"))
+    return told
 
 
 def _all_allowed(schema: Schema, live: Json, manager: str, conflicts: dict[_Manager, Paths]) -> bool:

@@ -51,7 +51,6 @@ from fairlead.apiserver.schema.shape import (
 from fairlead.apiserver.storage.store import Entry, StaleWrite, Store
 from fairlead.apiserver.validation import registry as validate
 from fairlead.apiserver.validation import warnings
-from fairlead.apiserver.validation.errors import bounded
 from fairlead.cluster.clock import Clock, rfc3339
 
 JsonObject = dict[str, Any]
@@ -793,8 +792,7 @@ class Rest:
     def _judge(
         self, resource: Resource, thing: JsonObject, old: JsonObject | None, options: Options, subresource: str = ""
     ) -> None:
-        with bounded():
-            self._check(resource, thing, old, subresource)
+        self._check(resource, thing, old, subresource)
         self._warn(resource, thing, old, options, subresource)
         if options.has_empty:
             forget_empty(resource.schema, thing)

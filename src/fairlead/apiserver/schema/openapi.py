@@ -12,12 +12,14 @@ from fairlead.apiserver.validation.errors import (
     Errors,
     FieldError,
     Json,
+    below,
     duplicate,
     invalid,
     required,
     shown,
     too_long,
     too_many,
+    within_bounds,
 )
 from fairlead.apiserver.validation.names import subdomain
 
@@ -109,13 +111,12 @@ def _check_enum(schema: Json, value: Any, path: str) -> Errors:
     supported = ", ".join(
         f'"{each}"' if isinstance(was, str) else quoted(each) for each, was in zip(texts, allowed, strict=True)
     )
-    return [
-        FieldError("FieldValueNotSupported", path, f"Unsupported value: {shown(value)}: supported values: {supported}")
-    ]
+    told = f"Unsupported value: {shown(value)}: supported values: {within_bounds(supported)}"
+    return [FieldError("FieldValueNotSupported", path, told)]
 
 
 def _below(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+    return below(path, f".{name}" if path else name)
 
 
 def _check_object(schema: Json, value: Json, path: str, old: Any) -> Errors:
@@ -130,10 +131,12 @@ def _check_object(schema: Json, value: Json, path: str, old: Any) -> Errors:
     if isinstance(rest, dict):
         for name, inner in value.items():
             if name not in properties:
-                found += check(rest, inner, f"{path}.{name}", before.get(name, NEW))
+                found += check(rest, inner, below(path, f".{name}"), before.get(name, NEW))
     if rest is False:
         told = "in body is a forbidden property"
-        found += [invalid(path, name, f"{path}.{name} {told}") for name in value if name not in properties]
+        found += [
+            invalid(path, name, within_bounds(f"{path}.{name} {told}")) for name in value if name not in properties
+        ]
     for name, inner in value.items():
         if name in properties:
             found += check(properties[name], inner, _below(path, name), before.get(name, NEW))

@@ -19,7 +19,7 @@ from fairlead.apiserver.validation import resource as devices
 from fairlead.apiserver.validation.core import events, pods, services
 from fairlead.apiserver.validation.core import persistent_volumes as persistent
 from fairlead.apiserver.validation.core import quotas as limits
-from fairlead.apiserver.validation.errors import Errors, FieldError, Json
+from fairlead.apiserver.validation.errors import Errors, FieldError, Json, bounded
 
 __all__ = ["FieldError", "validate_create", "validate_status", "validate_update"]
 
@@ -28,6 +28,7 @@ Update = Callable[[Json, Json], Errors]
 _RBAC = "rbac.authorization.k8s.io"
 
 
+@bounded()
 def validate_create(group: str, version: str, kind: str, obj: Json) -> list[FieldError]:
     rule = _RULES.get((group, kind))
     if rule is not None:
@@ -35,6 +36,7 @@ def validate_create(group: str, version: str, kind: str, obj: Json) -> list[Fiel
     return metadata.on_create(obj["metadata"], _is_namespaced(group, version, kind), names.subdomain)
 
 
+@bounded()
 def validate_update(group: str, version: str, kind: str, new: Json, old: Json) -> list[FieldError]:
     found = metadata.common(new["metadata"], old["metadata"], _is_namespaced(group, version, kind))
     rule = _RULES.get((group, kind))
@@ -43,6 +45,7 @@ def validate_update(group: str, version: str, kind: str, new: Json, old: Json) -
     return [*found, *metadata.on_update(new["metadata"], old["metadata"])]
 
 
+@bounded()
 def validate_status(group: str, version: str, kind: str, new: Json, old: Json) -> list[FieldError]:
     """For a write of the status alone."""
     found = metadata.common(new["metadata"], old["metadata"], _is_namespaced(group, version, kind))
