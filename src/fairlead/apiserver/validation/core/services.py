@@ -454,3 +454,26 @@ def _endpoint_port(port: Json, needs_name: bool, path: str) -> Errors:
 
 
 _LOCAL_GROUPS = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
+
+
+def service_status(new: Json, old: Json) -> Errors:
+    ingress = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    path = "status.loadBalancer.ingress"
+    if ingress and new["spec"].get("type") != "LoadBalancer":
+        return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
+    before = ((old.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    known = {each.get("ip") for each in before}
+    found: Errors = []
+    for index, each in enumerate(ingress):
+        here, address, mode, host = f"{path}[{index}]", each.get("ip"), each.get("ipMode"), each.get("hostname")
+        if address and address not in known:
+            found += [invalid(f"{here}.ip", address, text) for text in names.ip(address)]
+        if mode is not None and not address:
+            found.append(forbidden(f"{here}.ipMode", "may not be specified when `ip` is not set"))
+        elif mode is not None and mode not in ("Proxy", "VIP"):
+            found.append(not_supported(f"{here}.ipMode", mode, ("Proxy", "VIP")))
+        if host:
+            found += [invalid(f"{here}.hostname", host, text) for text in names.subdomain(host)]
+            if not names.ip(host):
+                found.append(invalid(f"{here}.hostname", host, "must be a DNS name, not an IP address"))
+    return found
