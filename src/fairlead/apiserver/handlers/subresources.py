@@ -13,6 +13,7 @@ from fairlead.apiserver.auth.rbac import Action, Rbac
 from fairlead.apiserver.auth.tokens import BINDABLE, ISSUER, BadToken, Tokens
 from fairlead.apiserver.failures import Failure, bad_request, conflict, invalid, not_found, too_many_requests
 from fairlead.apiserver.fields import managed
+from fairlead.apiserver.fields.sets import tree_of
 from fairlead.apiserver.registry import apply as applying
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import JsonObject, Rest, storage_precondition
@@ -119,7 +120,7 @@ async def apply_scale(
                 "operation": "Apply",
                 "apiVersion": resource.api_version,
                 "fieldsType": "FieldsV1",
-                "fieldsV1": managed.tree_of(path),
+                "fieldsV1": tree_of(path),
                 "subresource": "scale",
             }
         )

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from fairlead.apiserver.failures import Failure, bad_request
-from fairlead.apiserver.fields import managed
+from fairlead.apiserver.fields.elements import ApplyError, element_of, element_text
 from fairlead.apiserver.json_values import go_text
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.schema.shape import Schema
@@ -90,11 +90,11 @@ def _items(schema: Schema, inner: Schema, value: list[Any], path: str) -> Iterat
         place = f"{path}[{number}]"
         if schema.granular:
             try:
-                element = managed.element_of(schema, item)
-            except managed.ApplyError as problem:
+                element = element_of(schema, item)
+            except ApplyError as problem:
                 yield f"{path}: element {number}: {problem}"
                 return
-            text = managed.element_text(element)
+            text = element_text(element)
             if element in seen:
                 yield f"{path}: duplicate entries for key {text}"
             seen.add(element)

@@ -25,7 +25,9 @@ from fairlead.apiserver.failures import (
     not_found,
 )
 from fairlead.apiserver.fields import managed
+from fairlead.apiserver.fields.elements import ApplyError
 from fairlead.apiserver.fields.patches import spent_patch, strategic_problem
+from fairlead.apiserver.fields.sets import tree_of
 from fairlead.apiserver.heavy import Heavy
 from fairlead.apiserver.json_values import copied, go_escaped, go_text, token
 from fairlead.apiserver.registry import apply as applying
@@ -451,7 +453,7 @@ class Rest:
             )  # fmt: skip
         except managed.ApplyConflict as problem:
             raise _apply_conflict(problem) from None
-        except managed.ApplyError as problem:
+        except ApplyError as problem:
             raise Failure(500, "", str(problem)) from None
 
     async def replaced(
@@ -839,7 +841,7 @@ class Rest:
                 resource.schema, old, thing,
                 manager=options.manager, api_version=resource.api_version, time=rfc3339(now), subresource=subresource,
             )  # fmt: skip
-        except managed.ApplyError:
+        except ApplyError:
             return  # what has no owner because it makes no sense is for validation to refuse
         if resource.custom is not None and not self.versions.can_be_owned(resource, fields, old, thing):
             fields = []
@@ -936,7 +938,7 @@ def _split_scale(
         if managed.owns(entry, path) and entry.get("subresource") != "scale":
             rest = managed.without(entry, path)
             alone = {key: value for key, value in entry.items() if key != "time"}
-            made += [{**alone, "apiVersion": api_version, "fieldsV1": managed.tree_of(path)}]
+            made += [{**alone, "apiVersion": api_version, "fieldsV1": tree_of(path)}]
             made += [rest] if rest["fieldsV1"] else []
         else:
             made.append(entry)
