@@ -27,7 +27,8 @@ from fairlead.apiserver.registry.conversion import Conversion
 from fairlead.apiserver.registry.definitions import Definitions
 from fairlead.apiserver.registry.resources import Resource, Resources
 from fairlead.apiserver.registry.rest import JsonObject, Rest
-from fairlead.apiserver.registry.strategies import Addresses, strategy_of
+from fairlead.apiserver.registry.service_addresses import Addresses
+from fairlead.apiserver.registry.strategies import strategy_of
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import Options
 from fairlead.apiserver.server import Logs, Server

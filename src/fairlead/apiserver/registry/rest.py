@@ -34,7 +34,7 @@ from fairlead.apiserver.registry import apply as applying
 from fairlead.apiserver.registry import autoscalers
 from fairlead.apiserver.registry.events import as_core, as_new
 from fairlead.apiserver.registry.resources import Resource, Resources
-from fairlead.apiserver.registry.strategies import Addresses, drop_what_the_type_has_not, keep_what_was_given
+from fairlead.apiserver.registry.service_addresses import Addresses, drop_what_the_type_has_not, keep_what_was_given
 from fairlead.apiserver.registry.versions import Versions
 from fairlead.apiserver.request.decoding import not_an_object, refused_patch, unrecognized, unusable_patch
 from fairlead.apiserver.request.info import version_problem
@@ -60,8 +60,6 @@ T = TypeVar("T")
 
 # For how long a write is tried again that others keep overtaking.
 TRIES_S = 30.0
-# How many of an object's mistakes are told: an answer must not be much larger than what was sent.
-MOST_CAUSES = 5000
 
 # Letters and digits that make no words, as Kubernetes draws its suffixes.
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -815,7 +813,7 @@ class Rest:
             # Events are of the core group inside, whichever way they came.
             group = "" if resource.storage_key == "events.k8s.io/events" else resource.group
             kind = thing["kind"] if resource.custom is not None else resource.kind
-            raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found[:MOST_CAUSES]])
+            raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found])
 
     @staticmethod
     def _warn(
