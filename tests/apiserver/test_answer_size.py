@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from fairlead.apiserver.handlers import warnings
+from fairlead.apiserver.schema import openapi
+from fairlead.apiserver.validation import admissionregistration, storage
+from fairlead.apiserver.validation.core import services
 from fairlead.apiserver.validation.errors import MOST_SHOWN, FieldError, bounded, invalid
 from tests.contract.servers import Contestant, Heard, ours
 
@@ -71,6 +74,8 @@ BODIES: dict[str, tuple[str, Callable[[], Any]]] = {
         "spec": {"resourceClaims": [{"name": f"c{number}", "resourceClaimName": "x"} for number in range(5000)],
                  "containers": [{"name": "c", "image": "i", "resources": {
                      "claims": [{"name": f"d{number}"} for number in range(5000)]}}]}}}),
+    "families of a Service": ("/api/v1/namespaces/default/services", lambda: {"metadata": {"name": "s"}, "spec": {
+        "ports": [{"port": 80}], "ipFamilies": [f"IPv{number}" for number in range(100_000)]}}),
     "schemas below a long key": (DEFINITIONS, lambda: definition(type="object", properties={
         LONG: {"type": "object", "properties": {f"p{number}": {} for number in range(2000)}}})),
 }  # fmt: skip
@@ -134,6 +139,50 @@ def test_what_is_applied_and_does_not_fit_is_told_in_proportion(server: Contesta
     heard = applied(server, "first", body)
     assert heard.status == 500
     assert len(heard.body) < MOST_ANSWER
+
+
+class Word(str):
+    """Counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Word.compared += 1
+        return str.__eq__(self, other)
+
+
+class Item(dict[str, Any]):
+    """Counts how often it is looked at."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        Word.compared += 1
+        return super().get(key, default)
+
+
+MANY_WORDS = 3000
+
+
+KEYED = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"],
+         "items": {"type": "object", "properties": {"key": {"type": "string"}}}}  # fmt: skip
+LOOKS: dict[str, Callable[[list[Any]], Any]] = {
+    "families": lambda words: services.cluster_ips({"ipFamilies": words}),
+    "versions of reviews": lambda words: admissionregistration.review_versions(words, "v", ""),
+    "topology keys": lambda words: storage.csi_node(
+        {"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "d", "nodeID": "n", "topologyKeys": words}]}}
+    ),
+    "items of a keyed list": lambda words: openapi.check(
+        KEYED, [{"key": str(word)} for word in words], "", [Item(key=str(word)) for word in reversed(words)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_the_items_of_a_list_are_not_compared_with_one_another(name: str) -> None:
+    words = [Word(f"word-{number}") for number in range(MANY_WORDS)]
+    Word.compared = 0
+    LOOKS[name](words)
+    assert Word.compared < 20 * MANY_WORDS
 
 
 def test_few_complaints_say_all_they_have_to_say() -> None:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import cel
 
 from fairlead.apiserver.cel import types as cel_types
+from fairlead.apiserver.schema.openapi import old_items
 from fairlead.apiserver.schema.patterns import compiled
 from fairlead.apiserver.validation.errors import Errors, FieldError, Json, below, shown
 from fairlead.model.quantity import QuantityError, nanos
@@ -113,19 +114,9 @@ def _children(schema: Json, value: Any, old: Any, path: str) -> Iterator[tuple[J
     elif isinstance(value, list):
         under = schema.get("items")
         if isinstance(under, dict) and has_rules(under):
+            before = old_items(schema, old, _MISSING)
             for index, inner in enumerate(value):
-                yield under, inner, _old_item(schema, inner, old), f"{path}[{index}]"
-
-
-def _old_item(schema: Json, item: Any, old: Any) -> Any:
-    """Only the items of a keyed list can be told apart over time."""
-    keys = schema.get("x-kubernetes-list-map-keys") or ()
-    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list) or not isinstance(item, dict):
-        return _MISSING
-    for each in old:
-        if isinstance(each, dict) and all(each.get(key) == item.get(key) for key in keys):
-            return each
-    return _MISSING
+                yield under, inner, before(inner), f"{path}[{index}]"
 
 
 def has_rules(schema: Json) -> bool:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Self
@@ -110,6 +110,14 @@ def _in_go_order(value: Any) -> Any:
         return value  # a struct of the server's own comes in its order
     order = next((each for each in _ORDERS if value.keys() <= set(each)), sorted(value))
     return {key: _in_go_order(value[key]) for key in order if key in value}
+
+
+def repeated(values: Iterable[Hashable]) -> Iterator[bool]:
+    """Of each value whether it was there before."""
+    seen: set[Hashable] = set()
+    for value in values:
+        yield value in seen
+        seen.add(value)
 
 
 def required(path: str, detail: str = "") -> FieldError:

@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fairlead.apiserver.validation.errors import Errors, Json, below, forbidden, invalid, not_supported, required
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    below,
+    forbidden,
+    invalid,
+    not_supported,
+    repeated,
+    required,
+)
 
 Patterns = Callable[[str, str], Errors]
 """What is wrong with a regular expression that stands at a path."""
@@ -383,20 +392,20 @@ def _keyed(schema: Json, path: str) -> Errors:
 def _keys(keys: list[str], properties: Mapping[str, Any], path: str) -> Errors:
     found: Errors = []
     here = f"{path}.x-kubernetes-list-map-keys"
-    for at, key in enumerate(keys):
+    for key, again in zip(keys, repeated(keys), strict=True):
         if key not in properties:
             found.append(invalid(here, keys, "entries must all be names of item properties"))
         elif properties[key].get("type") in ("array", "object"):
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
             found.append(invalid(f"{path}.items.properties[{key}].type", "object", text))
-        if key in keys[:at]:
+        if again:
             found.append(invalid(here, keys, "must not contain duplicate entries"))
     return found
 
 
 def _required_keys(keys: list[str], items: Json, path: str) -> Errors:
     found: Errors = []
-    properties, asked = items.get("properties") or {}, items.get("required") or ()
+    properties, asked = items.get("properties") or {}, set(items.get("required") or ())
     for key in keys:
         if key not in properties:
             continue

@@ -130,12 +130,12 @@ def _addresses(status: Json, before: Json, one: str, many: str) -> Errors:
     known = [each.get("ip", "") for each in before.get(many) or ()]
     if not given or given == known:
         return []
-    path = f"status.{many}"
+    path, told_before = f"status.{many}", set(known)
     found: Errors = []
     if one == "hostIP" and status.get(one, "") != given[0]:
         found.append(invalid(f"{path}[0].ip", given[0], "must be equal to `hostIP`"))
     for index, address in enumerate(given):
-        if address not in known:
+        if address not in told_before:
             found += [invalid(f"{path}[{index}]", address, text) for text in names.ip(address)]
     if len(given) > 1:
         bad = next(((index, each) for index, each in enumerate(given) if names.ip(each)[:1] == [_NO_ADDRESS]), None)

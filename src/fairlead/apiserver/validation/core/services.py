@@ -13,6 +13,7 @@ from fairlead.apiserver.validation.errors import (
     immutable,
     invalid,
     not_supported,
+    repeated,
     required,
     too_many,
 )
@@ -210,11 +211,11 @@ def cluster_ips(spec: Json) -> Errors:
     elif many and not one:
         found.append(invalid(path, many, "must be empty when `clusterIP` is not specified"))
     families = spec.get("ipFamilies") or []
-    for index, family in enumerate(families):
+    for index, (family, again) in enumerate(zip(families, repeated(families), strict=True)):
         here = f"spec.ipFamilies[{index}]"
         if family not in ("IPv4", "IPv6"):
             found.append(not_supported(here, family, ("IPv4", "IPv6")))
-        if family in families[:index]:
+        if again:
             found.append(duplicate(here, family))
     policy = spec.get("ipFamilyPolicy")
     if policy is not None and policy not in _FAMILY_POLICIES:
