@@ -23,10 +23,11 @@ from fairlead.apiserver.auth.role_aggregation import Aggregation
 from fairlead.apiserver.auth.tokens import Tokens, write_secret
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.registry.api_services import ApiServices
+from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.conversion import Conversion
 from fairlead.apiserver.registry.definitions import Definitions
 from fairlead.apiserver.registry.resources import Resource, Resources
-from fairlead.apiserver.registry.rest import JsonObject, Rest
+from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.registry.service_addresses import Addresses
 from fairlead.apiserver.registry.strategies import strategy_of
 from fairlead.apiserver.request.info import User

@@ -46,11 +46,13 @@ from fairlead.apiserver.handlers.watch import Watching
 from fairlead.apiserver.json_values import copied
 from fairlead.apiserver.printers.tables import TableForm
 from fairlead.apiserver.registry.api_services import ApiServices, Backend
+from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.registry.ownership import record_review
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import JsonObject, Rest
+from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request import protobuf
 from fairlead.apiserver.request.bodies import from_json, from_yaml
-from fairlead.apiserver.request.decoding import not_an_object, read_as, unrecognized
+from fairlead.apiserver.request.decoding import Unrecognized, not_an_object, read_as, unrecognized
 from fairlead.apiserver.request.info import (
     RequestInfo,
     User,
@@ -679,7 +681,7 @@ class Server:
         if resource.kind == "SelfSubjectReview":
             metadata["creationTimestamp"] = rfc3339(self.rest.clock.now())
         else:
-            self.rest.record_review(resource, body, options)
+            record_review(resource, body, options, self.rest.clock.now())
         if resource.kind == "SelfSubjectReview":
             del body["spec"]
         return _json(body, 201)
@@ -718,13 +720,9 @@ class Server:
             sent = await self._sent(request, options, "DeleteOptions")
             if sent is not None and not isinstance(sent, dict):
                 raise unrecognized("DeleteOptions", not_an_object(sent), raw)
-        except Failure as failure:
+        except Unrecognized as failure:
             # Here Kubernetes does not say what it is looking for.
-            pattern = r"the object provided is unrecognized \(.*?\): (.*) \(.*?\)"
-            found = re.fullmatch(pattern, failure.message, re.DOTALL)
-            if found is None:
-                raise
-            raise bad_request(found[1]) from None
+            raise bad_request(failure.why) from None
         return parse_delete_options(sent, request.query)
 
     async def _sent_patch(self, request: web.Request, options: Options) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 from fairlead.apiserver.auth.rbac import GROUP, Action, Rbac, rule_allows
 from fairlead.apiserver.failures import forbidden, not_found
-from fairlead.apiserver.registry.rest import AdmissionAttributes, JsonObject
+from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
 from fairlead.apiserver.validation.errors import some
 
 Rule = Mapping[str, Any]

@@ -136,7 +136,11 @@ class Decoded:
 
 
 class DecodeError(ValueError):
-    """The value does not have the kind's shape: a 400 with this message."""
+    """The value does not have the kind's shape: a 400 with this message. `why` is it without whom it is about."""
+
+    def __init__(self, label: str, why: str) -> None:
+        super().__init__(f"{label}: {why}")
+        self.why = why
 
 
 class ParseError(ValueError):
@@ -235,9 +239,9 @@ def decode(schema: Schema, value: Any, label: str, *, in_order: bool = False) ->
     try:
         read = schema.struct.read(value, unknown)
     except _Mismatch as mismatch:
-        raise DecodeError(f"{label}: {_final_problem(schema.struct, value) or mismatch}") from None
+        raise DecodeError(label, _final_problem(schema.struct, value) or str(mismatch)) from None
     except ScalarError as problem:
-        raise DecodeError(f"{label}: {problem}") from None
+        raise DecodeError(label, str(problem)) from None
     return Decoded(read, _some_unknown(schema, value, in_order) if unknown else [], unknown.has_empty)
 
 
@@ -279,9 +283,13 @@ def forget_empty(schema: Schema, value: Any) -> Any:
 
 def strict_error(label: str, parsed_duplicates: list[str], unknown: list[str]) -> str:
     """The 400 of fieldValidation=Strict."""
+    return f"{label}: {strict_problem(parsed_duplicates, unknown)}"
+
+
+def strict_problem(parsed_duplicates: list[str], unknown: list[str]) -> str:
     complaints = [f'duplicate field "{path}"' for path in parsed_duplicates]
     complaints += [f'unknown field "{path}"' for path in unknown]
-    return f"{label}: strict decoding error: {', '.join(complaints)}"
+    return f"strict decoding error: {', '.join(complaints)}"
 
 
 def _by_name(value: Any) -> Any:
