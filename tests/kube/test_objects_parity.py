@@ -15,6 +15,7 @@ from urllib.parse import urlparse
 import pytest
 
 from fairlead.apiserver.fields import managed, patches
+from fairlead.apiserver.fields.elements import ApplyError
 from fairlead.apiserver.json_values import go_text
 from fairlead.apiserver.schema import defaults, facts
 from fairlead.apiserver.schema import shape as schema
@@ -551,7 +552,7 @@ def test_an_apply_of_the_wrong_types_is_refused_in_the_real_servers_words(real: 
     assert shape is not None
     target = f"{path}/a?dryRun=All&fieldManager=me"
     status, answer = real.ask("PATCH", target, manifest, "application/apply-patch+yaml")
-    with pytest.raises(managed.ApplyError) as caught:
+    with pytest.raises(ApplyError) as caught:
         managed.apply(shape, None, manifest, manager="me", api_version="v1", time="x")
     assert (status, str(caught.value)) == (500, answer["message"])
 

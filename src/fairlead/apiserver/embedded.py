@@ -22,15 +22,18 @@ from fairlead.apiserver.auth.rbac import Rbac
 from fairlead.apiserver.auth.role_aggregation import Aggregation
 from fairlead.apiserver.auth.tokens import Tokens, write_secret
 from fairlead.apiserver.failures import Failure
+from fairlead.apiserver.handlers.logs import Logs
 from fairlead.apiserver.registry.api_services import ApiServices
+from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.conversion import Conversion
 from fairlead.apiserver.registry.definitions import Definitions
 from fairlead.apiserver.registry.resources import Resource, Resources
-from fairlead.apiserver.registry.rest import JsonObject, Rest
-from fairlead.apiserver.registry.strategies import Addresses, strategy_of
+from fairlead.apiserver.registry.rest import Rest
+from fairlead.apiserver.registry.service_addresses import Addresses
+from fairlead.apiserver.registry.strategies import strategy_of
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import Options
-from fairlead.apiserver.server import Logs, Server
+from fairlead.apiserver.server import Server
 from fairlead.apiserver.storage.store import Store, Unusable, usable
 from fairlead.cluster.clock import Clock
 

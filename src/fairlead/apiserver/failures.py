@@ -5,7 +5,10 @@ clients and people match on them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+# How many of an object's mistakes are told: an answer must not be much larger than what was sent.
+MOST_CAUSES: Final = 5000
 
 
 class Failure(Exception):
@@ -92,6 +95,7 @@ def precondition(group: str, plural: str, name: str, what: str, wanted: str, fou
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[tuple[str, str, str]]) -> Failure:
     """Causes are (reason, message, field)."""
+    causes = causes[:MOST_CAUSES]
     # Told once each, though every cause is listed.
     texts = list(dict.fromkeys(f"{field}: {message}" for _, message, field in causes))
     # Kubernetes brackets several errors and not one.

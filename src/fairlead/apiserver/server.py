@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
@@ -26,7 +26,6 @@ from fairlead.apiserver.failures import (
     Failure,
     bad_request,
     internal,
-    invalid,
     method_not_allowed,
     no_such_path,
     not_implemented,
@@ -40,16 +39,19 @@ from fairlead.apiserver.failures import (
 from fairlead.apiserver.fields import patches
 from fairlead.apiserver.handlers import discovery, lists, subresources
 from fairlead.apiserver.handlers.aggregation import pass_on
+from fairlead.apiserver.handlers.bodies import MAX_BODY_BYTES, delete_options, sent_object, sent_patch
+from fairlead.apiserver.handlers.logs import Logs
+from fairlead.apiserver.handlers.logs import log as log_of
 from fairlead.apiserver.handlers.openapi import Schemas
+from fairlead.apiserver.handlers.reviews import review
+from fairlead.apiserver.handlers.warnings import add as add_warnings
 from fairlead.apiserver.handlers.watch import Watching
 from fairlead.apiserver.json_values import copied
 from fairlead.apiserver.printers.tables import TableForm
 from fairlead.apiserver.registry.api_services import ApiServices, Backend
+from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import JsonObject, Rest
-from fairlead.apiserver.request import protobuf
-from fairlead.apiserver.request.bodies import from_json, from_yaml
-from fairlead.apiserver.request.decoding import not_an_object, read_as, unrecognized
+from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.info import (
     RequestInfo,
     User,
@@ -65,19 +67,12 @@ from fairlead.apiserver.request.options import (
     agent_prefix,
     dry_run_causes,
     manager_causes,
-    parse_delete_options,
 )
 from fairlead.apiserver.schema.facts import load
-from fairlead.apiserver.schema.shape import ParseError, kind_label
 from fairlead.apiserver.storage.store import Entry, Unwritable
-from fairlead.cluster.clock import rfc3339
 
 log = structlog.get_logger("fairlead.apiserver")
 
-MAX_BODY_BYTES = 3 << 20
-MOST_WARNINGS = 20
-YAML_WEIGHT = 16  # how much longer YAML takes to read than JSON of its size
-JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 # kubectl looks here, in protobuf, for kinds that /openapi/v3 does not have; an empty document says that there are none.
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OPENAPI_V2 = b"\x0a\x032.0\x12\x0e\x0a\x08Fairlead\x12\x02v1\x42\x00"
@@ -95,8 +90,6 @@ INSTEAD = {
     "portforward": _REACH,
     "proxy": _REACH,
 }
-Logs = Callable[[JsonObject, Mapping[str, str]], AsyncIterator[bytes]]
-"""A pod and the query of a log request → its lines, from whoever runs the pod."""
 
 
 class Server:
@@ -149,7 +142,7 @@ class Server:
             log.exception("bug in the API server", method=request.method, path=request.path)
             response = self._failed(internal(f"{type(problem).__name__}: this is a bug in Fairlead, please report it"))
         if not response.prepared:
-            _add_warnings(response, warnings)
+            add_warnings(response, warnings)
         return response
 
     # -- who ------------------------------------------------------------------------------------------------
@@ -298,7 +291,8 @@ class Server:
         if asking.verb in ("update", "patch") and not asking.name:
             raise method_not_allowed()
         if not resource.is_stored:
-            return await self._review(request, resource, asking, options)
+            sent = await sent_object(self.rest.heavy, request, options, resource.kind)
+            return _json(await review(self.rest, self.tokens, self.rbac, sent, resource, asking, options), 201)
         match asking.verb:
             case "get":
                 version = request.query.get("resourceVersion", "")
@@ -313,12 +307,12 @@ class Server:
             case "watch":
                 return await self._watch(request, resource, asking, warnings)
             case "create":
-                sent = await self._sent(request, options, resource.kind)
+                sent = await sent_object(self.rest.heavy, request, options, resource.kind)
                 namespace = self._create_namespace(resource, asking)
                 body = await self.rest.create(resource, namespace, sent, options)
                 return self._object(request, resource, body, None, status=201)
             case "update":
-                sent = await self._sent(request, options, resource.kind)
+                sent = await sent_object(self.rest.heavy, request, options, resource.kind)
                 body = await self.rest.update(resource, asking.namespace, asking.name, sent, options)
                 return self._object(request, resource, body, None)
             case "patch":
@@ -407,7 +401,7 @@ class Server:
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
         )
-        _add_warnings(response, warnings)
+        add_warnings(response, warnings)
         response.enable_chunked_encoding()
         await response.prepare(request)
         marks = is_true(query, "sendInitialEvents")
@@ -438,7 +432,7 @@ class Server:
     async def _delete(
         self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
     ) -> web.Response:
-        wanted = await self._delete_options(request, options)
+        wanted = await delete_options(self.rest.heavy, request, options)
         options.dry_run = wanted.dry_run
         self._warn_of_orphans(resource, wanted, options)
         thing, is_gone = await self.rest.delete(resource, asking.namespace, asking.name, wanted, options)
@@ -457,7 +451,7 @@ class Server:
     async def _delete_collection(
         self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
     ) -> web.Response:
-        wanted = await self._delete_options(request, options)
+        wanted = await delete_options(self.rest.heavy, request, options)
         self._warn_of_orphans(resource, wanted, options)
         await lists.ready(self.rest, resource, asking.namespace, request.query)
         found = lists.page(self.rest, resource, asking.namespace, request.query)
@@ -476,7 +470,7 @@ class Server:
             if resource.custom is None:
                 raise unknown_patch_type()
             raise unsupported_media_type([*PATCH_TYPES[:2], PATCH_TYPES[3]])
-        sent = await self._sent_patch(request, options)
+        sent = await sent_patch(self.rest.heavy, request, options)
         rest, namespace, name = self.rest, asking.namespace, asking.name
         if kind == "application/apply-patch+yaml":
             self._check_apply(request)
@@ -522,30 +516,47 @@ class Server:
             case "binding":
                 return _json(
                     await subresources.bind(
-                        rest, resource, namespace, name, await self._sent(request, options, "Binding"), options
+                        rest,
+                        resource,
+                        namespace,
+                        name,
+                        await sent_object(self.rest.heavy, request, options, "Binding"),
+                        options,
                     ),
                     201,
                 )
             case "eviction":
                 return _json(
                     await subresources.evict(
-                        rest, resource, namespace, name, await self._sent(request, options, "Eviction"), options
+                        rest,
+                        resource,
+                        namespace,
+                        name,
+                        await sent_object(self.rest.heavy, request, options, "Eviction"),
+                        options,
                     ),
                     201,
                 )
             case "finalize":
                 return _bytes(
-                    await subresources.finalize(rest, resource, name, await self._sent(request, options, "Namespace"))
+                    await subresources.finalize(
+                        rest, resource, name, await sent_object(self.rest.heavy, request, options, "Namespace")
+                    )
                 )
             case "token":
                 return _json(
                     subresources.token_request(
-                        rest, self.tokens, namespace, name, await self._sent(request, options, "TokenRequest"), options
+                        rest,
+                        self.tokens,
+                        namespace,
+                        name,
+                        await sent_object(self.rest.heavy, request, options, "TokenRequest"),
+                        options,
                     ),
                     201,
                 )
             case "log":
-                return await self._log(request, resource, asking)
+                return await log_of(self.rest, self.logs, request, resource, asking)
         raise not_implemented(f"{resource.plural}/{asking.subresource} is not served by Fairlead's embedded cluster")
 
     async def _status(
@@ -556,7 +567,7 @@ class Server:
             await self.rest.ready(resource, entry)
             body = self.rest.body(resource, entry)
         elif asking.verb == "update":
-            sent = await self._sent(request, options, resource.kind)
+            sent = await sent_object(self.rest.heavy, request, options, resource.kind)
             body = await self.rest.update(resource, asking.namespace, asking.name, sent, options, "status")
         else:
             body, _ = await self._patch(request, resource, asking, options, "status")
@@ -572,20 +583,20 @@ class Server:
             scale_now = subresources.scale_of(resource, rest.thing(resource, entry))
             return self._scaled(request, resource, scale_now)
         if asking.verb == "update":
-            scale = await self._sent(request, options, "Scale")
+            scale = await sent_object(self.rest.heavy, request, options, "Scale")
 
             def changed(thing: JsonObject) -> JsonObject:
                 return subresources.with_scale(resource, thing, scale, options, patched=False)
         elif request.content_type == "application/apply-patch+yaml":
             self._check_apply(request)
-            applied = await self._sent_patch(request, options)
+            applied = await sent_patch(self.rest.heavy, request, options)
             made = await rest.until_written(
                 resource, namespace, name, options,
                 lambda: subresources.apply_scale(rest, resource, namespace, name, copied(applied), options),
             )  # fmt: skip
             return self._scaled(request, resource, made)
         else:
-            patch = _patcher(request.content_type, resource, await self._sent_patch(request, options))
+            patch = _patcher(request.content_type, resource, await sent_patch(self.rest.heavy, request, options))
 
             def changed(thing: JsonObject) -> JsonObject:
                 patched = patch(subresources.scale_of(resource, thing))
@@ -598,150 +609,6 @@ class Server:
         printed = replace(resource, group="autoscaling", kind="Scale", storage_key="autoscaling/scales", custom=None)
         form = self._form(request, printed)
         return _json(scale if form is None else form.one(scale, request.query, True))
-
-    async def _log(self, request: web.Request, resource: Resource, asking: RequestInfo) -> web.StreamResponse:
-        pod = self.rest.thing(resource, self.rest.entry(resource, asking.namespace, asking.name))
-        query = dict(request.query)
-        names = [each["name"] for key in ("containers", "initContainers") for each in pod["spec"].get(key) or ()]
-        wanted = query.get("container") or (
-            pod["spec"]["containers"][0]["name"] if len(pod["spec"]["containers"]) == 1 else ""
-        )
-        if not wanted:
-            listed = " ".join(each["name"] for each in pod["spec"]["containers"])
-            raise bad_request(f"a container name must be specified for pod {asking.name}, choose one of: [{listed}]")
-        if wanted not in names:
-            raise bad_request(f"container {wanted} is not valid for pod {asking.name}")
-        query["container"] = wanted
-        for number in ("tailLines", "limitBytes", "sinceSeconds"):
-            value = whole_number(query, number)
-            if value is not None and value < (1 if number != "tailLines" else 0):
-                least = "greater than or equal to 0" if number == "tailLines" else "greater than 0"
-                cause = ("FieldValueInvalid", f"Invalid value: {value}: must be {least}", number)
-                raise invalid("", "PodLogOptions", asking.name, [cause])
-        if not pod["spec"].get("nodeName"):
-            return web.Response(status=204)
-        if self.logs is None:
-            raise not_implemented("nobody who runs pods is joined to this server, so there are no logs")
-        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-        started = False
-        with contextlib.suppress(ConnectionError):
-            async for chunk in self.logs(pod, query):
-                if not started:
-                    await response.prepare(request)
-                    started = True
-                await response.write(chunk)
-        if not started:
-            return web.Response(text="")
-        return response
-
-    async def _review(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
-    ) -> web.Response:
-        """Kinds that answer a question and store nothing."""
-        sent = await self._sent(request, options, resource.kind)
-        type_name = load().type_name(resource.group, resource.version, resource.kind) or ""
-        sent = read_as(type_name, resource.kind, resource.version, sent)
-        spec: JsonObject = sent.get("spec") or {}
-        user = options.user
-        status: JsonObject
-        match resource.kind:
-            case "Binding":
-                name = ((sent.get("metadata") or {}) if isinstance(sent, dict) else {}).get("name", "")
-                pods = self.rest.resources.find("", "v1", "pods")
-                assert pods is not None
-                return _json(await subresources.bind(self.rest, pods, asking.namespace, name, sent, options), 201)
-            case "TokenReview":
-                if not spec.get("token"):
-                    raise bad_request("token is required for TokenReview in authentication")
-                status = subresources.token_review(self.tokens, sent, self.rest.clock.now())
-            case "SelfSubjectAccessReview":
-                subresources.check_review(resource.kind, spec, "")
-                status = subresources.access_review(self.rbac, user, spec)
-            case "SubjectAccessReview" | "LocalSubjectAccessReview":
-                subresources.check_review(resource.kind, spec, asking.namespace)
-                status = subresources.access_review(self.rbac, subresources.reviewed_user(spec), spec)
-            case "SelfSubjectRulesReview":
-                status = subresources.rules_review(self.rbac, user, spec.get("namespace", ""))
-            case "SelfSubjectReview":
-                status = {"userInfo": subresources.user_info(user)}
-            case _:
-                raise not_implemented(f"{resource.kind} is not answered by Fairlead's embedded cluster")
-        metadata: JsonObject = {}
-        if isinstance(sent, dict) and sent.get("metadata"):
-            metadata = {key: value for key, value in sent["metadata"].items() if key in ("name", "namespace")}
-        body = {
-            "kind": resource.kind,
-            "apiVersion": resource.api_version,
-            "metadata": metadata,
-            "spec": spec,
-            "status": status,
-        }
-        if resource.kind == "SelfSubjectReview":
-            metadata["creationTimestamp"] = rfc3339(self.rest.clock.now())
-        else:
-            self.rest.record_review(resource, body, options)
-        if resource.kind == "SelfSubjectReview":
-            del body["spec"]
-        return _json(body, 201)
-
-    # -- bodies -------------------------------------------------------------------------------------------------
-
-    async def _sent(self, request: web.Request, options: Options, kind: str) -> Any:
-        """The body of a request as a value; `kind` is what it should be."""
-        raw = await request.read()
-        options.raw, options.size = raw, len(raw)
-        content, run = request.content_type, self.rest.heavy.run
-        if content == "application/json" or "Content-Type" not in request.headers:
-            try:
-                return await run(len(raw), from_json, raw, options)
-            except ParseError as problem:
-                raise unrecognized(kind, f"couldn't get version/kind; json parse error: {problem}", raw) from None
-        if content == "application/yaml":
-            try:
-                return await run(len(raw) * YAML_WEIGHT, from_yaml, raw)
-            except ParseError as problem:
-                raise unrecognized(kind, str(problem), raw) from None
-        if content == "application/vnd.kubernetes.protobuf":
-            try:
-                return await run(len(raw), protobuf.decode, raw)
-            except protobuf.Unregistered as problem:
-                raise bad_request(f"{kind_label(problem.kind, problem.version, kind)}: {problem}") from None
-            except protobuf.Malformed as problem:
-                raise unrecognized(kind, str(problem), raw) from None
-        raise unsupported_media_type(JSON_TYPES)
-
-    async def _delete_options(self, request: web.Request, options: Options) -> DeleteOptions:
-        raw = await request.read()
-        if not raw:
-            return parse_delete_options(None, request.query)
-        try:
-            sent = await self._sent(request, options, "DeleteOptions")
-            if sent is not None and not isinstance(sent, dict):
-                raise unrecognized("DeleteOptions", not_an_object(sent), raw)
-        except Failure as failure:
-            # Here Kubernetes does not say what it is looking for.
-            pattern = r"the object provided is unrecognized \(.*?\): (.*) \(.*?\)"
-            found = re.fullmatch(pattern, failure.message, re.DOTALL)
-            if found is None:
-                raise
-            raise bad_request(found[1]) from None
-        return parse_delete_options(sent, request.query)
-
-    async def _sent_patch(self, request: web.Request, options: Options) -> Any:
-        raw = await request.read()
-        options.size, run = len(raw), self.rest.heavy.run
-        try:
-            match request.content_type:
-                case "application/apply-patch+yaml":
-                    return await run(len(raw) * YAML_WEIGHT, from_yaml, raw)
-                case _:
-                    return await run(len(raw), from_json, raw, options)
-        except ParseError as problem:
-            told = {
-                "application/apply-patch+yaml": f"error decoding YAML: error converting YAML to JSON: {problem}",
-                "application/strategic-merge-patch+json": str(problem),
-            }
-            raise bad_request(told.get(request.content_type, f"error decoding patch: {problem}")) from None
 
     def _form(self, request: web.Request, resource: Resource) -> TableForm | None:
         return TableForm.wanted(request.headers.get("Accept", ""), resource, self.rest.clock.now)
@@ -798,11 +665,6 @@ def _patcher(kind: str, resource: Resource, sent: Any) -> Callable[[JsonObject],
         raise unknown_patch_type()
 
     return changed
-
-
-def _add_warnings(response: web.StreamResponse, warnings: list[str]) -> None:
-    for warning in list(dict.fromkeys(warnings))[:MOST_WARNINGS]:
-        response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
 
 
 def _json(thing: Any, status: int = 200) -> web.Response:

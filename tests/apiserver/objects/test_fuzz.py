@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.apiserver.fields import managed, patches
+from fairlead.apiserver.fields.elements import ApplyError
 from fairlead.apiserver.json_values import copied
 from fairlead.apiserver.schema import defaults
 from fairlead.apiserver.schema import shape as schema
@@ -37,7 +38,7 @@ ODD: tuple[Any, ...] = (
     {"": ""},
 )
 KNOWN = [*manifests.GOOD.values(), *mistakes.MISTAKES.values()]
-REFUSED = (schema.DecodeError, patches.PatchFailed, managed.ApplyConflict, managed.ApplyError)
+REFUSED = (schema.DecodeError, patches.PatchFailed, managed.ApplyConflict, ApplyError)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.apiserver.fields.managed import ApplyConflict, ApplyError, apply, path_text, record_update
+from fairlead.apiserver.fields.elements import ApplyError, path_text
+from fairlead.apiserver.fields.managed import ApplyConflict, apply, record_update
 from fairlead.apiserver.json_values import copied
 from fairlead.apiserver.schema import shape as schema
 from fairlead.apiserver.schema.custom import CustomKind

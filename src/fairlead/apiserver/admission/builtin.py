@@ -8,7 +8,8 @@ import secrets
 from typing import Any
 
 from fairlead.apiserver.failures import forbidden
-from fairlead.apiserver.registry.rest import AdmissionAttributes, JsonObject, Rest
+from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
+from fairlead.apiserver.registry.rest import Rest
 from fairlead.model.quantity import nanos
 
 PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")

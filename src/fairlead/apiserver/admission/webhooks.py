@@ -22,7 +22,9 @@ from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.failures import Failure, internal
 from fairlead.apiserver.fields import patches
 from fairlead.apiserver.handlers.subresources import user_info
-from fairlead.apiserver.registry.rest import AdmissionAttributes, JsonObject, Rest
+from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
+from fairlead.apiserver.registry.decoding import default
+from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.bodies import check_depth
 from fairlead.apiserver.request.selectors import labels_match
 from fairlead.apiserver.schema.shape import DecodeError, ParseError, decode, parse
@@ -115,7 +117,7 @@ class Webhooks:
         except DecodeError as problem:
             raise internal(str(problem).removeprefix(": ")) from None
         made: JsonObject = {"kind": thing["kind"], "apiVersion": thing["apiVersion"], **decoded}
-        self._rest.default(attempt.resource, made)
+        default(attempt.resource, made)
         return made
 
     def _unusable(self, hook: JsonObject, why: str, thing: JsonObject | None) -> JsonObject | None:

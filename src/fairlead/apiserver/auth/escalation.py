@@ -5,7 +5,8 @@ from typing import Any
 
 from fairlead.apiserver.auth.rbac import GROUP, Action, Rbac, rule_allows
 from fairlead.apiserver.failures import forbidden, not_found
-from fairlead.apiserver.registry.rest import AdmissionAttributes, JsonObject
+from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
+from fairlead.apiserver.validation.errors import some
 
 Rule = Mapping[str, Any]
 FULL_AUTHORITY: tuple[Rule, ...] = (
@@ -65,7 +66,7 @@ class NoEscalation:
         if missing:
             user = attempt.options.user
             groups = " ".join(f'"{group}"' for group in user.groups)
-            listed = "\n".join(sorted({_compact(each) for each in missing}))
+            listed = "\n".join(sorted(set(some(_compact(each) for each in missing))))
             why = f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:'
             raise forbidden(GROUP, attempt.resource.plural, attempt.name, f"{why}\n{listed}")
 

@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from fairlead.apiserver.auth.rbac import CLUSTER_ROLES, Rbac
+from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.registry.ownership import merged
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import JsonObject, Rest
+from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import Options
 from fairlead.apiserver.request.selectors import labels_match
@@ -63,7 +65,8 @@ class Aggregation:
         current = self._rest.entry(resource, "", name)
         live = self._rest.thing(resource, current)
         applied = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
-        new = self._rest.merged(
-            resource.schema, live, {**applied, "rules": rules}, self._options, api_version=resource.api_version
-        )
+        new = merged(
+            resource.schema, live, {**applied, "rules": rules}, self._options,
+            api_version=resource.api_version, now=self._rest.clock.now(),
+        )  # fmt: skip
         self._rest.store.put(CLUSTER_ROLES, name, {**live, **new, "rules": rules or None}, current.revision)

@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 import cel
 
 from fairlead.apiserver.cel import types as cel_types
+from fairlead.apiserver.schema.openapi import old_items
 from fairlead.apiserver.schema.patterns import compiled
-from fairlead.apiserver.validation.errors import Errors, FieldError, Json, shown
+from fairlead.apiserver.validation.errors import Errors, FieldError, Json, below, shown
 from fairlead.model.quantity import QuantityError, nanos
 
 # The library logs each failure of a function of ours; it is a cause in the answer to the user, not news.
@@ -96,8 +97,8 @@ def check(schema: Json, value: Any, old: Any = _MISSING, path: str = "") -> Erro
     if value is None:
         return []
     found = _check_here(schema, value, old, path)
-    for below, inner, before, here in _children(schema, value, old, path):
-        found += check(below, inner, before, here)
+    for under, inner, before, here in _children(schema, value, old, path):
+        found += check(under, inner, before, here)
     return found
 
 
@@ -106,26 +107,16 @@ def _children(schema: Json, value: Any, old: Any, path: str) -> Iterator[tuple[J
         properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
         olds = old if isinstance(old, dict) else {}
         for name, inner in value.items():
-            below = properties.get(name) or (rest if isinstance(rest, dict) else None)
-            if below is not None and has_rules(below):
-                here = f"{path}.{name}" if path else name
-                yield below, inner, olds.get(name, _MISSING), here if name in properties else f"{path}[{name}]"
+            under = properties.get(name) or (rest if isinstance(rest, dict) else None)
+            if under is not None and has_rules(under):
+                here = below(path, f".{name}" if path else name)
+                yield under, inner, olds.get(name, _MISSING), here if name in properties else below(path, f"[{name}]")
     elif isinstance(value, list):
-        below = schema.get("items")
-        if isinstance(below, dict) and has_rules(below):
+        under = schema.get("items")
+        if isinstance(under, dict) and has_rules(under):
+            before = old_items(schema, old, _MISSING)
             for index, inner in enumerate(value):
-                yield below, inner, _old_item(schema, inner, old), f"{path}[{index}]"
-
-
-def _old_item(schema: Json, item: Any, old: Any) -> Any:
-    """Only the items of a keyed list can be told apart over time."""
-    keys = schema.get("x-kubernetes-list-map-keys") or ()
-    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list) or not isinstance(item, dict):
-        return _MISSING
-    for each in old:
-        if isinstance(each, dict) and all(each.get(key) == item.get(key) for key in keys):
-            return each
-    return _MISSING
+                yield under, inner, before(inner), f"{path}[{index}]"
 
 
 def has_rules(schema: Json) -> bool:

@@ -13,10 +13,14 @@ from fairlead.apiserver.auth.rbac import Action, Rbac
 from fairlead.apiserver.auth.tokens import BINDABLE, ISSUER, BadToken, Tokens
 from fairlead.apiserver.failures import Failure, bad_request, conflict, invalid, not_found, too_many_requests
 from fairlead.apiserver.fields import managed
+from fairlead.apiserver.fields.sets import tree_of
 from fairlead.apiserver.registry import apply as applying
+from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.registry.deletion import check_preconditions, is_over, storage_precondition
+from fairlead.apiserver.registry.ownership import merged as merged_with
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import JsonObject, Rest, storage_precondition
-from fairlead.apiserver.request.decoding import read_as, unusable_patch
+from fairlead.apiserver.registry.rest import Rest, check_name
+from fairlead.apiserver.request.decoding import Undecodable, read_as, unusable_patch
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import DeleteOptions, Options, parse_delete_options
 from fairlead.apiserver.request.selectors import labels_match
@@ -59,9 +63,9 @@ def with_scale(resource: Resource, thing: JsonObject, sent: Any, options: Option
         scale: JsonObject = decode(for_type("autoscaling.v1.Scale"), sent, label).value
     except DecodeError as problem:
         if patched:
-            raise unusable_patch(sent, str(problem).removeprefix(f"{label}: ")) from None
-        raise bad_request(str(problem)) from None
-    Rest._check_name(scale.get("metadata") or {}, name)
+            raise unusable_patch(sent, problem.why) from None
+        raise Undecodable(problem) from None
+    check_name(scale.get("metadata") or {}, name)
     wanted = (scale.get("spec") or {}).get("replicas", 0)
     if wanted < 0:
         why = f"Invalid value: {wanted}: must be greater than or equal to 0"
@@ -96,8 +100,14 @@ async def apply_scale(
     ]
     live = scale_of(resource, thing)
     live["metadata"]["managedFields"] = owned
-    merged = rest.merged(
-        for_type("autoscaling.v1.Scale"), live, applied, options, api_version="autoscaling/v1", subresource="scale"
+    merged = merged_with(
+        for_type("autoscaling.v1.Scale"),
+        live,
+        applied,
+        options,
+        api_version="autoscaling/v1",
+        now=rest.clock.now(),
+        subresource="scale",
     )
     changed = with_scale(resource, thing, merged, options, patched=True)
     kept = {
@@ -119,7 +129,7 @@ async def apply_scale(
                 "operation": "Apply",
                 "apiVersion": resource.api_version,
                 "fieldsType": "FieldsV1",
-                "fieldsV1": managed.tree_of(path),
+                "fieldsV1": tree_of(path),
                 "subresource": "scale",
             }
         )
@@ -200,7 +210,7 @@ async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: A
     conditions = [each for each in status.get("conditions") or () if each["type"] != "PodScheduled"]
     status["conditions"] = [*conditions, scheduled]
     if not options.dry_run:
-        await rest._put(pods, namespace, name, pod, entry.revision)
+        await rest.put(pods, namespace, name, pod, entry.revision)
     return dict(SUCCESS)
 
 
@@ -222,9 +232,9 @@ async def evict(rest: Rest, pods: Resource, namespace: str, name: str, eviction:
     if not dry_run:
         entry = rest.entry(pods, namespace, name)
         pod = rest.thing(pods, entry)
-        rest.check_preconditions(pods, pod, deleting)
+        check_preconditions(pods, pod, deleting)
         _set_condition(pod, rest.clock.now())
-        await rest._put(pods, namespace, name, pod, entry.revision)
+        await rest.put(pods, namespace, name, pod, entry.revision)
         if deleting.resource_version:
             deleting = dataclasses.replace(deleting, resource_version=pod["metadata"]["resourceVersion"])
     await rest.delete(pods, namespace, name, deleting, options)
@@ -331,11 +341,11 @@ async def finalize(rest: Rest, namespaces: Resource, name: str, sent: Any) -> by
         raise conflict("", "namespaces", name)
     finalizers = (told.get("spec") or {}).get("finalizers") or []
     thing["spec"] = {"finalizers": finalizers} if finalizers else {}
-    if rest._is_over(thing):
+    if is_over(thing):
         body = msgspec.json.encode(thing)
-        await rest._remove(namespaces, "", name, thing, entry)
+        await rest.remove(namespaces, "", name, thing, entry)
         return body
-    return await rest._put(namespaces, "", name, thing, entry.revision)
+    return await rest.put(namespaces, "", name, thing, entry.revision)
 
 
 # -- tokens and reviews ---------------------------------------------------------------------------------------

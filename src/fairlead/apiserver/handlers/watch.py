@@ -11,8 +11,9 @@ import msgspec
 
 from fairlead.apiserver.failures import Failure, gone, options_invalid
 from fairlead.apiserver.handlers.lists import Matches, not_a_version, selected
+from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import JsonObject, Rest
+from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.info import is_true, version_problem
 from fairlead.apiserver.storage.store import Change, Compacted, Entry
 

@@ -19,8 +19,9 @@ import msgspec
 import structlog
 
 from fairlead.apiserver.failures import Failure
+from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import JsonObject, Rest
+from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import DeleteOptions, Options
 from fairlead.cluster.clock import rfc3339

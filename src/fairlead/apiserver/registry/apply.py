@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 
 from fairlead.apiserver.failures import Failure, bad_request
-from fairlead.apiserver.fields import managed
+from fairlead.apiserver.fields.elements import ApplyError, element_of, element_text
 from fairlead.apiserver.json_values import go_text
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.schema.shape import Schema
+from fairlead.apiserver.validation.errors import below, some
 
 Thing = dict[str, Any]
 _NUMBERS = ("int32", "int64", "double", "integer", "number")
@@ -32,7 +33,7 @@ def check_as(schema: Schema, api_version: str, wanted: str, applied: Any) -> Non
     if (version, kind) != (api_version, wanted):
         group, _, short = str(version).rpartition("/")
         raise bad_request(f"invalid object type: {group}/{short}, Kind={kind}")
-    found = list(_complaints(schema, applied, ""))
+    found = list(some(_complaints(schema, applied, "")))
     if found:
         metadata = applied.get("metadata")
         name, namespace = "", ""
@@ -56,7 +57,7 @@ def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:
             for key, inner in sorted(value.items()):
                 child = schema.child(key)
                 if child is not None:
-                    yield from _complaints(child, inner, f"{path}.{key}")
+                    yield from _complaints(child, inner, below(path, f".{key}"))
                 elif struct is not None and not struct.open:
                     yield f"{path}.{key}: field not declared in schema"
         case "map":
@@ -65,7 +66,7 @@ def _complaints(schema: Schema, value: Any, path: str) -> Iterator[str]:
                 return
             for key, inner in sorted(value.items()):
                 if schema.items is not None:
-                    yield from _complaints(schema.items, inner, f"{path}.{key}")
+                    yield from _complaints(schema.items, inner, below(path, f".{key}"))
         case "list":
             if not isinstance(value, list):
                 yield f"{path}: expected list, got {_plain(value)}"
@@ -89,15 +90,15 @@ def _items(schema: Schema, inner: Schema, value: list[Any], path: str) -> Iterat
         place = f"{path}[{number}]"
         if schema.granular:
             try:
-                element = managed.element_of(schema, item)
-            except managed.ApplyError as problem:
+                element = element_of(schema, item)
+            except ApplyError as problem:
                 yield f"{path}: element {number}: {problem}"
                 return
-            text = managed.element_text(element)
+            text = element_text(element)
             if element in seen:
                 yield f"{path}: duplicate entries for key {text}"
             seen.add(element)
-            place = path + text
+            place = below(path, text)
         yield from _complaints(inner, item, place)
 
 

@@ -3,8 +3,9 @@
 import msgspec
 
 from fairlead.apiserver.fields import managed
+from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
 from fairlead.apiserver.registry.resources import Resource, custom
-from fairlead.apiserver.registry.rest import AdmissionAttributes, JsonObject, Rest
+from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.registry.strategies import established
 from fairlead.apiserver.request.options import DeleteOptions
 from fairlead.apiserver.schema.custom import CustomKind

@@ -8,9 +8,8 @@ import functools
 import secrets
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Literal, TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,66 +19,42 @@ from fairlead.apiserver.failures import (
     bad_request,
     conflict,
     forbidden,
-    internal,
     invalid,
     not_found,
 )
-from fairlead.apiserver.fields import managed
 from fairlead.apiserver.fields.patches import spent_patch, strategic_problem
 from fairlead.apiserver.heavy import Heavy
-from fairlead.apiserver.json_values import copied, go_escaped, go_text, token
+from fairlead.apiserver.json_values import copied, go_escaped, token
 from fairlead.apiserver.registry import apply as applying
-from fairlead.apiserver.registry import autoscalers
+from fairlead.apiserver.registry import autoscalers, deletion
+from fairlead.apiserver.registry.attributes import AdmissionAttributes, Admit, JsonObject, with_object
+from fairlead.apiserver.registry.decoding import decoded, without_type
+from fairlead.apiserver.registry.deletion import is_over, storage_precondition
 from fairlead.apiserver.registry.events import as_core, as_new
+from fairlead.apiserver.registry.judging import judge
+from fairlead.apiserver.registry.ownership import merged as merged_with
+from fairlead.apiserver.registry.ownership import record
 from fairlead.apiserver.registry.resources import Resource, Resources
-from fairlead.apiserver.registry.strategies import Addresses, drop_what_the_type_has_not, keep_what_was_given
+from fairlead.apiserver.registry.service_addresses import Addresses, drop_what_the_type_has_not, keep_what_was_given
 from fairlead.apiserver.registry.versions import Versions
-from fairlead.apiserver.request.decoding import not_an_object, refused_patch, unrecognized, unusable_patch
+from fairlead.apiserver.request.decoding import Undecodable
 from fairlead.apiserver.request.info import version_problem
-from fairlead.apiserver.request.json_errors import quoted
 from fairlead.apiserver.request.options import DeleteOptions, Options
-from fairlead.apiserver.schema import defaults, gates
+from fairlead.apiserver.schema import gates
 from fairlead.apiserver.schema.shape import (
-    DecodeError,
     Notes,
-    Schema,
-    decode,
-    forget_empty,
-    kind_label,
-    strict_error,
 )
 from fairlead.apiserver.storage.store import Entry, StaleWrite, Store
-from fairlead.apiserver.validation import registry as validate
-from fairlead.apiserver.validation import warnings
-from fairlead.apiserver.validation.errors import bounded
 from fairlead.cluster.clock import Clock, rfc3339
 
-JsonObject = dict[str, Any]
 T = TypeVar("T")
 
 # For how long a write is tried again that others keep overtaking.
 TRIES_S = 30.0
-# How many of an object's mistakes are told: an answer must not be much larger than what was sent.
-MOST_CAUSES = 5000
 
 # Letters and digits that make no words, as Kubernetes draws its suffixes.
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _IMMUTABLE_META = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionAttributes:
-    """A write on its way, as admission sees it."""
-
-    operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
-    resource: Resource
-    namespace: str
-    name: str
-    thing: JsonObject | None
-    old: JsonObject | None
-    subresource: str
-    options: Options
 
 
 class Overtaken(Failure):
@@ -87,10 +62,6 @@ class Overtaken(Failure):
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.code, failure.reason, failure.message, failure.details)
-
-
-Admit = Callable[[AdmissionAttributes], Awaitable[JsonObject | None]]
-"""May change what is being written, or raise a Failure."""
 
 
 class Rest:
@@ -170,14 +141,14 @@ class Rest:
 
     async def create(self, resource: Resource, namespace: str, sent: Any, options: Options) -> bytes:
         run, size = self.heavy.run, options.size
-        thing = await run(size, self._decoded, resource, sent, options)
+        thing = await run(size, decoded, self.resources, resource, sent, options)
         metadata = self._metadata(resource, namespace, thing)
         if metadata.get("resourceVersion"):
             raise Failure(500, "", "resourceVersion should not be set on objects to be created")
         name = metadata.get("name", "")
         _drop_double_owners(metadata, options)
         # Whose the fields are is settled before admission adds its own.
-        await run(size, self._record, resource, None, thing, options, "", self.clock.now())
+        await run(size, record, self.versions, resource, None, thing, options, "", self.clock.now())
         return await self._create(resource, namespace, name, thing, options)
 
     async def _create(
@@ -185,7 +156,7 @@ class Rest:
     ) -> bytes:
         self._check_namespace(resource, namespace, name or thing["metadata"].get("generateName", ""))
         attempt = AdmissionAttributes("CREATE", resource, namespace, name, thing, None, "", options)
-        thing = await self._admitted(self.mutating, attempt)
+        thing = await self.admitted(self.mutating, attempt)
         metadata = thing["metadata"]
         _drop_double_owners(metadata, options, " after mutating admission happens")
         if not metadata.get("name") and metadata.get("generateName"):
@@ -194,15 +165,15 @@ class Rest:
         is_service = resource.storage_key == "/services"
         try:
             self._before_create(resource, thing, self.clock.now())
-            await self.heavy.run(options.size, self._judge, resource, thing, None, options)
+            await self.heavy.run(options.size, judge, resource, thing, None, options)
             seen = AdmissionAttributes("CREATE", resource, namespace, name, thing, None, "", options)
-            await self._admitted(self.validating, seen)
+            await self.admitted(self.validating, seen)
             if name and self.store.get(resource.storage_key, key) is not None:
                 raise self._exists(resource, key, thing)
             if options.dry_run:
                 thing["metadata"].pop("resourceVersion", None)
                 return msgspec.json.encode(await self._as_if_kept(resource, thing))
-            return await self._put(resource, namespace, name, thing, None)
+            return await self.put(resource, namespace, name, thing, None)
         finally:
             if is_service:
                 # What a refused or tried Service was given is free again.
@@ -281,9 +252,9 @@ class Rest:
     ) -> bytes:
         current = self.entry(resource, namespace, name)
         await self.ready(resource, current)
-        thing = await self.heavy.run(options.size, self._decoded, resource, sent, options)
+        thing = await self.heavy.run(options.size, decoded, self.resources, resource, sent, options)
         metadata = self._metadata(resource, namespace, thing)
-        self._check_name(metadata, name)
+        check_name(metadata, name)
         if not metadata.get("resourceVersion") and not subresource and self._is_guarded(resource):
             raise _unguarded(resource, name)
         self._check_version(resource, metadata, name, current)
@@ -294,16 +265,6 @@ class Rest:
     def _is_guarded(resource: Resource) -> bool:
         """Whether an update must say which version it replaces."""
         return resource.custom is not None or resource.strategy.guarded
-
-    @staticmethod
-    def _check_name(metadata: JsonObject, name: str) -> None:
-        told = metadata.get("name", "")
-        if told != name:
-            raise bad_request(
-                f"the name of the object ({told}) does not match the name on the URL ({name})"
-                if told
-                else f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
-            )
 
     @staticmethod
     def _check_uid(resource: Resource, metadata: JsonObject, name: str, current: Entry) -> None:
@@ -339,7 +300,7 @@ class Rest:
             spent = None if strategic is None else functools.partial(spent_patch, resource.schema, old, strategic)
             thing = await self.heavy.run(options.size, self._patched, resource, changed, old, options, spent)
             metadata = self._metadata(resource, namespace, thing)
-            self._check_name(metadata, name)
+            check_name(metadata, name)
             self._check_uid(resource, metadata, name, current)
             if not metadata.get("resourceVersion") and self._is_guarded(resource):
                 raise _unguarded(resource, name)
@@ -356,7 +317,7 @@ class Rest:
         options: Options,
         spent: Callable[[], Any] | None,
     ) -> JsonObject:
-        return self._decoded(resource, changed(copied(old)), options, patched=True, strategic=spent)
+        return decoded(self.resources, resource, changed(copied(old)), options, patched=True, strategic=spent)
 
     async def until_written(
         self, resource: Resource, namespace: str, name: str, options: Options, write: Callable[[], Awaitable[T]]
@@ -410,16 +371,15 @@ class Rest:
             self._check_version(resource, metadata, name, current)
             self._check_uid(resource, metadata, name, current)
         merged = await self.heavy.run(
-            options.size, self.merged,
-            resource.schema, live, applied, options, api_version=resource.api_version, subresource=subresource,
+            options.size, merged_with,
+            resource.schema, live, applied, options, api_version=resource.api_version, now=self.clock.now(),
+            subresource=subresource,
         )  # fmt: skip
         try:
-            merged = await self.heavy.run(options.size, self._decoded, resource, merged, options)
-        except Failure as failure:
-            if failure.code != 400 or "cannot be handled as a" not in failure.message:
-                raise
-            raise _unconvertible(resource, merged, failure) from None
-        self._check_name(self._metadata(resource, namespace, merged), name)
+            merged = await self.heavy.run(options.size, decoded, self.resources, resource, merged, options)
+        except Undecodable as failure:
+            raise _unconvertible(resource, merged, failure.why) from None
+        check_name(self._metadata(resource, namespace, merged), name)
         if current is not None:
             return await self._replace(
                 resource, namespace, name, current, merged, options, subresource, recorded=True
@@ -432,28 +392,6 @@ class Rest:
                 raise
             raise Overtaken(failure) from None
         return made, True
-
-    def merged(
-        self,
-        schema: Schema,
-        live: JsonObject | None,
-        applied: JsonObject,
-        options: Options,
-        *,
-        api_version: str,
-        subresource: str = "",
-    ) -> JsonObject:
-        """What is there with what is applied in it, as the owners of its fields allow."""
-        try:
-            return managed.apply(
-                schema, live, applied,
-                manager=options.manager, api_version=api_version, time=rfc3339(self.clock.now()),
-                subresource=subresource, force=options.force,
-            )  # fmt: skip
-        except managed.ApplyConflict as problem:
-            raise _apply_conflict(problem) from None
-        except managed.ApplyError as problem:
-            raise Failure(500, "", str(problem)) from None
 
     async def replaced(
         self,
@@ -497,8 +435,8 @@ class Rest:
         now = self.clock.now()
         self._split_status(resource, thing, old, subresource)
         if not recorded:
-            await self.heavy.run(options.size, self._record, resource, old, thing, options, subresource, now)
-        thing = await self._admitted(
+            await self.heavy.run(options.size, record, self.versions, resource, old, thing, options, subresource, now)
+        thing = await self.admitted(
             self.mutating, AdmissionAttributes("UPDATE", resource, namespace, name, thing, old, subresource, options)
         )
         _drop_double_owners(thing["metadata"], options, " after mutating admission happens")
@@ -509,8 +447,8 @@ class Rest:
                 self._keep_addresses(thing, old, name, namespace)
         if resource.strategy.counts_changes and _wanted(thing) != _wanted(old):
             thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        await self.heavy.run(options.size, self._judge, resource, thing, old, options, subresource)
-        await self._admitted(
+        await self.heavy.run(options.size, judge, resource, thing, old, options, subresource)
+        await self.admitted(
             self.validating, AdmissionAttributes("UPDATE", resource, namespace, name, thing, old, subresource, options)
         )
         thing["metadata"]["resourceVersion"] = str(current.revision)
@@ -520,11 +458,11 @@ class Rest:
             await self.store.settled()
             await self.ready(resource, current)
             return self.body(resource, current)
-        if self._is_over(thing):
+        if is_over(thing):
             body = msgspec.json.encode(thing)
-            await self._remove(resource, namespace, name, thing, current)
+            await self.remove(resource, namespace, name, thing, current)
             return body
-        return await self._put(resource, namespace, name, thing, current.revision)
+        return await self.put(resource, namespace, name, thing, current.revision)
 
     def _keep_identity(self, resource: Resource, thing: JsonObject, old: JsonObject, name: str) -> None:
         metadata, before = thing["metadata"], old["metadata"]
@@ -570,204 +508,14 @@ class Rest:
     ) -> tuple[JsonObject, bool]:
         """The object as it was left, and whether it is gone for good."""
         return await self.until_written(
-            resource, namespace, name, options, lambda: self._delete(resource, namespace, name, wanted, options)
+            resource,
+            namespace,
+            name,
+            options,
+            lambda: deletion.delete(self, resource, namespace, name, wanted, options),
         )
-
-    async def _delete(
-        self, resource: Resource, namespace: str, name: str, wanted: DeleteOptions, options: Options
-    ) -> tuple[JsonObject, bool]:
-        current = self.entry(resource, namespace, name)
-        await self.ready(resource, current)
-        thing = self.thing(resource, current)
-        metadata = thing["metadata"]
-        self.check_preconditions(resource, thing, wanted)
-        await self._admitted(
-            self.mutating, AdmissionAttributes("DELETE", resource, namespace, name, None, thing, "", options)
-        )
-        await self._admitted(
-            self.validating, AdmissionAttributes("DELETE", resource, namespace, name, None, thing, "", options)
-        )
-        if resource.storage_key == "/namespaces":
-            return await self._delete_namespace(resource, name, thing, current, wanted)
-        grace_s = self._grace_s(resource, thing, wanted)
-        self._set_deletion_finalizers(resource, metadata, wanted.propagation or resource.strategy.usual_propagation)
-        already = "deletionTimestamp" in metadata
-        if not resource.strategy.graceful and not already and not metadata.get("finalizers"):
-            pass  # it goes as it is, never marked
-        elif not already or grace_s < metadata.get("deletionGracePeriodSeconds", 0):
-            metadata["deletionTimestamp"] = rfc3339(self.clock.now() + timedelta(seconds=grace_s))
-            metadata["deletionGracePeriodSeconds"] = grace_s
-            if resource.strategy.has_generation and not already:
-                metadata["generation"] = metadata.get("generation", 0) + 1
-        over = self._is_over(thing) or "deletionTimestamp" not in metadata
-        if wanted.dry_run:
-            return thing, over
-        if over and resource.strategy.graceful and _marks(thing) != _marks(self.thing(resource, current)):
-            # Those who watch see it marked first, and then gone.
-            await self._put(resource, namespace, name, thing, current.revision)
-            current = self.entry(resource, namespace, name)
-        if over:
-            await self._remove(resource, namespace, name, thing, current)
-        elif msgspec.json.encode(thing) != current.body:
-            await self._put(resource, namespace, name, thing, current.revision)
-        return thing, over
-
-    @staticmethod
-    def check_preconditions(resource: Resource, thing: JsonObject, wanted: DeleteOptions) -> None:
-        metadata = thing["metadata"]
-        for what, asked, found in (
-            ("UID", wanted.uid, metadata["uid"]),
-            ("ResourceVersion", wanted.resource_version, metadata["resourceVersion"]),
-        ):
-            if asked and asked != found:
-                meant = "deleted and then recreated" if what == "UID" else "modified"
-                why = (
-                    f"the {what} in the precondition ({asked}) does not match the {what} in record ({found}). "
-                    f"The object might have been {meant}"
-                )
-                raise conflict(resource.group, resource.kind, metadata["name"], why)
-
-    def _grace_s(self, resource: Resource, thing: JsonObject, wanted: DeleteOptions) -> int:
-        if not resource.strategy.graceful:
-            return 0
-        spec, status = thing["spec"], thing.get("status") or {}
-        asked = wanted.grace_s if wanted.grace_s is not None else spec.get("terminationGracePeriodSeconds", 30)
-        # Nobody runs it, or it has run: there is nothing to wait for.
-        if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
-            return 0
-        left = thing["metadata"].get("deletionGracePeriodSeconds")
-        return int(asked if left is None else min(asked, left))
-
-    def _set_deletion_finalizers(self, resource: Resource, metadata: JsonObject, propagation: str) -> None:
-        wanted = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
-        if not propagation:
-            return
-        kept = [each for each in metadata.get("finalizers") or [] if each not in ("foregroundDeletion", "orphan")]
-        if wanted is not None:
-            kept.append(wanted)
-        if kept:
-            metadata["finalizers"] = kept
-        else:
-            metadata.pop("finalizers", None)
-
-    async def _delete_namespace(
-        self, resource: Resource, name: str, thing: JsonObject, current: Entry, wanted: DeleteOptions
-    ) -> tuple[JsonObject, bool]:
-        metadata = thing["metadata"]
-        if name in PROTECTED_NAMESPACES:
-            raise forbidden("", "namespaces", name, "this namespace may not be deleted")
-        if "deletionTimestamp" not in metadata:
-            metadata["deletionTimestamp"] = rfc3339(self.clock.now())
-            thing["status"] = {**(thing.get("status") or {}), "phase": "Terminating"}
-        elif thing["spec"].get("finalizers"):
-            return thing, False
-        over = not thing["spec"].get("finalizers") and not metadata.get("finalizers")
-        if wanted.dry_run:
-            return thing, over
-        if over:
-            await self._remove(resource, "", name, thing, current)
-        else:
-            await self._put(resource, "", name, thing, current.revision)
-        return thing, over
-
-    @staticmethod
-    def _is_over(thing: JsonObject) -> bool:
-        """Deleted, and nobody left who wants to see it first."""
-        metadata = thing["metadata"]
-        if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
-            return False
-        if thing.get("kind") == "Namespace" and (thing.get("spec") or {}).get("finalizers"):
-            return False
-        return not metadata.get("deletionGracePeriodSeconds")
 
     # -- steps ----------------------------------------------------------------------------------------------
-
-    def _decoded(
-        self,
-        resource: Resource,
-        sent: Any,
-        options: Options,
-        *,
-        patched: bool = False,
-        strategic: Callable[[], Any] | None = None,
-    ) -> JsonObject:
-        """What was sent, or came out of a patch, as an object of the kind with its defaults.
-
-        `strategic`: the patch as a complaint about its result quotes it.
-        """
-        if sent is None:
-            sent = {}
-        if not isinstance(sent, dict):
-            raise unrecognized(resource.kind, not_an_object(sent), sent)
-        if resource.custom is not None:
-            self._check_type(resource, sent, options, patched)
-        label = kind_label(resource.kind, resource.version)
-        try:
-            if resource.custom is None and (problem := self._other_kind(resource, sent)):
-                raise DecodeError(problem)
-            decoded = decode(resource.schema, sent, label, in_order=patched)
-            if (decoded.unknown or options.duplicates) and options.validation == "Strict":
-                raise DecodeError(strict_error(label, options.duplicates, decoded.unknown))
-        except DecodeError as problem:
-            if patched:
-                why = str(problem).partition(" cannot be handled as a ")[2].partition(": ")[2] or str(problem)
-                if strategic is not None:
-                    why = strategic_problem(resource.schema, sent) or why
-                    raise refused_patch(quoted(go_text(strategic())), why) from None
-                raise unusable_patch(sent, why) from None
-            raise bad_request(str(problem)) from None
-        if options.validation == "Warn":
-            options.warnings += [f'duplicate field "{path}"' for path in options.duplicates]
-            options.warnings += [f'unknown field "{path}"' for path in decoded.unknown]
-        options.duplicates = []
-        options.has_empty = decoded.has_empty
-        thing: JsonObject = {"kind": resource.kind, "apiVersion": resource.api_version, **_without_type(decoded.value)}
-        if resource.custom is not None:
-            thing |= {"kind": sent["kind"], "apiVersion": sent["apiVersion"]}
-        if not isinstance(thing.get("metadata"), dict):
-            thing["metadata"] = {}
-        self.default(resource, thing)
-        return thing
-
-    @staticmethod
-    def _check_type(resource: Resource, sent: JsonObject, options: Options, patched: bool) -> None:
-        """Objects of custom kinds must say what they are; what they say is for validation to judge."""
-        if not sent.get("kind"):
-            if patched:
-                whole = msgspec.json.encode(sent, order="deterministic").decode()
-                raise unusable_patch(sent, f"Object 'Kind' is missing in '{whole}'")
-            why = f"Object 'Kind' is missing in '{options.raw.decode(errors='replace')}'"
-            raise unrecognized(resource.kind, why, options.raw)
-        version = sent.get("apiVersion") or ""
-        if patched and not version:
-            raise internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
-        if not patched and version != resource.api_version:
-            wanted = resource.api_version
-            raise bad_request(
-                f"the API version in the data ({version}) does not match the expected API version ({wanted})"
-            )
-
-    def _other_kind(self, resource: Resource, sent: JsonObject) -> str:
-        """Why an object that names its kind is not of this one; "" where it is."""
-        kind, version = sent.get("kind") or resource.kind, sent.get("apiVersion") or resource.api_version
-        if (kind, version) == (resource.kind, resource.api_version):
-            return ""
-        if not isinstance(kind, str) or not isinstance(version, str):
-            return ""  # decoding says it better
-        short = version.rpartition("/")[2]
-        label = kind_label(kind, short, resource.kind)
-        if self.resources.by_api_version(version, kind) is None:
-            scheme = 'in scheme "pkg/runtime/scheme.go:111"'
-            return f'{label}: no kind "{kind}" is registered for version "{version}" {scheme}'
-        package = resource.group.partition(".")[0] or "core"
-        return f"{label}: converting ({short}.{kind}) to ({package}.{resource.kind}): unknown conversion"
-
-    def default(self, resource: Resource, thing: JsonObject) -> None:
-        if resource.custom is not None:
-            resource.custom.default(resource.version, thing)
-        else:
-            resource.strategy.convert(thing)
-            defaults.apply_defaults(resource.group, resource.version, resource.kind, thing)
 
     def _metadata(self, resource: Resource, namespace: str, thing: JsonObject) -> JsonObject:
         metadata: JsonObject = thing["metadata"]
@@ -782,97 +530,15 @@ class Rest:
             metadata.pop("namespace", None)
         return metadata
 
-    async def _admitted(self, chain: list[Admit], attempt: AdmissionAttributes) -> JsonObject:
+    async def admitted(self, chain: list[Admit], attempt: AdmissionAttributes) -> JsonObject:
         thing = attempt.thing
         for admit in chain:
-            changed = await admit(_with(attempt, thing))
+            changed = await admit(with_object(attempt, thing))
             if changed is not None:
                 thing = changed
         return thing if thing is not None else {}
 
-    def _judge(
-        self, resource: Resource, thing: JsonObject, old: JsonObject | None, options: Options, subresource: str = ""
-    ) -> None:
-        with bounded():
-            self._check(resource, thing, old, subresource)
-        self._warn(resource, thing, old, options, subresource)
-        if options.has_empty:
-            forget_empty(resource.schema, thing)
-
-    def _check(self, resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str = "") -> None:
-        name = thing["metadata"].get("name", "")
-        if resource.custom is not None:
-            found = resource.custom.validate(resource.version, thing, old, subresource)
-        elif old is None:
-            found = validate.validate_create(resource.group, resource.version, resource.kind, thing)
-        elif subresource == "status":
-            found = validate.validate_status(resource.group, resource.version, resource.kind, thing, old)
-        elif subresource:
-            return
-        else:
-            found = validate.validate_update(resource.group, resource.version, resource.kind, thing, old)
-        if found:
-            # Events are of the core group inside, whichever way they came.
-            group = "" if resource.storage_key == "events.k8s.io/events" else resource.group
-            kind = thing["kind"] if resource.custom is not None else resource.kind
-            raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found[:MOST_CAUSES]])
-
-    @staticmethod
-    def _warn(
-        resource: Resource, thing: JsonObject, old: JsonObject | None, options: Options, subresource: str = ""
-    ) -> None:
-        if resource.custom is not None:
-            if not subresource:
-                options.warnings += warnings.of_finalizers(thing, old)
-        else:
-            options.warnings += warnings.on_write(resource.group, resource.kind, thing, old, subresource)
-
-    def _record(
-        self,
-        resource: Resource,
-        old: JsonObject | None,
-        thing: JsonObject,
-        options: Options,
-        subresource: str,
-        now: datetime,
-    ) -> None:
-        try:
-            fields = managed.record_update(
-                resource.schema, old, thing,
-                manager=options.manager, api_version=resource.api_version, time=rfc3339(now), subresource=subresource,
-            )  # fmt: skip
-        except managed.ApplyError:
-            return  # what has no owner because it makes no sense is for validation to refuse
-        if resource.custom is not None and not self.versions.can_be_owned(resource, fields, old, thing):
-            fields = []
-        if resource.storage_key == "events.k8s.io/events":
-            # Who owns the fields of an event in one group means nothing in the other.
-            fields = [each for each in fields if each["apiVersion"] == resource.api_version]
-        if subresource == "scale":
-            fields = _split_scale(fields, old, thing, resource.api_version)
-            if not (thing.get("spec") or {}).get("replicas"):
-                fields = [each for each in fields if each.get("subresource") != "scale"]
-            for entry in fields:
-                if entry.get("subresource") == "scale":
-                    entry.pop("time", None)  # Kubernetes does not say when a scale was set
-            fields.sort(key=lambda each: (each["operation"], each.get("time") or "", each["manager"]))
-        if fields:
-            thing["metadata"]["managedFields"] = fields
-        else:
-            thing["metadata"].pop("managedFields", None)
-
-    def record_review(self, resource: Resource, thing: JsonObject, options: Options, subresource: str = "") -> None:
-        """Even what is answered and not kept says who asked for which fields."""
-        asked = {name: value for name, value in thing.items() if name != "status"}
-        fields = managed.record_update(
-            resource.schema, None, asked,
-            manager=options.manager, api_version=thing["apiVersion"], time=rfc3339(self.clock.now()),
-            subresource=subresource,
-        )  # fmt: skip
-        if fields:
-            thing["metadata"]["managedFields"] = fields
-
-    async def _put(
+    async def put(
         self, resource: Resource, namespace: str, name: str, thing: JsonObject, expected: int | None
     ) -> bytes:
         key = self.key(resource, namespace, name)
@@ -890,7 +556,7 @@ class Rest:
         await self.ready(resource, entry)
         return self.body(resource, entry)
 
-    async def _remove(self, resource: Resource, namespace: str, name: str, thing: JsonObject, current: Entry) -> None:
+    async def remove(self, resource: Resource, namespace: str, name: str, thing: JsonObject, current: Entry) -> None:
         stored = await self._stored(resource, thing)
         try:
             self.store.delete(resource.storage_key, self.key(resource, namespace, name), stored, current.revision)
@@ -923,26 +589,7 @@ class Rest:
         elif resource.custom is not None:
             thing = await self.versions.kept(resource, thing)
             version = thing["apiVersion"]
-        return {"kind": resource.kind, "apiVersion": version, **_without_type(thing)}
-
-
-def _split_scale(
-    fields: list[JsonObject], old: JsonObject | None, thing: JsonObject, api_version: str
-) -> list[JsonObject]:
-    """A scale that changes nothing still sets apart who owns the replicas, and forgets since when."""
-    path = ("f:spec", "f:replicas")
-    if old is None or (old.get("spec") or {}).get("replicas") != (thing.get("spec") or {}).get("replicas"):
-        return fields
-    made: list[JsonObject] = []
-    for entry in fields:
-        if managed.owns(entry, path) and entry.get("subresource") != "scale":
-            rest = managed.without(entry, path)
-            alone = {key: value for key, value in entry.items() if key != "time"}
-            made += [{**alone, "apiVersion": api_version, "fieldsV1": managed.tree_of(path)}]
-            made += [rest] if rest["fieldsV1"] else []
-        else:
-            made.append(entry)
-    return made
+        return {"kind": resource.kind, "apiVersion": version, **without_type(thing)}
 
 
 def _unguarded(resource: Resource, name: str) -> Failure:
@@ -965,26 +612,11 @@ def _drop_double_owners(metadata: JsonObject, options: Options, when: str = "") 
         )
 
 
-def _without_type(thing: JsonObject) -> JsonObject:
-    return {name: value for name, value in thing.items() if name not in ("kind", "apiVersion")}
-
-
-def _with(attempt: AdmissionAttributes, thing: JsonObject | None) -> AdmissionAttributes:
-    return attempt if thing is attempt.thing else AdmissionAttributes(
-        attempt.operation, attempt.resource, attempt.namespace, attempt.name, thing, attempt.old,
-        attempt.subresource, attempt.options,
-    )  # fmt: skip
-
-
 def _empty_status(resource: Resource) -> JsonObject:
     """What Go writes for a status nobody has set: the fields that are never left out."""
     struct = resource.schema.fields["status"].struct
     made: JsonObject = struct.read({}, Notes()) if struct is not None else {}
     return made
-
-
-def _marks(thing: JsonObject) -> tuple[Any, Any]:
-    return thing["metadata"].get("deletionTimestamp"), thing["metadata"].get("deletionGracePeriodSeconds")
 
 
 def _wanted(thing: JsonObject) -> JsonObject:
@@ -1004,21 +636,8 @@ def _untimed(metadata: JsonObject) -> JsonObject:
     return {**metadata, "managedFields": managers}
 
 
-def storage_precondition(resource: Resource, metadata: JsonObject, what: str, asked: str, found: str) -> str:
-    """A precondition that failed, as the storage of Kubernetes words it."""
-    place = {"/services": "services/specs", "/nodes": "minions"}.get(resource.storage_key, resource.plural)
-    if resource.custom is not None:
-        place = resource.storage_key
-    key = "/".join(part for part in ("/registry", place, metadata.get("namespace", ""), metadata["name"]) if part)
-    return (
-        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition "
-        f"failed: {what} in precondition: {asked}, {what} in object meta: {found}"
-    )
-
-
-def _unconvertible(resource: Resource, merged: JsonObject, failure: Failure) -> Failure:
+def _unconvertible(resource: Resource, merged: JsonObject, plain: str) -> Failure:
     """What was applied fits the schema and still is no object of the kind."""
-    plain = failure.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
     why = strategic_problem(resource.schema, merged) or plain
     metadata = merged.get("metadata") or {}
     version = f"{resource.group}/{resource.version}, Kind={resource.kind}"
@@ -1027,8 +646,11 @@ def _unconvertible(resource: Resource, merged: JsonObject, failure: Failure) -> 
     return Failure(500, "", f"failed to convert new object {about} to proper version: {told}")
 
 
-def _apply_conflict(problem: managed.ApplyConflict) -> Failure:
-    causes = [
-        {"reason": "FieldManagerConflict", "message": each.message, "field": each.field} for each in problem.conflicts
-    ]
-    return Failure(409, "Conflict", str(problem), {"causes": causes})
+def check_name(metadata: JsonObject, name: str) -> None:
+    told = metadata.get("name", "")
+    if told != name:
+        raise bad_request(
+            f"the name of the object ({told}) does not match the name on the URL ({name})"
+            if told
+            else f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )

@@ -4,10 +4,26 @@ from typing import Any
 
 import msgspec
 
-from fairlead.apiserver.failures import Failure, bad_request
+from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
 
 Thing = dict[str, Any]
+
+
+class Unrecognized(Failure):
+    """A body that is no object at all, and `why` not."""
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(400, "BadRequest", message)
+        self.why = why
+
+
+class Undecodable(Failure):
+    """An object that is none of its kind, and `why` not."""
+
+    def __init__(self, problem: DecodeError) -> None:
+        super().__init__(400, "BadRequest", str(problem))
+        self.why = problem.why
 
 
 def read_as(type_name: str, kind: str, version: str, sent: Any) -> Thing:
@@ -19,7 +35,7 @@ def read_as(type_name: str, kind: str, version: str, sent: Any) -> Thing:
     try:
         made: Thing = decode(for_type(type_name), sent, kind_label(kind, version)).value
     except DecodeError as problem:
-        raise bad_request(str(problem)) from None
+        raise Undecodable(problem) from None
     return made
 
 
@@ -27,7 +43,7 @@ def unrecognized(kind: str, why: str, sent: Any) -> Failure:
     """A body that is no object at all."""
     raw = sent if isinstance(sent, bytes) else msgspec.json.encode(sent)
     text = f"the object provided is unrecognized (must be of type {kind}): {why} ({_summary(raw)})"
-    return bad_request(text)
+    return Unrecognized(text, why)
 
 
 def not_an_object(sent: Any) -> str:

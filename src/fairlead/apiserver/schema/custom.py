@@ -10,7 +10,7 @@ from fairlead.apiserver.json_values import copied, go_text
 from fairlead.apiserver.schema import facts, openapi
 from fairlead.apiserver.schema.shape import DEDUCED, Schema, Struct, for_type
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import FieldError, Json, invalid
+from fairlead.apiserver.validation.errors import FieldError, Json, bounded, invalid
 
 _UNCHECKED: Final = FieldError(
     "FieldValueInvalid",
@@ -147,6 +147,7 @@ class CustomKind:
         _drop_nulls(source, made, root=True)
         return made
 
+    @bounded()
     def validate(self, version: str, obj: Json, old: Json | None = None, subresource: str = "") -> list[FieldError]:
         if mistaken := self._other_type(version, obj):
             return mistaken

@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from fairlead.apiserver.json_values import same, token
@@ -12,12 +13,14 @@ from fairlead.apiserver.validation.errors import (
     Errors,
     FieldError,
     Json,
+    below,
     duplicate,
     invalid,
     required,
     shown,
     too_long,
     too_many,
+    within_bounds,
 )
 from fairlead.apiserver.validation.names import subdomain
 
@@ -109,13 +112,12 @@ def _check_enum(schema: Json, value: Any, path: str) -> Errors:
     supported = ", ".join(
         f'"{each}"' if isinstance(was, str) else quoted(each) for each, was in zip(texts, allowed, strict=True)
     )
-    return [
-        FieldError("FieldValueNotSupported", path, f"Unsupported value: {shown(value)}: supported values: {supported}")
-    ]
+    told = f"Unsupported value: {shown(value)}: supported values: {within_bounds(supported)}"
+    return [FieldError("FieldValueNotSupported", path, told)]
 
 
 def _below(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+    return below(path, f".{name}" if path else name)
 
 
 def _check_object(schema: Json, value: Json, path: str, old: Any) -> Errors:
@@ -130,10 +132,12 @@ def _check_object(schema: Json, value: Json, path: str, old: Any) -> Errors:
     if isinstance(rest, dict):
         for name, inner in value.items():
             if name not in properties:
-                found += check(rest, inner, f"{path}.{name}", before.get(name, NEW))
+                found += check(rest, inner, below(path, f".{name}"), before.get(name, NEW))
     if rest is False:
         told = "in body is a forbidden property"
-        found += [invalid(path, name, f"{path}.{name} {told}") for name in value if name not in properties]
+        found += [
+            invalid(path, name, within_bounds(f"{path}.{name} {told}")) for name in value if name not in properties
+        ]
     for name, inner in value.items():
         if name in properties:
             found += check(properties[name], inner, _below(path, name), before.get(name, NEW))
@@ -146,8 +150,9 @@ def _check_list(schema: Json, value: list[Any], path: str, old: Any) -> Errors:
     found: Errors = []
     items = schema.get("items")
     if isinstance(items, dict):
+        before = old_items(schema, old, NEW)
         for index, inner in enumerate(value):
-            found += check(items, inner, f"{path}[{index}]", _old_item(schema, inner, old))
+            found += check(items, inner, f"{path}[{index}]", before(inner))
     least, most = schema.get("minItems"), schema.get("maxItems")
     if least is not None and len(value) < least:
         found.append(invalid(path, len(value), f"{path} in body should have at least {least} items"))
@@ -156,15 +161,20 @@ def _check_list(schema: Json, value: list[Any], path: str, old: Any) -> Errors:
     return [*found, *_check_unique(schema, value, path)]
 
 
-def _old_item(schema: Json, item: Any, old: Any) -> Any:
-    """Only the items of a keyed list can be told apart over time."""
+def old_items(schema: Json, old: Any, missing: Any) -> Callable[[Any], Any]:
+    """What an item was before: only the items of a keyed list can be told apart over time."""
     keys = schema.get("x-kubernetes-list-map-keys") or ()
-    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list) or not isinstance(item, dict):
-        return NEW
+
+    def identity(item: Json) -> tuple[Any, ...]:
+        return tuple(token(item.get(key)) for key in keys)
+
+    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list):
+        return lambda item: missing
+    known: dict[tuple[Any, ...], Any] = {}
     for each in old:
-        if isinstance(each, dict) and all(each.get(key) == item.get(key) for key in keys):
-            return each
-    return NEW
+        if isinstance(each, dict):
+            known.setdefault(identity(each), each)
+    return lambda item: known.get(identity(item), missing) if isinstance(item, dict) else missing
 
 
 def _check_unique(schema: Json, value: list[Any], path: str) -> Errors:

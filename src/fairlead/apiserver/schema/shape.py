@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from heapq import nsmallest
+from itertools import islice
 from typing import Any, Final
 
 from fairlead.apiserver.json_values import copied
@@ -23,6 +25,7 @@ from fairlead.apiserver.schema.scalars import (
     canonical_time,
     check_base64,
 )
+from fairlead.apiserver.validation.errors import below
 
 Json = dict[str, Any]
 
@@ -37,6 +40,8 @@ class Notes(list[str]):
 
 Read = Callable[[Any, Notes], Any]
 
+# How many unknown and repeated fields are told, as Go's decoder counts them.
+MOST_STRICT: Final = 100
 OMIT: Final = object()
 _GO = {"string": "string", "bool": "bool", "int32": "int32", "int64": "int64", "double": "float64", "bytes": "[]uint8"}
 _ZEROS: Json = {"string": "", "int32": 0, "int64": 0, "bool": False}
@@ -131,7 +136,11 @@ class Decoded:
 
 
 class DecodeError(ValueError):
-    """The value does not have the kind's shape: a 400 with this message."""
+    """The value does not have the kind's shape: a 400 with this message. `why` is it without whom it is about."""
+
+    def __init__(self, label: str, why: str) -> None:
+        super().__init__(f"{label}: {why}")
+        self.why = why
 
 
 class ParseError(ValueError):
@@ -230,11 +239,17 @@ def decode(schema: Schema, value: Any, label: str, *, in_order: bool = False) ->
     try:
         read = schema.struct.read(value, unknown)
     except _Mismatch as mismatch:
-        raise DecodeError(f"{label}: {_final_problem(schema.struct, value) or mismatch}") from None
+        raise DecodeError(label, _final_problem(schema.struct, value) or str(mismatch)) from None
     except ScalarError as problem:
-        raise DecodeError(f"{label}: {problem}") from None
-    paths = list(_unknown_paths(schema, _by_name(value) if in_order else value, "")) if unknown else unknown
-    return Decoded(read, sorted(paths) if schema.struct.custom else paths, unknown.has_empty)
+        raise DecodeError(label, str(problem)) from None
+    return Decoded(read, _some_unknown(schema, value, in_order) if unknown else [], unknown.has_empty)
+
+
+def _some_unknown(schema: Schema, value: Any, in_order: bool) -> list[str]:
+    paths = _unknown_paths(schema, _by_name(value) if in_order else value, "")
+    if schema.struct is not None and schema.struct.custom:
+        return nsmallest(MOST_STRICT, paths)
+    return list(islice(paths, MOST_STRICT))
 
 
 def _final_problem(struct: Struct, value: Any) -> str:
@@ -268,9 +283,13 @@ def forget_empty(schema: Schema, value: Any) -> Any:
 
 def strict_error(label: str, parsed_duplicates: list[str], unknown: list[str]) -> str:
     """The 400 of fieldValidation=Strict."""
+    return f"{label}: {strict_problem(parsed_duplicates, unknown)}"
+
+
+def strict_problem(parsed_duplicates: list[str], unknown: list[str]) -> str:
     complaints = [f'duplicate field "{path}"' for path in parsed_duplicates]
     complaints += [f'unknown field "{path}"' for path in unknown]
-    return f"{label}: strict decoding error: {', '.join(complaints)}"
+    return f"strict decoding error: {', '.join(complaints)}"
 
 
 def _by_name(value: Any) -> Any:
@@ -282,7 +301,7 @@ def _by_name(value: Any) -> Any:
 def _unknown_paths(schema: Schema, value: Any, path: str) -> Iterator[str]:
     if schema.form == "object" and isinstance(value, dict):
         for key, inner in value.items():
-            here = f"{path}.{key}" if path else key
+            here = below(path, f".{key}" if path else key)
             child = schema.fields.get(key)
             if child is not None:
                 yield from _unknown_paths(child, inner, here)
@@ -293,7 +312,7 @@ def _unknown_paths(schema: Schema, value: Any, path: str) -> Iterator[str]:
     elif schema.form == "map" and isinstance(value, dict):
         assert schema.items is not None
         for key, inner in value.items():
-            yield from _unknown_paths(schema.items, inner, f"{path}.{key}")
+            yield from _unknown_paths(schema.items, inner, below(path, f".{key}"))
     elif schema.form == "list" and isinstance(value, list):
         assert schema.items is not None
         for index, inner in enumerate(value):
@@ -302,7 +321,7 @@ def _unknown_paths(schema: Schema, value: Any, path: str) -> Iterator[str]:
 
 def _hollow_paths(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, dict):
-        yield from (f"{path}.{key}" for key in value)
+        yield from (below(path, f".{key}") for key in value)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from _hollow_paths(inner, f"{path}[{index}]")
@@ -617,7 +636,9 @@ def parse(body: bytes) -> Parsed:
 
     try:
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=_no_constant)
-        duplicates = list(_duplicates(json.loads(text, object_pairs_hook=tuple), "")) if repeated else []
+        duplicates = (
+            list(islice(_duplicates(json.loads(text, object_pairs_hook=tuple), ""), MOST_STRICT)) if repeated else []
+        )
     except RecursionError:
         raise ParseError("exceeded max depth") from None
     except ValueError as problem:
@@ -634,7 +655,7 @@ def _duplicates(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, tuple):
         seen: set[str] = set()
         for key, inner in value:
-            here = f"{path}.{key}" if path else key
+            here = below(path, f".{key}" if path else key)
             if key in seen:
                 yield here
             seen.add(key)

@@ -7,7 +7,16 @@ from cryptography import x509
 
 from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.validation import metadata, names
-from fairlead.apiserver.validation.errors import Errors, Json, duplicate, invalid, not_supported, required, too_many
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    duplicate,
+    invalid,
+    not_supported,
+    repeated,
+    required,
+    too_many,
+)
 
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 MOST_CONDITIONS = 64
@@ -174,8 +183,8 @@ def review_versions(versions: list[str], path: str, hint: str) -> Errors:
     if not versions:
         return [required(path, hint)]
     found: Errors = []
-    for index, version in enumerate(versions):
-        if version in versions[:index]:
+    for index, (version, again) in enumerate(zip(versions, repeated(versions), strict=True)):
+        if again:
             found.append(invalid(f"{path}[{index}]", version, "duplicate version"))
         else:
             found += [invalid(f"{path}[{index}]", version, text) for text in names.label_1035(version)]

@@ -13,6 +13,7 @@ from fairlead.apiserver.validation.errors import (
     Errors,
     FieldError,
     Json,
+    below,
     duplicate,
     forbidden,
     immutable,
@@ -431,7 +432,7 @@ def _defaults(schema: Json, path: str, *, is_root: bool = False) -> Errors:
         found += _defaults(schema["items"], f"{path}.items")
     for name, inner in (schema.get("properties") or {}).items():
         if not (is_object and name in ("apiVersion", "kind", "metadata")):  # what is said of these is not asked
-            found += _defaults(inner, f"{path}.properties[{name}]")
+            found += _defaults(inner, below(path, f".properties[{name}]"))
     return found
 
 

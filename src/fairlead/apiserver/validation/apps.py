@@ -1,9 +1,12 @@
-"""What is asked of what keeps pods running: Deployments and their kin, and budgets."""
+"""What is asked of what keeps pods running: Deployments and their kin, and of their status."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.core.claims import claim_spec
 from fairlead.apiserver.validation.core.pods import annotations, template
+from fairlead.apiserver.validation.counts import counts
 from fairlead.apiserver.validation.errors import (
     Errors,
     Json,
@@ -15,7 +18,6 @@ from fairlead.apiserver.validation.errors import (
     required,
     without_detail,
 )
-from fairlead.apiserver.validation.storage import claim_spec
 
 _MISMATCH = "`selector` does not match template `labels`"
 
@@ -92,7 +94,7 @@ def _amount(value: Any) -> int:
     return value or 0
 
 
-def _at_most_all(value: Any, path: str) -> Errors:
+def at_most_all(value: Any, path: str) -> Errors:
     if isinstance(value, str) and not names.percent(value) and _amount(value) > 100:
         return [invalid(path, value, "must not be greater than 100%")]
     return []
@@ -113,7 +115,7 @@ def _deployment_strategy(strategy: Json) -> Errors:
             found += int_or_percent(surge, f"{path}.maxSurge")
             if _amount(unavailable) == 0 and _amount(surge) == 0:
                 found.append(invalid(f"{path}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0"))
-            found += _at_most_all(unavailable, f"{path}.maxUnavailable")
+            found += at_most_all(unavailable, f"{path}.maxUnavailable")
         case _:
             found.append(not_supported("spec.strategy", _printed(strategy), ("Recreate", "RollingUpdate")))
     return found
@@ -178,9 +180,9 @@ def _daemon_strategy(strategy: Json) -> Errors:
             path, rolling = "spec.updateStrategy.rollingUpdate", strategy.get("rollingUpdate") or {}
             unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
             found = int_or_percent(unavailable, f"{path}.maxUnavailable")
-            found += _at_most_all(unavailable, f"{path}.maxUnavailable")
+            found += at_most_all(unavailable, f"{path}.maxUnavailable")
             found += int_or_percent(surge, f"{path}.maxSurge")
-            found += _at_most_all(surge, f"{path}.maxSurge")
+            found += at_most_all(surge, f"{path}.maxSurge")
             if _amount(unavailable) and _amount(surge):
                 found.append(invalid(f"{path}.maxSurge", surge, "may not be set when maxUnavailable is non-zero"))
             elif not _amount(unavailable) and not _amount(surge):
@@ -311,31 +313,78 @@ def _controller_spec(spec: Json) -> Errors:
 # --- budgets ----------------------------------------------------------------------------------------------------
 
 
-_BUDGET_FIELDS = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
-
-
-def budget(obj: Json) -> Errors:
-    # What is wrong with its metadata is told where nothing else is.
-    return _budget_spec(obj["spec"]) or metadata.on_create(obj["metadata"], True, names.path_segment, core=False)
-
-
-def budget_update(new: Json, old: Json) -> Errors:
-    return _budget_spec(new["spec"])
-
-
-def _budget_spec(spec: Json) -> Errors:
-    found: Errors = []
-    if "minAvailable" in spec and "maxUnavailable" in spec:
-        # The server prints its own struct.
-        shown = {name[0].upper() + name[1:]: spec.get(name) for name in _BUDGET_FIELDS}
-        found.append(invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"))
-    for key in ("minAvailable", "maxUnavailable"):
-        if key in spec:
-            found += int_or_percent(spec[key], f"spec.{key}")
-            found += _at_most_all(spec[key], f"spec.{key}")
-    found += metadata.selector(spec.get("selector"), "spec.selector")
-    policy = spec.get("unhealthyPodEvictionPolicy")
-    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
-        path = "spec.unhealthyPodEvictionPolicy"
-        found.append(not_supported(path, policy, ("AlwaysAllow", "IfHealthyBudget")))
+def controller_revision(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    found += nonnegative("revision", obj.get("revision"))
+    data = obj.get("data")
+    if data is None:
+        found.append(required("data", "data is mandatory"))
+    elif not isinstance(data, dict):
+        found.append(required("data", "data must be a valid JSON object"))
     return found
+
+
+def controller_revision_update(new: Json, old: Json) -> Errors:
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
+    found += nonnegative("revision", new.get("revision"))
+    return [*found, *immutable("data", new.get("data"), old.get("data"))]
+
+
+def _within(status: Json, keys: Sequence[str], ready: str) -> Errors:
+    """No part is more than the whole, and no more are available than ready; `ready`: how that one is called there."""
+    whole = status.get("replicas", 0)
+    found: Errors = []
+    for key in keys:
+        if status.get(key, 0) > whole:
+            found.append(invalid(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas"))
+    if "availableReplicas" in keys and status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
+        text = f"cannot be greater than {ready}"
+        found.append(invalid("status.availableReplicas", status.get("availableReplicas", 0), text))
+    return found
+
+
+def _collisions(new: Json, old: Json) -> Errors:
+    count, before = new.get("collisionCount"), old.get("collisionCount")
+    found = nonnegative("status.collisionCount", count)
+    if before is not None:
+        if count is None:
+            found.append(invalid("status.collisionCount", None, "cannot be unset"))
+        elif count < before:
+            found.append(invalid("status.collisionCount", count, "cannot be decremented"))
+    return found
+
+
+def deployment_status(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    parts = ("updatedReplicas", "readyReplicas", "availableReplicas")
+    found = counts(status, ("observedGeneration", "replicas", *parts, "unavailableReplicas", "terminatingReplicas"))
+    found += nonnegative("status.collisionCount", status.get("collisionCount"))
+    found += _within(status, parts, "readyReplicas")
+    count, before = status.get("collisionCount", 0), (old.get("status") or {}).get("collisionCount")
+    if before is not None and count < before:
+        found.append(invalid("status.collisionCount", count, "cannot be decremented"))
+    return found
+
+
+def replica_set_status(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    parts = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+    found = counts(status, ("replicas", *parts, "observedGeneration", "terminatingReplicas"))
+    return [*found, *_within(status, parts, "readyReplicas")]
+
+
+def stateful_set_status(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    parts = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+    found = counts(status, ("replicas", *parts, "observedGeneration"))
+    found += nonnegative("status.collisionCount", status.get("collisionCount"))
+    return [*found, *_within(status, parts, "status.readyReplicas")]
+
+
+def daemon_set_status(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    keys = (
+        "currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady", "observedGeneration",
+        "updatedNumberScheduled", "numberAvailable", "numberUnavailable",
+    )  # fmt: skip
+    return [*counts(status, keys), *_collisions(status, old.get("status") or {})]

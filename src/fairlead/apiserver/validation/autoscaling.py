@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.counts import counts
 from fairlead.apiserver.validation.errors import (
     Errors,
     Json,
@@ -189,3 +190,7 @@ def _rules(rules: Json, path: str) -> Errors:
     if rules.get("tolerance") is not None and nanos(rules["tolerance"]) < 0:
         found.append(invalid(f"{path}.tolerance", rules["tolerance"], "must be greater than or equal to 0"))
     return found
+
+
+def autoscaler_status(new: Json, old: Json) -> Errors:
+    return counts(new.get("status") or {}, ("currentReplicas", "desiredReplicas"))

@@ -1,21 +1,13 @@
 """What is wrong with a field, in the words of `Status.details.causes`."""
 
 import json
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 Json = dict[str, Any]
-
-
-class FieldError(NamedTuple):
-    type: str  # the cause's reason: FieldValueRequired, …
-    field: str
-    message: str
-
-
-Errors = list[FieldError]
 
 
 # Types that print themselves as JSON does, in the order of their fields.
@@ -26,15 +18,19 @@ _ORDERS = (
 )
 
 
-# How much of an object its complaints may quote altogether: a list that is quoted for each of its items is squared.
+# How much the complaints about an object may say altogether: a list that is quoted for each of its items is squared,
+# and so is a long key in the path of all that is below it.
 MOST_SHOWN: Final = 1 << 20
+# How long a path grows: below that, and at most one key of that length, it is told as it is.
+MOST_PATH: Final = 4096
 SHORT: Final = 100
-_left: ContextVar[int] = ContextVar("left", default=MOST_SHOWN)
+LONG: Final = 300
+_left: ContextVar[int] = ContextVar("left", default=sys.maxsize)
 
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Within the block complaints quote so much, and name the rest by three dots."""
+    """Within the block complaints say so much, and name the rest by three dots."""
     before = _left.set(MOST_SHOWN)
     try:
         yield
@@ -42,18 +38,59 @@ def bounded() -> Iterator[None]:
         _left.reset(before)
 
 
+class _FieldError(NamedTuple):
+    type: str  # the cause's reason: FieldValueRequired, …
+    field: str
+    message: str
+
+
+class FieldError(_FieldError):
+    """Takes its share of what may be said, and is short once that is spent."""
+
+    __slots__ = ()
+
+    def __new__(cls, reason: str, field: str, message: str) -> Self:
+        left = _left.get()
+        if left <= 0:
+            field, message = _cut(field), _cut(message)
+        else:
+            _left.set(left - len(field) - len(message))
+        return super().__new__(cls, reason, field, message)
+
+
+Errors = list[FieldError]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONG else f"{text[:LONG]}..."
+
+
 def within_bounds(text: str) -> str:
     """A text that complaints may repeat, for as long as there is room for it."""
-    left = _left.get()
-    if len(text) <= SHORT:
-        return text
-    _left.set(left - len(text))
-    return text if left > 0 else "..."
+    return text if len(text) <= SHORT or _left.get() > 0 else "..."
+
+
+def some(texts: Iterable[str]) -> Iterator[str]:
+    """Texts for as long as all of them together may be, and three dots for the rest."""
+    left = MOST_SHOWN
+    for text in texts:
+        if left <= 0:
+            yield "..."
+            return
+        left -= len(text)
+        yield text
+
+
+def below(path: str, step: str) -> str:
+    """The path of what stands at a key that somebody chose: `.key` or `[key]`."""
+    if len(path) > MOST_PATH:
+        return path
+    return path + (step if len(step) <= MOST_PATH else f"{step[:MOST_PATH]}...")
 
 
 def shown(value: Any) -> str:
     """A value as the server quotes it: plain texts in quotes, the rest as Go writes JSON."""
-    if _left.get() <= 0 and isinstance(value, dict | list | str) and len(value) > SHORT:
+    if _left.get() <= 0 and (isinstance(value, dict | list) or (isinstance(value, str) and len(value) > SHORT)):
         return "..."
     return within_bounds(_shown(value))
 
@@ -73,6 +110,14 @@ def _in_go_order(value: Any) -> Any:
         return value  # a struct of the server's own comes in its order
     order = next((each for each in _ORDERS if value.keys() <= set(each)), sorted(value))
     return {key: _in_go_order(value[key]) for key in order if key in value}
+
+
+def repeated(values: Iterable[Hashable]) -> Iterator[bool]:
+    """Of each value whether it was there before."""
+    seen: set[Hashable] = set()
+    for value in values:
+        yield value in seen
+        seen.add(value)
 
 
 def required(path: str, detail: str = "") -> FieldError:

@@ -134,7 +134,7 @@ def _pages(name: str, quantity: str, path: str) -> Errors:
 
 def claim_names(given: Collection[Json], known: Collection[str], path: str) -> Errors:
     found: Errors = []
-    listed = ", ".join(sorted(known))
+    among = f": {', '.join(sorted(known))}" if known else " which is empty"
     seen: set[str] = set()
     requested: Counter[str] = Counter()
     for index, claim in enumerate(given):
@@ -154,6 +154,6 @@ def claim_names(given: Collection[Json], known: Collection[str], path: str) -> E
             requested[name] += bool(request) and key not in seen
             seen.add(key)
         if name not in known:
-            among = within_bounds(f": {listed}") if known else " which is empty"
-            found.append(not_found(here, name, f"must be one of the names in pod.spec.resourceClaims{among}"))
+            told = f"must be one of the names in pod.spec.resourceClaims{within_bounds(among)}"
+            found.append(not_found(here, name, told))
     return found

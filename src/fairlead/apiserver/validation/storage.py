@@ -1,121 +1,19 @@
-"""What is asked of claims of storage and of its classes."""
+"""What is asked of the kinds of storage.k8s.io: classes, drivers, attachments, capacities."""
 
-from fairlead.apiserver.schema.internal import diff
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (
     Errors,
     Json,
+    duplicate,
     forbidden,
     immutable,
     invalid,
+    nonnegative,
     not_supported,
     required,
+    too_long,
 )
 from fairlead.model.quantity import nanos
-
-_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-VOLUME_MODES = ("Block", "Filesystem")
-
-
-def claim(obj: Json) -> Errors:
-    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *claim_spec(obj["spec"], "spec")]
-
-
-def claim_spec(spec: Json, path: str) -> Errors:
-    found: Errors = []
-    modes = spec.get("accessModes") or ()
-    if not modes:
-        found.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
-    found += metadata.selector(spec.get("selector"), f"{path}.selector")
-    found += access_modes(modes, f"{path}.accessModes")
-    storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    if storage is None:
-        found.append(required(f"{path}.resources[storage]"))
-    elif nanos(storage) <= 0:
-        found.append(invalid(f"{path}.resources[storage]", storage, "must be greater than zero"))
-    name = spec.get("storageClassName")
-    if name:
-        found += [invalid(f"{path}.storageClassName", name, text) for text in names.subdomain(name)]
-    if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
-        found.append(not_supported(f"{path}.volumeMode", spec["volumeMode"], VOLUME_MODES))
-    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
-    for key, given in (("dataSource", source), ("dataSourceRef", reference)):
-        if given is not None:
-            found += _data_source(given, f"{path}.{key}")
-    if source is not None and reference is not None:
-        if reference.get("namespace"):
-            found.append(invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified"))
-        elif any(source.get(key) != reference.get(key) for key in ("apiGroup", "kind", "name")):
-            found.append(invalid(path, {}, "must match dataSourceRef"))
-    name = spec.get("volumeAttributesClassName")
-    if name:
-        found += [invalid(f"{path}.volumeAttributesClassName", name, text) for text in names.subdomain(name)]
-    return found
-
-
-def _data_source(given: Json, path: str) -> Errors:
-    found: Errors = [required(f"{path}.{key}") for key in ("name", "kind") if not given.get(key)]
-    group, kind = given.get("apiGroup") or "", given.get("kind", "")
-    if not group and kind != "PersistentVolumeClaim":
-        told = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        found.append(invalid(path, kind, told))
-    if group:
-        found += [invalid(f"{path}.apiGroup", group, text) for text in names.subdomain(group)]
-    space = given.get("namespace")
-    if space:
-        found += [invalid(f"{path}.namespace", space, text) for text in names.label(space)]
-    return found
-
-
-def access_modes(modes: list[str] | tuple[str, ...], path: str) -> Errors:
-    found: Errors = [not_supported(path, mode, _MODES) for mode in modes if mode not in _MODES]
-    if "ReadWriteOncePod" in modes and any(mode in _MODES[:3] for mode in modes):
-        found.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))
-    return found
-
-
-def claim_update(new: Json, old: Json) -> Errors:
-    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
-    found += claim_spec(new["spec"], "spec")
-    spec, before = dict(new["spec"]), dict(old["spec"])
-    if not before.get("volumeName"):
-        put(before, "volumeName", spec)
-    if "storageClassName" not in before and "storageClassName" in spec:
-        put(spec, "storageClassName", before)
-    if (new.get("status") or {}).get("phase") == "Bound":
-        put(spec, "volumeAttributesClassName", before)
-        spec["resources"] = _resized(spec.get("resources") or {}, before.get("resources") or {})
-    if spec != before:
-        told = (
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
-        )
-        found.append(forbidden("spec", f"{told}\n{diff('PersistentVolumeClaimSpec', before, spec)}"))
-    size, was = (_storage(each["spec"]) for each in (new, old))
-    capacity = ((old.get("status") or {}).get("capacity") or {}).get("storage", "0")
-    if nanos(size) < nanos(was) and nanos(size) <= nanos(capacity):
-        found.append(forbidden("spec.resources.requests.storage", "field can not be less than status.capacity"))
-    return [*found, *immutable("volumeMode", new["spec"].get("volumeMode"), old["spec"].get("volumeMode"))]
-
-
-def _storage(spec: Json) -> str:
-    found: str = ((spec.get("resources") or {}).get("requests") or {}).get("storage", "0")
-    return found
-
-
-def _resized(resources: Json, before: Json) -> Json:
-    """With the size the claim had."""
-    had = before.get("requests") or {}
-    if "requests" not in resources or "storage" not in had:
-        return resources
-    return {**resources, "requests": {**resources["requests"], "storage": had["storage"]}}
-
-
-def put(target: Json, key: str, source: Json) -> None:
-    """Make both agree on a field, there or not."""
-    if key in source:
-        target[key] = source[key]
-    else:
-        target.pop(key, None)
 
 
 def storage_class(obj: Json) -> Errors:
@@ -138,3 +36,157 @@ def storage_class_update(new: Json, old: Json) -> Errors:
     for key in ("parameters", "provisioner", "reclaimPolicy"):
         found += immutable(key, new.get(key), old.get(key))
     return [*found, *immutable("volumeBindingMode", new.get("volumeBindingMode"), old.get("volumeBindingMode"))]
+
+
+_MOST_NODE_ID = 192
+_MOST_DRIVER_NAME = 63
+_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
+
+
+def csi_node(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+    seen: set[str] = set()
+    for index, driver in enumerate((obj.get("spec") or {}).get("drivers") or ()):
+        found += _driver(driver, seen, f"spec.drivers[{index}]")
+    return found
+
+
+def _driver(driver: Json, seen: set[str], path: str) -> Errors:
+    name, node = driver.get("name", ""), driver.get("nodeID", "")
+    found = _driver_name(name, f"{path}.name")
+    if not node:
+        found.append(required(f"{path}.nodeID"))
+    elif len(node.encode()) > _MOST_NODE_ID:
+        found.append(invalid(f"{path}.nodeID", node, f"must be {_MOST_NODE_ID} characters or less"))
+    found += nonnegative(f"{path}.allocatable.count", (driver.get("allocatable") or {}).get("count"))
+    if name in seen:
+        found.append(duplicate(f"{path}.name", name))
+    seen.add(name)
+    keys: set[str] = set()
+    for key in driver.get("topologyKeys") or ():
+        if not key:
+            found.append(required(path))
+        if key in keys:
+            found.append(duplicate(path, key))
+        keys.add(key)
+        found += [invalid(path, key, text) for text in names.qualified(key)]
+    return found
+
+
+def _driver_name(name: str, path: str) -> Errors:
+    if not name:
+        return [required(path)]
+    if len(name.encode()) > _MOST_DRIVER_NAME:
+        return [too_long(path, _MOST_DRIVER_NAME)]
+    return [invalid(path, name, text) for text in names.subdomain(name.lower())]
+
+
+def csi_node_update(new: Json, old: Json) -> Errors:
+    found = csi_node(new)
+    known = {driver.get("name"): driver for driver in (old.get("spec") or {}).get("drivers") or ()}
+    for driver in (new.get("spec") or {}).get("drivers") or ():
+        before = known.get(driver.get("name"))
+        # How many volumes fit may change, nothing else.
+        kept = {key: value for key, value in driver.items() if key != "allocatable"}
+        if before is not None and kept != {key: value for key, value in before.items() if key != "allocatable"}:
+            shown = {
+                "Name": driver.get("name", ""),
+                "NodeID": driver.get("nodeID", ""),
+                "TopologyKeys": driver.get("topologyKeys"),
+                "Allocatable": None,
+            }
+            found.append(invalid("spec.drivers", shown, "field is immutable"))
+    return found
+
+
+def csi_driver(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], False, names.subdomain), *_csi_driver_spec(obj.get("spec") or {})]
+
+
+def csi_driver_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    found += _csi_driver_spec(spec)
+    found += immutable("spec.attachedRequired", spec.get("attachRequired"), before.get("attachRequired"))
+    modes = spec.get("volumeLifecycleModes")
+    return [*found, *immutable("spec.volumeLifecycleModes", modes, before.get("volumeLifecycleModes"))]
+
+
+def _csi_driver_spec(spec: Json) -> Errors:
+    found: Errors = []
+    policy = spec.get("fsGroupPolicy", "File")
+    if policy not in _GROUP_POLICIES:
+        found.append(not_supported("spec.fsGroupPolicy", policy, _GROUP_POLICIES))
+    audiences: set[str] = set()
+    for index, request in enumerate(spec.get("tokenRequests") or ()):
+        path, audience = f"spec.tokenRequests[{index}]", request.get("audience", "")
+        seconds = request.get("expirationSeconds")
+        if audience in audiences:
+            found.append(duplicate(f"{path}.audience", audience))
+        elif seconds is not None and seconds < 600:
+            text = "may not specify a duration less than 10 minutes"
+            found.append(invalid(f"{path}.expirationSeconds", seconds, text))
+        elif seconds is not None and seconds > 2**32:
+            text = "may not specify a duration larger than 2^32 seconds"
+            found.append(invalid(f"{path}.expirationSeconds", seconds, text))
+        audiences.add(audience)
+    for mode in spec.get("volumeLifecycleModes") or ():
+        if mode not in ("Persistent", "Ephemeral"):
+            found.append(not_supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral")))
+    return found
+
+
+def volume_attachment(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+    spec = obj.get("spec") or {}
+    found += _driver_name(spec.get("attacher", ""), "spec.attacher")
+    source = spec.get("source") or {}
+    name = source.get("persistentVolumeName")
+    exactly_one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+    if len(source) > 1:
+        found.append(forbidden("spec.source", exactly_one))
+    elif not source:
+        found.append(required("spec.source", exactly_one))
+    elif name == "":
+        found.append(required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName"))
+    node = spec.get("nodeName", "")
+    found += [invalid("spec.nodeName", node, text) for text in names.subdomain(node)]
+    if name is not None:
+        found += [invalid("spec.source.persistentVolumeName", name, text) for text in names.subdomain(name)]
+    return found
+
+
+def volume_attachment_update(new: Json, old: Json) -> Errors:
+    found = volume_attachment(new)
+    spec = new.get("spec") or {}
+    if spec == (old.get("spec") or {}):
+        return found
+    source = spec.get("source") or {}
+    # The server prints its own struct.
+    shown = {
+        "Attacher": spec.get("attacher", ""),
+        "Source": {
+            "PersistentVolumeName": source.get("persistentVolumeName"),
+            "InlineVolumeSpec": source.get("inlineVolumeSpec"),
+        },
+        "NodeName": spec.get("nodeName", ""),
+    }
+    return [*found, invalid("spec", shown, "field is immutable")]
+
+
+def storage_capacity(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    found += metadata.selector(obj.get("nodeTopology"), "nodeTopology")
+    name = obj.get("storageClassName", "")
+    found += [invalid("storageClassName", name, text) for text in names.subdomain(name)]
+    capacity = obj.get("capacity")
+    if capacity is not None and nanos(capacity) < 0:
+        found.append(invalid("capacity", capacity, "must be greater than or equal to 0"))
+    return found
+
+
+def storage_capacity_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    found += immutable("nodeTopology", new.get("nodeTopology"), old.get("nodeTopology"))
+    found += immutable("storageClassName", new.get("storageClassName", ""), old.get("storageClassName", ""))
+    return [*found, *storage_capacity(new)]

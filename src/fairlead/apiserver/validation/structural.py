@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fairlead.apiserver.validation.errors import Errors, Json, forbidden, invalid, not_supported, required
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    below,
+    forbidden,
+    invalid,
+    not_supported,
+    repeated,
+    required,
+)
 
 Patterns = Callable[[str, str], Errors]
 """What is wrong with a regular expression that stands at a path."""
@@ -95,7 +104,7 @@ def _invariants(schema: Json, path: str, level: str, patterns: Patterns) -> Erro
     if isinstance(items, dict):
         found += _invariants(items, f"{path}.items", "item", patterns)
     for name, inner in properties.items():
-        found += _invariants(inner, f"{path}.properties[{name}]", "field", patterns)
+        found += _invariants(inner, below(path, f".properties[{name}]"), "field", patterns)
     if rest is not None and level == "root":
         found.append(forbidden(f"{path}.additionalProperties", "must not be used at the root"))
     if isinstance(rest, dict):
@@ -171,7 +180,7 @@ def _judged(schema: Json, path: str, patterns: Patterns, skip_any: bool = False,
     found: Errors = []
     for step, inner in _judgements(schema):
         if not (skip_any and step.startswith("anyOf")):
-            found += _judgement(inner, f"{path}.{step}", patterns, skip_any=skip_first and step == "allOf[0]")
+            found += _judgement(inner, below(path, f".{step}"), patterns, skip_any=skip_first and step == "allOf[0]")
     return [*found, *(patterns(schema["pattern"], f"{path}.pattern") if schema.get("pattern") else [])]
 
 
@@ -180,7 +189,7 @@ def _judgement(schema: Json, path: str, patterns: Patterns, *, skip_any: bool = 
     if isinstance(schema.get("items"), dict):
         found += _judgement(schema["items"], f"{path}.items", patterns)
     for name, inner in (schema.get("properties") or {}).items():
-        found += _judgement(inner, f"{path}.properties[{name}]", patterns)
+        found += _judgement(inner, below(path, f".properties[{name}]"), patterns)
     found += [forbidden(f"{path}.{key}", text) for key, text in _NO_JUDGEMENT.items() if _is_set(schema, key)]
     if "metadata" in (schema.get("properties") or {}):
         here = f"{path}.properties[metadata]"
@@ -247,7 +256,7 @@ class Standard:
         found = [*_plain(schema, path, place), *_exclusive(schema, path)]
         rules: Errors = []
         for step, inner, there in _below(schema, path, place, is_root=is_root):
-            more, more_rules = self._node(inner, f"{path}.{step}", there)
+            more, more_rules = self._node(inner, below(path, f".{step}"), there)
             found += more
             rules += more_rules
         found += [*_maps(schema, path), *_lists(schema, path), *_keyed(schema, path), *self._forms(schema, path)]
@@ -383,20 +392,20 @@ def _keyed(schema: Json, path: str) -> Errors:
 def _keys(keys: list[str], properties: Mapping[str, Any], path: str) -> Errors:
     found: Errors = []
     here = f"{path}.x-kubernetes-list-map-keys"
-    for at, key in enumerate(keys):
+    for key, again in zip(keys, repeated(keys), strict=True):
         if key not in properties:
             found.append(invalid(here, keys, "entries must all be names of item properties"))
         elif properties[key].get("type") in ("array", "object"):
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
             found.append(invalid(f"{path}.items.properties[{key}].type", "object", text))
-        if key in keys[:at]:
+        if again:
             found.append(invalid(here, keys, "must not contain duplicate entries"))
     return found
 
 
 def _required_keys(keys: list[str], items: Json, path: str) -> Errors:
     found: Errors = []
-    properties, asked = items.get("properties") or {}, items.get("required") or ()
+    properties, asked = items.get("properties") or {}, set(items.get("required") or ())
     for key in keys:
         if key not in properties:
             continue

@@ -7,6 +7,7 @@ from fairlead.apiserver.schema.internal import diff
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.core import scheduling as placing
 from fairlead.apiserver.validation.core import volumes
+from fairlead.apiserver.validation.core.claims import VOLUME_MODES, access_modes
 from fairlead.apiserver.validation.errors import (
     Errors,
     Json,
@@ -17,7 +18,6 @@ from fairlead.apiserver.validation.errors import (
     required,
 )
 from fairlead.apiserver.validation.paths import no_backsteps
-from fairlead.apiserver.validation.storage import VOLUME_MODES, access_modes
 from fairlead.model.quantity import nanos
 
 _POLICIES: Final = ("Delete", "Recycle", "Retain")

@@ -525,3 +525,12 @@ def _only_adds(new: Json, old: Json) -> bool:
     if not any(had for _, had in parts):
         return not any(has for has, _ in parts)
     return all(has[: len(had)] == had for has, had in parts)
+
+
+def pod_template(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    return [*found, *template(obj.get("template") or {}, "template")]
+
+
+def pod_template_update(new: Json, old: Json) -> Errors:
+    return [*metadata.on_update(new["metadata"], old["metadata"]), *template(new.get("template") or {}, "template")]

@@ -26,7 +26,7 @@ _LIMITED_SCOPES = (
 
 def quota(obj: Json) -> Errors:
     found = metadata.on_create(obj["metadata"], True, names.subdomain)
-    return [*found, *_quota_spec(obj["spec"]), *quota_status(obj.get("status") or {})]
+    return [*found, *_quota_spec(obj["spec"]), *quota_status(obj, obj)]
 
 
 def quota_update(new: Json, old: Json) -> Errors:
@@ -38,7 +38,8 @@ def quota_update(new: Json, old: Json) -> Errors:
     return found
 
 
-def quota_status(status: Json) -> Errors:
+def quota_status(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
     return [*_amounts(status.get("hard") or {}, "status.hard"), *_amounts(status.get("used") or {}, "status.used")]
 
 

@@ -129,13 +129,12 @@ def _label_keys(term: Json, path: str) -> Errors:
             continue
         for index, key in enumerate(keys):
             found += [invalid(f"{path}.{kind}[{index}]", key, text) for text in names.qualified(key)]
-    matches, avoids = set(matched), set(avoided)
+    last, avoids = {key: index for index, key in enumerate(matched)}, set(avoided)
     seen = set((given or {}).get("matchLabels") or ())
     for expression in (given or {}).get("matchExpressions") or ():
         key = expression.get("key", "")
-        if key in seen and key in matches:
-            at = len(matched) - 1 - matched[::-1].index(key)
-            found.append(invalid(f"{path}[{at}]", key, "exists in both matchLabelKeys and labelSelector"))
+        if key in seen and key in last:
+            found.append(invalid(f"{path}[{last[key]}]", key, "exists in both matchLabelKeys and labelSelector"))
         seen.add(key)
     for index, key in enumerate(matched):
         if key in avoids:

@@ -13,6 +13,7 @@ from fairlead.apiserver.validation.errors import (
     immutable,
     invalid,
     not_supported,
+    repeated,
     required,
     too_many,
 )
@@ -210,11 +211,11 @@ def cluster_ips(spec: Json) -> Errors:
     elif many and not one:
         found.append(invalid(path, many, "must be empty when `clusterIP` is not specified"))
     families = spec.get("ipFamilies") or []
-    for index, family in enumerate(families):
+    for index, (family, again) in enumerate(zip(families, repeated(families), strict=True)):
         here = f"spec.ipFamilies[{index}]"
         if family not in ("IPv4", "IPv6"):
             found.append(not_supported(here, family, ("IPv4", "IPv6")))
-        if family in families[:index]:
+        if again:
             found.append(duplicate(here, family))
     policy = spec.get("ipFamilyPolicy")
     if policy is not None and policy not in _FAMILY_POLICIES:
@@ -454,3 +455,26 @@ def _endpoint_port(port: Json, needs_name: bool, path: str) -> Errors:
 
 
 _LOCAL_GROUPS = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
+
+
+def service_status(new: Json, old: Json) -> Errors:
+    ingress = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    path = "status.loadBalancer.ingress"
+    if ingress and new["spec"].get("type") != "LoadBalancer":
+        return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
+    before = ((old.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    known = {each.get("ip") for each in before}
+    found: Errors = []
+    for index, each in enumerate(ingress):
+        here, address, mode, host = f"{path}[{index}]", each.get("ip"), each.get("ipMode"), each.get("hostname")
+        if address and address not in known:
+            found += [invalid(f"{here}.ip", address, text) for text in names.ip(address)]
+        if mode is not None and not address:
+            found.append(forbidden(f"{here}.ipMode", "may not be specified when `ip` is not set"))
+        elif mode is not None and mode not in ("Proxy", "VIP"):
+            found.append(not_supported(f"{here}.ipMode", mode, ("Proxy", "VIP")))
+        if host:
+            found += [invalid(f"{here}.hostname", host, text) for text in names.subdomain(host)]
+            if not names.ip(host):
+                found.append(invalid(f"{here}.hostname", host, "must be a DNS name, not an IP address"))
+    return found

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.core.claims import claim_spec
 from fairlead.apiserver.validation.core.downward import field_ref, resource_ref
 from fairlead.apiserver.validation.errors import (
     Errors,
@@ -18,7 +19,6 @@ from fairlead.apiserver.validation.errors import (
     too_long,
 )
 from fairlead.apiserver.validation.paths import descending, no_backsteps, not_reserved
-from fairlead.apiserver.validation.storage import claim_spec
 from fairlead.model.quantity import nanos
 
 _MODE = "must be a number between 0 and 0777 (octal), both inclusive"

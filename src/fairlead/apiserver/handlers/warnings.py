@@ -1,0 +1,27 @@
+"""What is told besides an answer, as `Warning` headers: once each, and no longer than a client reads."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from aiohttp import web
+
+MOST_WARNINGS: Final = 20
+MOST_CHARACTERS: Final = 4096
+# How much is left of each where all together are too long.
+SHORTENED: Final = 256
+
+
+def told(warnings: Iterable[str]) -> list[str]:
+    texts = list(dict.fromkeys(warnings))[:MOST_WARNINGS]
+    if sum(map(len, texts)) <= MOST_CHARACTERS:
+        return texts
+    shortened: list[str] = []
+    for text in texts:
+        if sum(map(len, shortened)) < MOST_CHARACTERS:
+            shortened.append(text[:SHORTENED])
+    return shortened
+
+
+def add(response: web.StreamResponse, warnings: Iterable[str]) -> None:
+    for warning in told(warnings):
+        response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')

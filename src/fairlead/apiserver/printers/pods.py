@@ -1,0 +1,105 @@
+"""A pod's row: which of its containers speaks for it, and how often they began again."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from fairlead.apiserver.printers.texts import NONE, Thing, age, born
+
+
+@dataclass(slots=True)
+class _Containers:
+    """What the row says of all of them together."""
+
+    reason: str
+    total: int
+    ready: int = 0
+    restarts: int = 0
+    restarted_at: str = ""
+
+    def restarted(self, status: Thing) -> None:
+        self.restarts += status.get("restartCount", 0)
+        ended = (status.get("lastState") or {}).get("terminated") or {}
+        self.restarted_at = max(self.restarted_at, ended.get("finishedAt") or "")
+
+
+def pod(thing: Thing, now: datetime) -> list[Any]:
+    spec, status, metadata = thing["spec"], thing.get("status") or {}, thing["metadata"]
+    told = _Containers(_reason(status), len(spec.get("containers") or ()))
+    sidecars = _Containers("", 0)
+    is_initializing = _begin(told, sidecars, spec, status)
+    if not is_initializing or _is_true(status, "Initialized"):
+        # What it took to begin no longer counts.
+        told.restarts, told.restarted_at = sidecars.restarts, sidecars.restarted_at
+        _run(told, status)
+    if metadata.get("deletionTimestamp"):
+        if status.get("reason") == "NodeLost":
+            told.reason = "Unknown"
+        elif status.get("phase") not in ("Succeeded", "Failed"):
+            told.reason = "Terminating"
+    restarts = str(told.restarts)
+    if told.restarts and told.restarted_at:
+        restarts = f"{told.restarts} ({age(told.restarted_at, now)} ago)"
+    gates = [each["conditionType"] for each in spec.get("readinessGates") or ()]
+    open_gates = f"{sum(_is_true(status, gate) for gate in gates)}/{len(gates)}" if gates else NONE
+    return [
+        metadata["name"], f"{told.ready}/{told.total}", told.reason, restarts, born(thing, now),
+        status.get("podIP") or NONE, spec.get("nodeName") or NONE, status.get("nominatedNodeName") or NONE, open_gates,
+    ]  # fmt: skip
+
+
+def _is_true(status: Thing, condition: str) -> bool:
+    return any(each["type"] == condition and each["status"] == "True" for each in status.get("conditions") or ())
+
+
+def _reason(status: Thing) -> str:
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+            return "SchedulingGated"
+    return str(status.get("reason") or status.get("phase", ""))
+
+
+def _begin(told: _Containers, sidecars: _Containers, spec: Thing, status: Thing) -> bool:
+    """Containers that come first; whether one of them has not ended yet, or not well."""
+    always = {each["name"] for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"}
+    for number, each in enumerate(status.get("initContainerStatuses") or ()):
+        told.restarted(each)
+        state = each.get("state") or {}
+        if each["name"] in always:
+            told.total += 1
+            sidecars.restarted(each)
+            if each.get("started"):
+                told.ready += bool(each.get("ready"))
+                continue
+        if "terminated" in state and state["terminated"].get("exitCode", 0) == 0:
+            continue
+        if "terminated" in state:
+            ended = state["terminated"]
+            told.reason = f"Init:{ended.get('reason') or 'ExitCode:' + str(ended['exitCode'])}"
+        elif state.get("waiting", {}).get("reason") and state["waiting"]["reason"] != "PodInitializing":
+            told.reason = f"Init:{state['waiting']['reason']}"
+        else:
+            told.reason = f"Init:{number}/{len(spec.get('initContainers') or ())}"
+        return True
+    return False
+
+
+def _run(told: _Containers, status: Thing) -> None:
+    """Containers proper; the first of them that does not run gives the reason."""
+    is_running = False
+    for each in reversed(status.get("containerStatuses") or ()):
+        told.restarted(each)
+        state = each.get("state") or {}
+        if state.get("waiting", {}).get("reason"):
+            told.reason = state["waiting"]["reason"]
+        elif state.get("terminated"):
+            ended = state["terminated"]
+            signal = ended.get("signal")
+            told.reason = ended.get("reason") or (
+                f"Signal:{signal}" if signal else f"ExitCode:{ended.get('exitCode', 0)}"
+            )
+        elif each.get("ready") and "running" in state:
+            is_running = True
+            told.ready += 1
+    if told.reason == "Completed" and is_running:
+        told.reason = "Running" if _is_true(status, "Ready") else "NotReady"

@@ -1,0 +1,117 @@
+"""What was sent, or came out of a patch, as an object of its kind with its defaults."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fairlead.apiserver.failures import (
+    bad_request,
+    internal,
+)
+from fairlead.apiserver.fields.patches import strategic_problem
+from fairlead.apiserver.json_values import go_text
+from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.registry.resources import Resource, Resources
+from fairlead.apiserver.request.decoding import Undecodable, not_an_object, refused_patch, unrecognized, unusable_patch
+from fairlead.apiserver.request.json_errors import quoted
+from fairlead.apiserver.request.options import Options
+from fairlead.apiserver.schema import defaults
+from fairlead.apiserver.schema.shape import (
+    DecodeError,
+    decode,
+    kind_label,
+    strict_problem,
+)
+
+
+def decoded(
+    resources: Resources,
+    resource: Resource,
+    sent: Any,
+    options: Options,
+    *,
+    patched: bool = False,
+    strategic: Callable[[], Any] | None = None,
+) -> JsonObject:
+    """What was sent, or came out of a patch, as an object of the kind with its defaults.
+
+    `strategic`: the patch as a complaint about its result quotes it.
+    """
+    if sent is None:
+        sent = {}
+    if not isinstance(sent, dict):
+        raise unrecognized(resource.kind, not_an_object(sent), sent)
+    if resource.custom is not None:
+        _check_type(resource, sent, options, patched)
+    label = kind_label(resource.kind, resource.version)
+    try:
+        if resource.custom is None:
+            _check_kind(resources, resource, sent)
+        read = decode(resource.schema, sent, label, in_order=patched)
+        if (read.unknown or options.duplicates) and options.validation == "Strict":
+            raise DecodeError(label, strict_problem(options.duplicates, read.unknown))
+    except DecodeError as problem:
+        if patched:
+            why = problem.why
+            if strategic is not None:
+                why = strategic_problem(resource.schema, sent) or why
+                raise refused_patch(quoted(go_text(strategic())), why) from None
+            raise unusable_patch(sent, why) from None
+        raise Undecodable(problem) from None
+    if options.validation == "Warn":
+        options.warnings += [f'duplicate field "{path}"' for path in options.duplicates]
+        options.warnings += [f'unknown field "{path}"' for path in read.unknown]
+    options.duplicates = []
+    options.has_empty = read.has_empty
+    thing: JsonObject = {"kind": resource.kind, "apiVersion": resource.api_version, **without_type(read.value)}
+    if resource.custom is not None:
+        thing |= {"kind": sent["kind"], "apiVersion": sent["apiVersion"]}
+    if not isinstance(thing.get("metadata"), dict):
+        thing["metadata"] = {}
+    default(resource, thing)
+    return thing
+
+
+def _check_type(resource: Resource, sent: JsonObject, options: Options, patched: bool) -> None:
+    """Objects of custom kinds must say what they are; what they say is for validation to judge."""
+    if not sent.get("kind"):
+        if patched:
+            whole = msgspec.json.encode(sent, order="deterministic").decode()
+            raise unusable_patch(sent, f"Object 'Kind' is missing in '{whole}'")
+        why = f"Object 'Kind' is missing in '{options.raw.decode(errors='replace')}'"
+        raise unrecognized(resource.kind, why, options.raw)
+    version = sent.get("apiVersion") or ""
+    if patched and not version:
+        raise internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+    if not patched and version != resource.api_version:
+        wanted = resource.api_version
+        raise bad_request(f"the API version in the data ({version}) does not match the expected API version ({wanted})")
+
+
+def _check_kind(resources: Resources, resource: Resource, sent: JsonObject) -> None:
+    """An object that names its kind must be of this one."""
+    kind, version = sent.get("kind") or resource.kind, sent.get("apiVersion") or resource.api_version
+    if (kind, version) == (resource.kind, resource.api_version):
+        return
+    if not isinstance(kind, str) or not isinstance(version, str):
+        return  # decoding says it better
+    short = version.rpartition("/")[2]
+    label = kind_label(kind, short, resource.kind)
+    if resources.by_api_version(version, kind) is None:
+        scheme = 'in scheme "pkg/runtime/scheme.go:111"'
+        raise DecodeError(label, f'no kind "{kind}" is registered for version "{version}" {scheme}')
+    package = resource.group.partition(".")[0] or "core"
+    raise DecodeError(label, f"converting ({short}.{kind}) to ({package}.{resource.kind}): unknown conversion")
+
+
+def default(resource: Resource, thing: JsonObject) -> None:
+    if resource.custom is not None:
+        resource.custom.default(resource.version, thing)
+    else:
+        resource.strategy.convert(thing)
+        defaults.apply_defaults(resource.group, resource.version, resource.kind, thing)
+
+
+def without_type(thing: JsonObject) -> JsonObject:
+    return {name: value for name, value in thing.items() if name not in ("kind", "apiVersion")}

@@ -1,0 +1,116 @@
+"""Who owns which field, written down with every change; and what is applied, as the owners allow."""
+
+from datetime import datetime
+
+from fairlead.apiserver.failures import (
+    Failure,
+)
+from fairlead.apiserver.fields import managed
+from fairlead.apiserver.fields.elements import ApplyError
+from fairlead.apiserver.fields.sets import tree_of
+from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.registry.versions import Versions
+from fairlead.apiserver.request.options import Options
+from fairlead.apiserver.schema.shape import (
+    Schema,
+)
+from fairlead.cluster.clock import rfc3339
+
+
+def merged(
+    schema: Schema,
+    live: JsonObject | None,
+    applied: JsonObject,
+    options: Options,
+    *,
+    api_version: str,
+    now: datetime,
+    subresource: str = "",
+) -> JsonObject:
+    """What is there with what is applied in it, as the owners of its fields allow."""
+    try:
+        return managed.apply(
+            schema, live, applied,
+            manager=options.manager, api_version=api_version, time=rfc3339(now),
+            subresource=subresource, force=options.force,
+        )  # fmt: skip
+    except managed.ApplyConflict as problem:
+        raise _apply_conflict(problem) from None
+    except ApplyError as problem:
+        raise Failure(500, "", str(problem)) from None
+
+
+def record(
+    versions: Versions,
+    resource: Resource,
+    old: JsonObject | None,
+    thing: JsonObject,
+    options: Options,
+    subresource: str,
+    now: datetime,
+) -> None:
+    try:
+        fields = managed.record_update(
+            resource.schema, old, thing,
+            manager=options.manager, api_version=resource.api_version, time=rfc3339(now), subresource=subresource,
+        )  # fmt: skip
+    except ApplyError:
+        return  # what has no owner because it makes no sense is for validation to refuse
+    if resource.custom is not None and not versions.can_be_owned(resource, fields, old, thing):
+        fields = []
+    if resource.storage_key == "events.k8s.io/events":
+        # Who owns the fields of an event in one group means nothing in the other.
+        fields = [each for each in fields if each["apiVersion"] == resource.api_version]
+    if subresource == "scale":
+        fields = _split_scale(fields, old, thing, resource.api_version)
+        if not (thing.get("spec") or {}).get("replicas"):
+            fields = [each for each in fields if each.get("subresource") != "scale"]
+        for entry in fields:
+            if entry.get("subresource") == "scale":
+                entry.pop("time", None)  # Kubernetes does not say when a scale was set
+        fields.sort(key=lambda each: (each["operation"], each.get("time") or "", each["manager"]))
+    if fields:
+        thing["metadata"]["managedFields"] = fields
+    else:
+        thing["metadata"].pop("managedFields", None)
+
+
+def record_review(
+    resource: Resource, thing: JsonObject, options: Options, now: datetime, subresource: str = ""
+) -> None:
+    """Even what is answered and not kept says who asked for which fields."""
+    asked = {name: value for name, value in thing.items() if name != "status"}
+    fields = managed.record_update(
+        resource.schema, None, asked,
+        manager=options.manager, api_version=thing["apiVersion"], time=rfc3339(now),
+        subresource=subresource,
+    )  # fmt: skip
+    if fields:
+        thing["metadata"]["managedFields"] = fields
+
+
+def _split_scale(
+    fields: list[JsonObject], old: JsonObject | None, thing: JsonObject, api_version: str
+) -> list[JsonObject]:
+    """A scale that changes nothing still sets apart who owns the replicas, and forgets since when."""
+    path = ("f:spec", "f:replicas")
+    if old is None or (old.get("spec") or {}).get("replicas") != (thing.get("spec") or {}).get("replicas"):
+        return fields
+    made: list[JsonObject] = []
+    for entry in fields:
+        if managed.owns(entry, path) and entry.get("subresource") != "scale":
+            rest = managed.without(entry, path)
+            alone = {key: value for key, value in entry.items() if key != "time"}
+            made += [{**alone, "apiVersion": api_version, "fieldsV1": tree_of(path)}]
+            made += [rest] if rest["fieldsV1"] else []
+        else:
+            made.append(entry)
+    return made
+
+
+def _apply_conflict(problem: managed.ApplyConflict) -> Failure:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": each.message, "field": each.field} for each in problem.conflicts
+    ]
+    return Failure(409, "Conflict", str(problem), {"causes": causes})

@@ -1,0 +1,160 @@
+"""What is asked of PersistentVolumeClaims, and of their status."""
+
+from typing import Final
+
+from fairlead.apiserver.schema.internal import diff
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    forbidden,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+)
+from fairlead.apiserver.validation.quantities import is_native
+from fairlead.model.quantity import nanos
+
+_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+VOLUME_MODES = ("Block", "Filesystem")
+
+
+def claim(obj: Json) -> Errors:
+    return [*metadata.on_create(obj["metadata"], True, names.subdomain), *claim_spec(obj["spec"], "spec")]
+
+
+def claim_spec(spec: Json, path: str) -> Errors:
+    found: Errors = []
+    modes = spec.get("accessModes") or ()
+    if not modes:
+        found.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
+    found += metadata.selector(spec.get("selector"), f"{path}.selector")
+    found += access_modes(modes, f"{path}.accessModes")
+    storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    if storage is None:
+        found.append(required(f"{path}.resources[storage]"))
+    elif nanos(storage) <= 0:
+        found.append(invalid(f"{path}.resources[storage]", storage, "must be greater than zero"))
+    name = spec.get("storageClassName")
+    if name:
+        found += [invalid(f"{path}.storageClassName", name, text) for text in names.subdomain(name)]
+    if spec.get("volumeMode", "Filesystem") not in VOLUME_MODES:
+        found.append(not_supported(f"{path}.volumeMode", spec["volumeMode"], VOLUME_MODES))
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    for key, given in (("dataSource", source), ("dataSourceRef", reference)):
+        if given is not None:
+            found += _data_source(given, f"{path}.{key}")
+    if source is not None and reference is not None:
+        if reference.get("namespace"):
+            found.append(invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified"))
+        elif any(source.get(key) != reference.get(key) for key in ("apiGroup", "kind", "name")):
+            found.append(invalid(path, {}, "must match dataSourceRef"))
+    name = spec.get("volumeAttributesClassName")
+    if name:
+        found += [invalid(f"{path}.volumeAttributesClassName", name, text) for text in names.subdomain(name)]
+    return found
+
+
+def _data_source(given: Json, path: str) -> Errors:
+    found: Errors = [required(f"{path}.{key}") for key in ("name", "kind") if not given.get(key)]
+    group, kind = given.get("apiGroup") or "", given.get("kind", "")
+    if not group and kind != "PersistentVolumeClaim":
+        told = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        found.append(invalid(path, kind, told))
+    if group:
+        found += [invalid(f"{path}.apiGroup", group, text) for text in names.subdomain(group)]
+    space = given.get("namespace")
+    if space:
+        found += [invalid(f"{path}.namespace", space, text) for text in names.label(space)]
+    return found
+
+
+def access_modes(modes: list[str] | tuple[str, ...], path: str) -> Errors:
+    found: Errors = [not_supported(path, mode, _MODES) for mode in modes if mode not in _MODES]
+    if "ReadWriteOncePod" in modes and any(mode in _MODES[:3] for mode in modes):
+        found.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))
+    return found
+
+
+def claim_update(new: Json, old: Json) -> Errors:
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
+    found += claim_spec(new["spec"], "spec")
+    spec, before = dict(new["spec"]), dict(old["spec"])
+    if not before.get("volumeName"):
+        put(before, "volumeName", spec)
+    if "storageClassName" not in before and "storageClassName" in spec:
+        put(spec, "storageClassName", before)
+    if (new.get("status") or {}).get("phase") == "Bound":
+        put(spec, "volumeAttributesClassName", before)
+        spec["resources"] = _resized(spec.get("resources") or {}, before.get("resources") or {})
+    if spec != before:
+        told = (
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        )
+        found.append(forbidden("spec", f"{told}\n{diff('PersistentVolumeClaimSpec', before, spec)}"))
+    size, was = (_storage(each["spec"]) for each in (new, old))
+    capacity = ((old.get("status") or {}).get("capacity") or {}).get("storage", "0")
+    if nanos(size) < nanos(was) and nanos(size) <= nanos(capacity):
+        found.append(forbidden("spec.resources.requests.storage", "field can not be less than status.capacity"))
+    return [*found, *immutable("volumeMode", new["spec"].get("volumeMode"), old["spec"].get("volumeMode"))]
+
+
+def _storage(spec: Json) -> str:
+    found: str = ((spec.get("resources") or {}).get("requests") or {}).get("storage", "0")
+    return found
+
+
+def _resized(resources: Json, before: Json) -> Json:
+    """With the size the claim had."""
+    had = before.get("requests") or {}
+    if "requests" not in resources or "storage" not in had:
+        return resources
+    return {**resources, "requests": {**resources["requests"], "storage": had["storage"]}}
+
+
+def put(target: Json, key: str, source: Json) -> None:
+    """Make both agree on a field, there or not."""
+    if key in source:
+        target[key] = source[key]
+    else:
+        target.pop(key, None)
+
+
+_RESIZES: Final = (
+    "ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizeInProgress", "NodeResizeInfeasible",
+    "NodeResizePending",
+)  # fmt: skip
+
+
+def claim_status(new: Json, old: Json) -> Errors:
+    status = new.get("status") or {}
+    found = _basic(status.get("capacity") or {}, "status.capacity")
+    path = "status.allocatedResourceStatuses"
+    for name, value in (status.get("allocatedResourceStatuses") or {}).items():
+        found += _claim_key(name, path)
+        if value not in _RESIZES:
+            found.append(not_supported(path, name, sorted(_RESIZES)))
+    path = "status.allocatedResources"
+    for name, quantity in (status.get("allocatedResources") or {}).items():
+        found += _claim_key(name, path) or _basic({name: quantity}, path)
+    return found
+
+
+def _claim_key(name: str, path: str) -> Errors:
+    found: Errors = [invalid(path, name, text) for text in names.qualified(name)]
+    if not found and is_native(name) and name != "storage":
+        found.append(not_supported(path, name, ("storage",)))
+    return found
+
+
+def _basic(amounts: Json, path: str) -> Errors:
+    return [
+        invalid(
+            f"{path}[{name}]",
+            int(quantity) if quantity.lstrip("-").isdecimal() else quantity,
+            "must be a valid resource quantity",
+        )
+        for name, quantity in amounts.items()
+        if nanos(quantity) < 0
+    ]

@@ -1,0 +1,108 @@
+"""What is asked of ConfigMaps and Secrets."""
+
+import base64
+import json
+
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    forbidden,
+    immutable,
+    invalid,
+    required,
+    too_long,
+)
+
+MOST_BYTES = 1024 * 1024
+
+
+def config_map(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    return [*found, *_config_data(obj)]
+
+
+def _config_data(obj: Json) -> Errors:
+    found: Errors = []
+    data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+    size = 0
+    for key, value in data.items():
+        found += [invalid(f"data[{key}]", key, text) for text in names.config_key(key)]
+        if key in binary:
+            found.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+        size += len(value.encode())
+    for key, value in binary.items():
+        found += [invalid(f"binaryData[{key}]", key, text) for text in names.config_key(key)]
+        size += len(base64.b64decode(value))
+    if size > MOST_BYTES:
+        found.append(too_long("", MOST_BYTES))
+    return found
+
+
+def config_map_update(new: Json, old: Json) -> Errors:
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
+    found += _frozen(new, old, ("data", "binaryData"))
+    return [*found, *_config_data(new)]
+
+
+def _frozen(new: Json, old: Json, keys: tuple[str, ...]) -> Errors:
+    if not old.get("immutable"):
+        return []
+    text = "field is immutable when `immutable` is set"
+    found: Errors = [] if new.get("immutable") else [forbidden("immutable", text)]
+    return [*found, *(forbidden(key, text) for key in keys if new.get(key) != old.get(key))]
+
+
+_SECRET_KEYS = {
+    "kubernetes.io/dockercfg": ".dockercfg",
+    "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
+    "kubernetes.io/ssh-auth": "ssh-privatekey",
+}
+
+
+def secret(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], True, names.subdomain)
+    return [*found, *_secret_data(obj)]
+
+
+def _secret_data(obj: Json) -> Errors:
+    found: Errors = []
+    data = obj.get("data") or {}
+    for key in data:
+        found += [invalid(f"data[{key}]", key, text) for text in names.config_key(key)]
+    if sum(len(base64.b64decode(value)) for value in data.values()) > MOST_BYTES:
+        found.append(too_long("data", MOST_BYTES))
+    match obj.get("type"):
+        case "kubernetes.io/service-account-token":
+            if not (obj["metadata"].get("annotations") or {}).get("kubernetes.io/service-account.name"):
+                found.append(required("metadata.annotations[kubernetes.io/service-account.name]"))
+        case "kubernetes.io/dockercfg" | "kubernetes.io/dockerconfigjson":
+            key = _SECRET_KEYS[obj["type"]]
+            if key not in data:
+                found.append(required(f"data[{key}]"))
+            else:
+                found += _json_secret(base64.b64decode(data[key]), f"data[{key}]")
+        case "kubernetes.io/basic-auth":
+            if "username" not in data and "password" not in data:
+                found += [required("data[username]"), required("data[password]")]
+        case "kubernetes.io/ssh-auth":
+            if not data.get("ssh-privatekey"):
+                found.append(required("data[ssh-privatekey]"))
+        case "kubernetes.io/tls":
+            found += [required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data]
+    return found
+
+
+def _json_secret(content: bytes, path: str) -> Errors:
+    try:
+        json.loads(content)
+    except ValueError:
+        return [invalid(path, "<secret contents redacted>", "invalid character")]
+    return []
+
+
+def secret_update(new: Json, old: Json) -> Errors:
+    found = metadata.anew(new["metadata"], old["metadata"], True, names.subdomain)
+    found += immutable("type", new.get("type"), old.get("type"))
+    found += _frozen(new, old, ("data",))
+    return [*found, *_secret_data(new)]

@@ -1,0 +1,39 @@
+"""What is asked of the kinds of scheduling.k8s.io: PriorityClasses."""
+
+from fairlead.apiserver.validation import metadata, names
+from fairlead.apiserver.validation.errors import (
+    Errors,
+    Json,
+    forbidden,
+    immutable,
+    not_supported,
+)
+
+_LARGEST_PRIORITY = 1_000_000_000
+
+
+def priority_class(obj: Json) -> Errors:
+    found = metadata.on_create(obj["metadata"], False, names.subdomain)
+    name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+    if name.startswith("system-"):
+        if name not in ("system-node-critical", "system-cluster-critical"):
+            found.append(
+                forbidden(
+                    "metadata.name",
+                    "priority class names with 'system-' prefix are reserved for system use only. "
+                    f"error: {name} is not a known system priority class",
+                )
+            )
+    elif value > _LARGEST_PRIORITY:
+        found.append(forbidden("value", f"maximum allowed value of a user defined priority is {_LARGEST_PRIORITY}"))
+    policy = obj.get("preemptionPolicy")
+    if policy not in ("PreemptLowerPriority", "Never"):
+        found.append(not_supported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never")))
+    return found
+
+
+def priority_class_update(new: Json, old: Json) -> Errors:
+    found = metadata.on_update(new["metadata"], old["metadata"])
+    if new.get("value") != old.get("value"):
+        found.append(forbidden("value", "may not be changed in an update."))
+    return [*found, *immutable("preemptionPolicy", new.get("preemptionPolicy"), old.get("preemptionPolicy"))]

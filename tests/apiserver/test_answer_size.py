@@ -1,0 +1,205 @@
+"""How large an answer grows with what was sent: in proportion, never with its square, whatever the complaint quotes."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.apiserver.handlers import warnings
+from fairlead.apiserver.schema import openapi
+from fairlead.apiserver.validation import admissionregistration, storage
+from fairlead.apiserver.validation.core import services
+from fairlead.apiserver.validation.errors import MOST_SHOWN, FieldError, bounded, invalid
+from tests.contract.servers import Contestant, Heard, ours
+
+Json = dict[str, Any]
+MAPS = "/api/v1/namespaces/default/configmaps"
+THINGS = "/apis/heavy.example.com/v1/namespaces/default/things"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ADMIN = {"Authorization": "Bearer token-of-admin", "Content-Type": "application/json"}
+# A complaint stands in the message and among the causes, and each cause has a frame of its own.
+MOST_ANSWER = 8 * MOST_SHOWN
+
+
+def definition(**schema: Any) -> Json:
+    names = {"plural": "things", "kind": "Thing"}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.heavy.example.com"},
+        "spec": {"group": "heavy.example.com", "scope": "Namespaced", "names": names, "versions": [version]},
+    }  # fmt: skip
+
+
+# Each of its words is told with every value that is none of them.
+WORDS = [f"word{number}" for number in range(1000)]
+RULES = {"type": "object", "properties": {
+    "words": {"type": "array", "items": {"type": "string", "enum": WORDS}},
+    "lists": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}},
+    "open": {"type": "object", "properties": {"a": {"type": "object", "additionalProperties": {
+        "type": "object", "properties": {"known": {"type": "string"}}}}}},
+}}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contestant]:
+    with ours(Path(tmp_path_factory.mktemp("size"))) as found:
+        assert found.ask("POST", DEFINITIONS, json.dumps(definition(**RULES)).encode(), ADMIN).status == 201
+        assert found.ask("POST", MAPS, b'{"metadata":{"name":"c"}}', ADMIN).status == 201
+        yield found
+
+
+def owners(count: int) -> list[Json]:
+    return [
+        {"apiVersion": "v1", "kind": "Pod", "name": "n" * 200, "uid": f"{number}", "controller": True}
+        for number in range(count)
+    ]
+
+
+def thing(**content: Any) -> Json:
+    return {"apiVersion": "heavy.example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, **content}
+
+
+LONG = "k" * 200_000
+BODIES: dict[str, tuple[str, Callable[[], Any]]] = {
+    "owners that all control": (MAPS, lambda: {"metadata": {"name": "n", "ownerReferences": owners(1500)}}),
+    "owners of a custom object": (THINGS, lambda: {**thing(), "metadata": {
+        "name": "t", "ownerReferences": owners(1500)}}),
+    "words of a long list": (THINGS, lambda: thing(words=[f"none{number}" for number in range(5000)])),
+    "items below a long key": (THINGS, lambda: thing(lists={LONG: [0] * 5000})),
+    "names of claims": ("/api/v1/namespaces/default/podtemplates", lambda: {"metadata": {"name": "p"}, "template": {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"resourceClaims": [{"name": f"c{number}", "resourceClaimName": "x"} for number in range(5000)],
+                 "containers": [{"name": "c", "image": "i", "resources": {
+                     "claims": [{"name": f"d{number}"} for number in range(5000)]}}]}}}),
+    "families of a Service": ("/api/v1/namespaces/default/services", lambda: {"metadata": {"name": "s"}, "spec": {
+        "ports": [{"port": 80}], "ipFamilies": [f"IPv{number}" for number in range(100_000)]}}),
+    "schemas below a long key": (DEFINITIONS, lambda: definition(type="object", properties={
+        LONG: {"type": "object", "properties": {f"p{number}": {} for number in range(2000)}}})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_complaints_about_an_object_are_in_proportion_to_it(server: Contestant, name: str) -> None:
+    path, make = BODIES[name]
+    heard = server.ask("POST", f"{path}?dryRun=All", json.dumps(make()).encode(), ADMIN)
+    assert heard.status == 422
+    assert len(heard.body) < MOST_ANSWER
+
+
+@pytest.mark.parametrize("content", ["merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"])
+def test_complaints_about_a_change_are_in_proportion_to_it(server: Contestant, content: str) -> None:
+    patch = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "ownerReferences": owners(1500)}}
+    headers = {**ADMIN, "Content-Type": f"application/{content}"}
+    heard = server.ask("PATCH", f"{MAPS}/c?fieldManager=m", json.dumps(patch).encode(), headers)
+    assert heard.status == 422
+    assert len(heard.body) < MOST_ANSWER
+
+
+STRICT: dict[str, Callable[[], str]] = {
+    "unknown fields below a long key": lambda: json.dumps(
+        thing(open={"a": {LONG: {f"u{number}": 1 for number in range(5000)}}})
+    ),
+    "repeated fields below a long key": lambda: (
+        json.dumps(thing())[:-1] + f', "{LONG}": {{' + ", ".join(['"a": 1'] * 5000) + "}}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_a_hundred_unknown_or_repeated_fields_are_told(server: Contestant, name: str) -> None:
+    heard = server.ask("POST", f"{THINGS}?dryRun=All&fieldValidation=Strict", STRICT[name]().encode(), ADMIN)
+    assert heard.status == 400
+    assert 99 <= heard.body.count(b"field ") <= 101
+    assert len(heard.body) < MOST_ANSWER
+
+
+def applied(server: Contestant, manager: str, value: Any) -> Heard:
+    headers = {**ADMIN, "Content-Type": "application/apply-patch+yaml"}
+    return server.ask("PATCH", f"{THINGS}/owned?fieldManager={manager}", json.dumps(value).encode(), headers)
+
+
+def test_conflicts_below_a_long_key_are_all_counted_and_told_in_proportion(server: Contestant) -> None:
+    def owned(value: str) -> Json:
+        fields = {"known": value}
+        many = {f"{LONG[:50_000]}{number}": fields for number in range(40)}
+        return {**thing(open={"a": many}), "metadata": {"name": "owned"}}
+
+    assert applied(server, "first", owned("a")).status == 201
+    heard = applied(server, "second", owned("b"))
+    assert heard.status == 409
+    assert len(heard.json()["details"]["causes"]) == 40
+    assert len(heard.body) < MOST_ANSWER
+
+
+def test_what_is_applied_and_does_not_fit_is_told_in_proportion(server: Contestant) -> None:
+    body = {**thing(lists={LONG: [0] * 5000}), "metadata": {"name": "owned"}}
+    heard = applied(server, "first", body)
+    assert heard.status == 500
+    assert len(heard.body) < MOST_ANSWER
+
+
+class Word(str):
+    """Counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Word.compared += 1
+        return str.__eq__(self, other)
+
+
+class Item(dict[str, Any]):
+    """Counts how often it is looked at."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        Word.compared += 1
+        return super().get(key, default)
+
+
+MANY_WORDS = 3000
+
+
+KEYED = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"],
+         "items": {"type": "object", "properties": {"key": {"type": "string"}}}}  # fmt: skip
+LOOKS: dict[str, Callable[[list[Any]], Any]] = {
+    "families": lambda words: services.cluster_ips({"ipFamilies": words}),
+    "versions of reviews": lambda words: admissionregistration.review_versions(words, "v", ""),
+    "topology keys": lambda words: storage.csi_node(
+        {"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "d", "nodeID": "n", "topologyKeys": words}]}}
+    ),
+    "items of a keyed list": lambda words: openapi.check(
+        KEYED, [{"key": str(word)} for word in words], "", [Item(key=str(word)) for word in reversed(words)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_the_items_of_a_list_are_not_compared_with_one_another(name: str) -> None:
+    words = [Word(f"word-{number}") for number in range(MANY_WORDS)]
+    Word.compared = 0
+    LOOKS[name](words)
+    assert Word.compared < 20 * MANY_WORDS
+
+
+def test_few_complaints_say_all_they_have_to_say() -> None:
+    with bounded():
+        first = invalid("a" * 5000, "b" * 5000, "c" * 5000)
+    assert first == FieldError("FieldValueInvalid", "a" * 5000, f'Invalid value: "{"b" * 5000}": {"c" * 5000}')
+
+
+def test_many_complaints_grow_short() -> None:
+    with bounded():
+        found = [invalid("a" * 5000, ["b" * 5000], "c" * 5000) for _ in range(1000)]
+    assert sum(len(each.field) + len(each.message) for each in found) < 2 * MOST_SHOWN
+    with bounded():
+        assert invalid("a", ["b"], "c") == FieldError("FieldValueInvalid", "a", 'Invalid value: ["b"]: c')
+
+
+def test_warnings_are_shortened_where_they_are_long_together() -> None:
+    assert warnings.told(["a" * 4000, "b", "b"]) == ["a" * 4000, "b"]
+    assert warnings.told(["a" * 4000, "b" * 97]) == ["a" * 256, "b" * 97]
+    assert [len(each) for each in warnings.told([f"{number}{'a' * 3000}" for number in range(30)])] == [256] * 16
