@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from fairlead.local.controllers.moments import written
-from fairlead.local.controllers.owners import controller_reference
 from fairlead.local.controllers.spec import (
     CRON_JOBS,
     DAEMON_SETS,
@@ -34,6 +33,7 @@ from fairlead.model.intents import (
     WakeAfter,
 )
 from fairlead.model.kinds import Kind
+from fairlead.model.owners import controller_reference
 from fairlead.model.selectors import Selector, equal_to
 
 T = TypeVar("T")

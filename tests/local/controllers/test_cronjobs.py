@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.local.controllers.cron import BadSchedule, parse_schedule
 from fairlead.local.controllers.cronjobs import SCHEDULED_AT, CronJobInput, plan_cron_job
-from fairlead.local.controllers.owners import controller_reference
 from fairlead.local.controllers.spec import CRON_JOBS, CronJob, Job
+from fairlead.model.cron import BadSchedule, parse_schedule
 from fairlead.model.intents import Intent, RecordEvent
+from fairlead.model.owners import controller_reference
 from tests.local.controllers.builders import NOW, ago, bodies, said, status_of, template, workload
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.moments import seconds_since
-from fairlead.local.controllers.shell import ControllerContext, event
 from fairlead.local.controllers.spec import (
     BUDGETS,
     DEPLOYMENTS,
@@ -25,7 +25,7 @@ from fairlead.local.controllers.spec import (
     share_of,
 )
 from fairlead.local.controllers.statuses import plan_status, with_condition
-from fairlead.model.intents import Intent, WakeAfter
+from fairlead.model.intents import Intent, WakeAfter, event
 from fairlead.model.selectors import Selector, SelectorError, parse_label_selector
 
 ALLOWED: Final = "DisruptionAllowed"

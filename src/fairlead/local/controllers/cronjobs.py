@@ -10,13 +10,14 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fairlead.cluster.controller import Controller
-from fairlead.local.controllers.cron import BadSchedule, Schedule, parse_schedule
+from fairlead.cluster.shell import claimed_keys
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.moments import parse_moment, written
-from fairlead.local.controllers.owners import controller_reference, is_controlled_by
-from fairlead.local.controllers.shell import ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import CRON_JOBS, JOBS, CronJob, Job
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.cron import BadSchedule, Schedule, parse_schedule
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.owners import controller_reference, is_controlled_by
 
 Json = dict[str, Any]
 

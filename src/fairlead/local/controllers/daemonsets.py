@@ -14,11 +14,11 @@ import msgspec
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
+from fairlead.cluster.shell import BURST, claimed_keys
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.moments import seconds_since
-from fairlead.local.controllers.owners import claim
 from fairlead.local.controllers.replicasets import available_in_s, is_available
 from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision
-from fairlead.local.controllers.shell import BURST, ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import (
     DAEMON_SETS,
     NODES,
@@ -33,12 +33,13 @@ from fairlead.local.controllers.spec import (
     share_of,
 )
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.local.controllers.templates import fresh_name, pod_body
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
 from fairlead.model.meta import ApiStruct
+from fairlead.model.owners import claim
 from fairlead.model.pod import Affinity
 from fairlead.model.selectors import Selector
 from fairlead.model.taints import CORDON, NO_EXECUTE, NO_SCHEDULE, is_tolerated
+from fairlead.model.templates import fresh_name, pod_body
 from fairlead.nodes.admission import matches_node
 
 Json = dict[str, Any]

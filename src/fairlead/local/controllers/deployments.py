@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
+from fairlead.cluster.shell import claimed_keys
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.moments import seconds_since, written
-from fairlead.local.controllers.owners import claim, controller_reference
-from fairlead.local.controllers.shell import ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import (
     DEPLOYMENTS,
     PODS,
@@ -26,9 +26,10 @@ from fairlead.local.controllers.spec import (
     share_of,
 )
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition, without_condition
-from fairlead.local.controllers.templates import HASH_LABEL, is_same_template, template_hash
-from fairlead.model.intents import Create, Delete, Intent, Patch, PatchStatus, WakeAfter
+from fairlead.model.intents import Create, Delete, Intent, Patch, PatchStatus, WakeAfter, event
+from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
+from fairlead.model.templates import HASH_LABEL, is_same_template, template_hash
 
 Json = dict[str, Any]
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.owners import controller_reference
-from fairlead.local.controllers.shell import ControllerContext
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.spec import (
     ENDPOINT_SLICES,
     NODES,
@@ -23,8 +22,9 @@ from fairlead.local.controllers.spec import (
     Service,
     ServicePort,
 )
-from fairlead.local.controllers.templates import short_hash
+from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Create, Delete, Intent, Patch
+from fairlead.model.owners import controller_reference
 from fairlead.model.selectors import equal_to
 
 Json = dict[str, Any]

@@ -6,10 +6,10 @@ from datetime import datetime
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.owners import controller_reference, is_controlled_by
-from fairlead.local.controllers.shell import ControllerContext, event
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.spec import CLAIMS, PODS, Claim, Json, Pod
-from fairlead.model.intents import Create, Intent
+from fairlead.model.intents import Create, Intent, event
+from fairlead.model.owners import controller_reference, is_controlled_by
 
 REPORTER = "ephemeral-volume-controller"
 

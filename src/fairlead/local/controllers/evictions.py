@@ -13,10 +13,10 @@ import msgspec
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.moments import parse_moment, written
-from fairlead.local.controllers.shell import ControllerContext, event
 from fairlead.local.controllers.spec import NODES, PODS, Node, NodeTaint, Pod
-from fairlead.model.intents import Delete, Intent, PatchStatus, WakeAfter
+from fairlead.model.intents import Delete, Intent, PatchStatus, WakeAfter, event
 from fairlead.model.taints import NO_EXECUTE
 
 DISRUPTED: Final = "DisruptionTarget"

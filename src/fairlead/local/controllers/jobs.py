@@ -17,14 +17,16 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
+from fairlead.cluster.shell import BURST, SETTLE_S, claimed_keys
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.moments import parse_moment, seconds_since, written
-from fairlead.local.controllers.owners import claim, drop_finalizer
-from fairlead.local.controllers.shell import BURST, SETTLE_S, ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import JOBS, PODS, Job, Pod, parse_selector
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition
-from fairlead.local.controllers.templates import pod_body, short_hash
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.hashes import short_hash
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.owners import claim, drop_finalizer
 from fairlead.model.selectors import Selector
+from fairlead.model.templates import pod_body
 
 Json = dict[str, Any]
 

@@ -11,8 +11,9 @@ from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
+from fairlead.cluster.shell import SETTLE_S
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.evictions import DISRUPTED, plan_told
-from fairlead.local.controllers.shell import SETTLE_S, ControllerContext
 from fairlead.local.controllers.spec import NODES, PODS, Node, Pod
 from fairlead.model.intents import Delete, Intent, WakeAfter
 

@@ -14,10 +14,10 @@ import msgspec
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.moments import written
-from fairlead.local.controllers.shell import ControllerContext, event
 from fairlead.local.controllers.spec import LEASES, NODES, PODS, Node, NodeTaint, Pod
-from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
+from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter, event
 from fairlead.model.kinds import Lease
 from fairlead.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_KEY
 

@@ -11,10 +11,11 @@ from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.owners import drop_finalizer
-from fairlead.local.controllers.shell import SETTLE_S, ControllerContext
+from fairlead.cluster.shell import SETTLE_S
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.spec import CLAIMS, PODS, VOLUMES, ApiObject, Pod, Workload
 from fairlead.model.intents import Intent, WakeAfter
+from fairlead.model.owners import drop_finalizer
 
 CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
 VOLUME_FINALIZER: Final = "kubernetes.io/pv-protection"

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
+from fairlead.cluster.shell import BURST, claimed_keys
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.moments import parse_moment, seconds_since
-from fairlead.local.controllers.owners import claim, is_controlled_by
-from fairlead.local.controllers.shell import BURST, ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import (
     PODS,
     REPLICA_SETS,
@@ -24,10 +24,11 @@ from fairlead.local.controllers.spec import (
     parse_selector,
 )
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition, without_condition
-from fairlead.local.controllers.templates import fresh_name, pod_body
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
 from fairlead.model.kinds import Kind
+from fairlead.model.owners import claim, is_controlled_by
 from fairlead.model.selectors import Selector, equal_to
+from fairlead.model.templates import fresh_name, pod_body
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 FAILURE: Final = "ReplicaFailure"

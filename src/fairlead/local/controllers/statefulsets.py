@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.owners import claim, controller_reference
+from fairlead.cluster.shell import claimed_keys
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.replicasets import available_in_s, is_available
 from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision, template_of
-from fairlead.local.controllers.shell import ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import (
     CLAIMS,
     PODS,
@@ -28,9 +28,10 @@ from fairlead.local.controllers.spec import (
     parse_selector,
 )
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.local.controllers.templates import pod_body
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
+from fairlead.model.templates import pod_body
 
 Json = dict[str, Any]
 
