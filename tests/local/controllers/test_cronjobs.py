@@ -154,6 +154,9 @@ def test_when_it_last_ran_is_read_off_the_jobs() -> None:
         pytest.param({"schedule": "0 13 * * *", "timeZone": "Europe/Berlin"}, 1, id="due elsewhere"),
         pytest.param({"schedule": "nonsense"}, 0, id="no schedule"),
         pytest.param({"timeZone": "Mars/Olympus"}, 0, id="no such place"),
+        pytest.param({"timeZone": "Europe"}, 0, id="a folder of zones"),
+        pytest.param({"timeZone": "x" * 5000}, 0, id="a name too long for a file"),
+        pytest.param({"timeZone": "../UTC"}, 0, id="a path out of the zones"),
     ],
 )
 def test_what_is_due(spec: dict[str, Any], made: int) -> None:

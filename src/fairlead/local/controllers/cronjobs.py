@@ -40,7 +40,7 @@ def plan_cron_job(seen: CronJobInput, now: datetime) -> list[Intent]:
     except BadSchedule as problem:
         note = f"unparseable schedule: {spec.schedule!r} : {problem}"
         return [event(CRON_JOBS, cron.metadata, "UnparseableSchedule", note, warning=True), *intents]
-    except (ZoneInfoNotFoundError, ValueError):
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder of zones, a name too long for a file
         note = f"invalid timeZone: {spec.time_zone!r}"
         return [event(CRON_JOBS, cron.metadata, "UnknownTimeZone", note, warning=True), *intents]
     following = schedule.next_after(now, zone, _since(seen, now))
