@@ -466,7 +466,9 @@ def test_every_scheduler_name_has_a_profile_of_that_name() -> None:
     assert {name: profile.name for name, profile in served.items()} == {"mine": "mine", "yours": "yours"}
 
 
-@pytest.mark.parametrize(("told_by", "reads_conditions"), [("both", True), ("taints", False), ("conditions", True)])
+@pytest.mark.parametrize(
+    ("condition_source", "reads_conditions"), [("both", True), ("taints", False), ("conditions", True)]
+)
 @pytest.mark.parametrize("scores", ["kube", "seed"])
 def test_how_a_node_that_is_not_ready_is_told_can_be_set(
     condition_source: str, reads_conditions: bool, scores: str

@@ -1,6 +1,6 @@
 """The process provider: containers are local processes, each pod with a loopback address of its own.
 
-A keeper process (`keeper.py`) starts them, writes their logs and takes them all down when this process is gone,
+A supervisor process (`supervisor.py`) starts them, writes their logs and takes them all down when this process is gone,
 however it went. Where mount namespaces are allowed a container sees its volumes at their mount paths and a hosts file
 with the names of Services and pods; elsewhere volumes are offered by variables and by translated paths. Limits are
 not enforced.

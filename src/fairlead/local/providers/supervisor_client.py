@@ -15,7 +15,7 @@ from fairlead.nodes.provider import ProviderError
 
 log = structlog.get_logger("fairlead.process")
 
-KEEPER = Path(__file__).with_name("keeper.py")
+KEEPER = Path(__file__).with_name("supervisor.py")
 READY_S = 10.0
 MOST_EVENT_BYTES = 1 << 20
 
