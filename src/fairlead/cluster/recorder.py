@@ -19,6 +19,7 @@ from fairlead.cluster.clock import Clock, rfc3339_micro
 from fairlead.cluster.controller import Controller, PermanentError
 from fairlead.cluster.errors import AlreadyExists, NotFound, Refused, Temporary
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.waits import first_of
 from fairlead.model.intents import RecordEvent, Regarding, WakeAfter
 from fairlead.model.kinds import EVENTS
 
@@ -118,13 +119,7 @@ class Recorder:
     async def flush(self, within_s: float) -> int:
         """Wait until everything recorded is told, but no longer than that; how many events were not."""
         self.yield_to(lambda: False)
-        told = asyncio.ensure_future(self._all_told.wait())
-        late = asyncio.ensure_future(self._clock.sleep(within_s))
-        try:
-            await asyncio.wait([told, late], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            told.cancel()
-            late.cancel()
+        await first_of(self._all_told.wait(), self._clock.sleep(within_s))
         return len(self._untold)
 
     def stop(self) -> None:
