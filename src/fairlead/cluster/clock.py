@@ -8,6 +8,9 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+# The API server takes its clock and the times it writes from here.
+from fairlead.model.times import rfc3339 as rfc3339
+
 
 class Clock(Protocol):
     def now(self) -> datetime:
@@ -33,13 +36,3 @@ class RealClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-def rfc3339_micro(moment: datetime) -> str:
-    """As Kubernetes writes a MicroTime."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def rfc3339(moment: datetime) -> str:
-    """As Kubernetes writes a Time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

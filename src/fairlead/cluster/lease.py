@@ -20,13 +20,14 @@ import structlog
 
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.client import Client
-from fairlead.cluster.clock import Clock, rfc3339_micro
+from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import AlreadyExists, ClusterError, Conflict
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.waits import first_of, started
 from fairlead.cluster.watch import Watch, selectors
 from fairlead.model.kinds import LEASES, Lease, LeaseSpec
 from fairlead.model.meta import ObjectMeta
+from fairlead.model.times import rfc3339_micro
 
 log = structlog.get_logger("fairlead.lease")
 

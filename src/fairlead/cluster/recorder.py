@@ -15,13 +15,14 @@ from typing import Any
 import msgspec
 
 from fairlead.cluster.client import Client
-from fairlead.cluster.clock import Clock, rfc3339_micro
+from fairlead.cluster.clock import Clock
 from fairlead.cluster.controller import Controller, PermanentError
 from fairlead.cluster.errors import AlreadyExists, NotFound, Refused, Temporary
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.waits import first_of
 from fairlead.model.intents import RecordEvent, Regarding, WakeAfter
 from fairlead.model.kinds import EVENTS
+from fairlead.model.times import rfc3339_micro
 
 # The API's own limits.
 NOTE_BYTES = 1024

@@ -22,10 +22,10 @@ from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Apply
 from fairlead.model.kinds import ConfigMap, Kind
 from fairlead.model.meta import ApiObject
+from fairlead.model.times import rfc3339
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.provider import Usage
 from fairlead.nodes.spec import Pod
-from fairlead.nodes.times import stamp
 from fairlead.web.aggregated import AggregatedApi, AggregatedCall, AggregatedResource, BadCall, front_proxy
 from fairlead.web.authority import Lives, renewed
 from fairlead.web.probes import served
@@ -126,7 +126,7 @@ class Metrics:
         return {"metadata": metadata, **self._window(), "containers": containers}
 
     def _window(self) -> dict[str, str]:
-        return {"timestamp": stamp(self._clock.now()), "window": f"{SAMPLE_EVERY_S:g}s"}
+        return {"timestamp": rfc3339(self._clock.now()), "window": f"{SAMPLE_EVERY_S:g}s"}
 
 
 def _after(before: Sample | None, total: Usage, now_s: float) -> Sample:

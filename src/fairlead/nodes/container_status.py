@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from fairlead.model.times import rfc3339
 from fairlead.nodes import health
 from fairlead.nodes.container_state import ContainerRecord, PodEvent, init_policy, is_forgotten, policy_of, restarts
 from fairlead.nodes.provider import RunPhase, RunReport
 from fairlead.nodes.spec import Container, ContainerState, ContainerStatus, Pod, Running, Waiting
-from fairlead.nodes.times import stamp
 
 CREATING = Waiting(reason="ContainerCreating")
 INITIALIZING = Waiting(reason="PodInitializing")
@@ -40,7 +40,7 @@ def _state(
         return ContainerState(waiting=waiting), before
     if run is not None and run.attempt == life.attempt:
         if run.phase is RunPhase.RUNNING:
-            started = Running(started_at=stamp(life.started_at) if life.started_at else None)
+            started = Running(started_at=rfc3339(life.started_at) if life.started_at else None)
             return ContainerState(running=started), before
         if run.reason:
             return ContainerState(waiting=Waiting(reason=run.reason, message=run.message)), before

@@ -17,9 +17,9 @@ from fairlead.cluster.clock import Clock
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct
 from fairlead.model.quantity import Quantity
+from fairlead.model.times import parse_time_or_none
 from fairlead.nodes.env import Missing, Sources
 from fairlead.nodes.spec import CLAIMS, CONFIG_MAPS, SECRETS, VOLUMES, PersistentVolume, Pod
-from fairlead.nodes.times import moment
 from fairlead.nodes.volumes import Needs
 
 # Long enough for the containers of a rollout to share one read, short enough for a correction to be seen.
@@ -108,7 +108,7 @@ class Contents:
             body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
             path = f"/api/v1/namespaces/{pod.metadata.namespace}/serviceaccounts/{account}/token"
             answer = msgspec.json.decode(await self._client.request("POST", path, body=body), type=TokenAnswer)
-            expires = moment(answer.status.expiration_timestamp)
+            expires = parse_time_or_none(answer.status.expiration_timestamp)
             left_s = self._left_s(expires) if expires is not None else float(life_s)
             return answer.status.token, self._clock.elapsed_s() + left_s * TOKEN_LIFE
 

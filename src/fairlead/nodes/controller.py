@@ -22,6 +22,7 @@ from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.model.intents import Delete, PatchStatus, RecordEvent, Regarding, WakeAfter
 from fairlead.model.node import Node
+from fairlead.model.times import rfc3339
 from fairlead.nodes.admission import Occupancy, Rejection, admit, has_begun, rejected_status
 from fairlead.nodes.container_state import PodEvent
 from fairlead.nodes.contents import Contents
@@ -32,7 +33,6 @@ from fairlead.nodes.pods import PodMirror
 from fairlead.nodes.provider import ProbeResult, Provider, ProviderError, Run, Sandbox
 from fairlead.nodes.spec import PODS, Container, Pod, PodStatus, Waiting
 from fairlead.nodes.status import is_same
-from fairlead.nodes.times import stamp
 from fairlead.nodes.volumes import Needs, env_needs, pod_volumes, volume_needs
 
 log = structlog.get_logger("fairlead.nodes")
@@ -170,7 +170,7 @@ class PodController:
         rejection = None if has_begun(pod) else await self._rejection(pod, profile)
         held = PodRecord(pod.uid, profile, provider, recall(pod, self._clock.now()))
         if rejection is not None:
-            await self._patch(pod, pod, held, rejected_status(pod, rejection, stamp(self._clock.now())))
+            await self._patch(pod, pod, held, rejected_status(pod, rejection, rfc3339(self._clock.now())))
             if held.answer is None:
                 return None  # it is gone
             self._tell(pod, PodEvent(rejection.reason, rejection.message, warning=True))

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace as changed
 
+from fairlead.model.times import parse_time_or_none
 from fairlead.nodes import health
 from fairlead.nodes.container_state import (
     ContainerRecord,
@@ -33,7 +34,6 @@ from fairlead.nodes.spec import (
     Waiting,
 )
 from fairlead.nodes.status import Standing, pod_status
-from fairlead.nodes.times import moment
 
 # How long a container whose configuration is incomplete waits before it is tried again.
 PROBLEM_RETRY_S = 5.0
@@ -96,12 +96,12 @@ def recall(pod: Pod, now: datetime) -> Memory:
             attempt=status.restart_count,
             is_ordered=has_begun or is_between,
             image=status.image if has_begun and status.image else images.get(status.name, ""),
-            started_at=moment(status.state.running.started_at) if status.state.running else None,
+            started_at=parse_time_or_none(status.state.running.started_at) if status.state.running else None,
             ended=ended,
-            ended_at=(moment(ended.finished_at) or now) if ended else None,
+            ended_at=(parse_time_or_none(ended.finished_at) or now) if ended else None,
             last=None if is_between else before,
         )
-    return Memory(started_at=moment(pod.status.start_time) or now, lives=lives)
+    return Memory(started_at=parse_time_or_none(pod.status.start_time) or now, lives=lives)
 
 
 def with_problems(memory: Memory, problems: Mapping[str, Waiting], now: datetime) -> Memory:

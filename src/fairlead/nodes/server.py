@@ -20,11 +20,11 @@ from aiohttp import web
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
+from fairlead.model.times import parse_time_or_none, rfc3339
 from fairlead.nodes.controller import PodController
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.provider import LogOptions, Unsupported, Usage
 from fairlead.nodes.spec import Pod
-from fairlead.nodes.times import moment, stamp
 
 log = structlog.get_logger("fairlead.nodes.server")
 
@@ -95,7 +95,7 @@ def log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
     def is_true(name: str) -> bool:
         return query.get(name, "").lower() in ("true", "1")
 
-    since = moment(query.get("sinceTime"))
+    since = parse_time_or_none(query.get("sinceTime"))
     if (ago_s := number("sinceSeconds")) is not None:
         since = now - timedelta(seconds=ago_s)
     return LogOptions(
@@ -185,7 +185,7 @@ class KubeletServer:
 
     async def _summary(self, request: web.Request) -> web.Response:
         node, pods = self._called(request)
-        now = stamp(self._clock.now())
+        now = rfc3339(self._clock.now())
         body = {"node": {"nodeName": node}, "pods": [self._pod_summary(pod, now) for pod in pods]}
         return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 

@@ -11,8 +11,8 @@ import msgspec
 
 from fairlead.model.meta import Condition
 from fairlead.model.quantity import nanos
+from fairlead.model.times import rfc3339
 from fairlead.nodes.spec import Container, ContainerStatus, Ip, Pod, PodStatus
-from fairlead.nodes.times import stamp
 
 # Ours to write; any other condition on a pod stays as it is.
 READY_TO_START = "PodReadyToStartContainers"
@@ -53,7 +53,7 @@ def pod_status(
         host_ips=(Ip(ip=standing.node_ip),) if standing.node_ip else None,
         pod_ip=standing.pod_ip,
         pod_ips=(Ip(ip=standing.pod_ip),) if standing.pod_ip else None,
-        start_time=stamp(standing.started_at),
+        start_time=rfc3339(standing.started_at),
         init_container_statuses=tuple(inits) or None,
         container_statuses=tuple(mains) or None,
         qos_class=qos_class(pod),
@@ -135,7 +135,9 @@ def _sidecars(pod: Pod, inits: Iterable[ContainerStatus]) -> list[ContainerStatu
 
 def _condition(name: str, status: str, reason: str, message: str, before: Condition | None, now: datetime) -> Condition:
     since = before.last_transition_time if before is not None and before.status == status else None
-    return Condition(type=name, status=status, reason=reason, message=message, last_transition_time=since or stamp(now))
+    return Condition(
+        type=name, status=status, reason=reason, message=message, last_transition_time=since or rfc3339(now)
+    )
 
 
 def is_same(one: PodStatus, other: PodStatus) -> bool:

@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.local.controllers.moments import written
 from fairlead.local.controllers.spec import (
     CRON_JOBS,
     DAEMON_SETS,
@@ -35,6 +34,7 @@ from fairlead.model.intents import (
 from fairlead.model.kinds import Kind
 from fairlead.model.owners import controller_reference
 from fairlead.model.selectors import Selector, equal_to
+from fairlead.model.times import rfc3339
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ SELECTOR: Selector = equal_to(APP)
 
 
 def ago(seconds: float) -> str:
-    return written(NOW - timedelta(seconds=seconds))
+    return rfc3339(NOW - timedelta(seconds=seconds))
 
 
 def decoded(struct: type[T], body: Json) -> T:

@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from fairlead.cluster.client import Client
-from fairlead.cluster.clock import RealClock, rfc3339, rfc3339_micro
+from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ClusterError, Refused
 from fairlead.cluster.mirror import Mirror
 from fairlead.local.controllers.daemonsets import target_node
 from fairlead.local.controllers.spec import LEASES, NODES, PODS, Pod
+from fairlead.model.times import rfc3339, rfc3339_micro
 
 ACT = "test/act"
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.moments import seconds_since
 from fairlead.local.controllers.spec import (
     BUDGETS,
     DEPLOYMENTS,
@@ -27,6 +26,7 @@ from fairlead.local.controllers.spec import (
 from fairlead.local.controllers.statuses import plan_status, with_condition
 from fairlead.model.intents import Intent, WakeAfter, event
 from fairlead.model.selectors import Selector, SelectorError, parse_label_selector
+from fairlead.model.times import seconds_since
 
 ALLOWED: Final = "DisruptionAllowed"
 # An eviction that was granted and not seen to happen by then did not happen.

@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.shell import claimed_keys
 from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.moments import parse_moment, written
 from fairlead.local.controllers.spec import CRON_JOBS, JOBS, CronJob, Job
 from fairlead.local.controllers.statuses import plan_status
 from fairlead.model.cron import BadSchedule, Schedule, parse_schedule
 from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
 from fairlead.model.owners import controller_reference, is_controlled_by
+from fairlead.model.times import parse_time, parse_time_or_none, rfc3339
 
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ def _since(seen: CronJobInput, now: datetime) -> datetime:
     """Times up to here are dealt with, or too old to be."""
     cron = seen.cron
     last = _last_scheduled(seen)
-    started = parse_moment(last or cron.metadata.creation_timestamp or written(now))
+    started = parse_time(last or cron.metadata.creation_timestamp or rfc3339(now))
     deadline = cron.spec.starting_deadline_seconds
     return started if deadline is None else max(started, now - timedelta(seconds=deadline))
 
@@ -72,16 +72,9 @@ def _last_scheduled(seen: CronJobInput) -> str | None:
         seen.cron.status.get("lastScheduleTime"),
         *(job.metadata.annotations.get(SCHEDULED_AT) for job in seen.jobs),
     ]
-    moments = [moment for text in told if text and (moment := _readable(text)) is not None]
-    return written(max(moments)) if moments else None
-
-
-def _readable(text: str) -> datetime | None:
-    """Anybody may write a Job's annotations: what is no time says nothing."""
-    try:
-        return parse_moment(text)
-    except (ValueError, OverflowError):
-        return None
+    # Anybody may write a Job's annotations: what is no time says nothing.
+    moments = [moment for text in told if text and (moment := parse_time_or_none(text)) is not None]
+    return rfc3339(max(moments)) if moments else None
 
 
 def _plan_run(seen: CronJobInput, schedule: Schedule, zone: tzinfo, now: datetime) -> list[Intent]:

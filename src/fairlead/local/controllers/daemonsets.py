@@ -16,7 +16,6 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import BURST, claimed_keys
 from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.moments import seconds_since
 from fairlead.local.controllers.replicasets import available_in_s, is_available
 from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision
 from fairlead.local.controllers.spec import (
@@ -40,6 +39,7 @@ from fairlead.model.pod import Affinity
 from fairlead.model.selectors import Selector
 from fairlead.model.taints import CORDON, NO_EXECUTE, NO_SCHEDULE, is_tolerated
 from fairlead.model.templates import fresh_name, pod_body
+from fairlead.model.times import seconds_since
 from fairlead.nodes.admission import matches_node
 
 Json = dict[str, Any]

@@ -13,7 +13,6 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import claimed_keys
 from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.moments import seconds_since, written
 from fairlead.local.controllers.spec import (
     DEPLOYMENTS,
     PODS,
@@ -30,6 +29,7 @@ from fairlead.model.intents import Create, Delete, Intent, Patch, PatchStatus, W
 from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
 from fairlead.model.templates import HASH_LABEL, is_same_template, template_hash
+from fairlead.model.times import rfc3339, seconds_since
 
 Json = dict[str, Any]
 
@@ -482,13 +482,13 @@ def _progress(
         return progressing("True", "NewReplicaSetAvailable", f"{subject} has successfully progressed.")
     if _has_progressed(deployment.status, status):
         # Said again even under the same reason: the time of the last update is what the deadline counts from.
-        since = held["lastTransitionTime"] if held and held["status"] == "True" else written(now)
+        since = held["lastTransitionTime"] if held and held["status"] == "True" else rfc3339(now)
         fresh = {
             "type": PROGRESSING,
             "status": "True",
             "reason": "ReplicaSetUpdated",
             "message": f"{subject} is progressing.",
-            "lastUpdateTime": written(now),
+            "lastUpdateTime": rfc3339(now),
             "lastTransitionTime": since,
         }
         return [*without_condition(conditions, PROGRESSING), fresh]

@@ -14,10 +14,10 @@ import msgspec
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.moments import parse_moment, written
 from fairlead.local.controllers.spec import NODES, PODS, Node, NodeTaint, Pod
 from fairlead.model.intents import Delete, Intent, PatchStatus, WakeAfter, event
 from fairlead.model.taints import NO_EXECUTE
+from fairlead.model.times import parse_time, rfc3339
 
 DISRUPTED: Final = "DisruptionTarget"
 REPORTER: Final = "taint-eviction-controller"
@@ -67,7 +67,7 @@ def plan_told(pod: Pod, reason: str, message: str, now: datetime, *, phase: str 
             "status": "True",
             "reason": reason,
             "message": message,
-            "lastTransitionTime": written(now),
+            "lastTransitionTime": rfc3339(now),
         }
         status["conditions"] = [*conditions, fresh]
     if phase and pod.status.phase != phase:
@@ -99,7 +99,7 @@ def eviction_controller(workshop: ControllerContext) -> Controller:
 
     def since(node: Node, taint: NodeTaint) -> datetime:
         if taint.time_added:
-            return parse_moment(taint.time_added)
+            return parse_time(taint.time_added)
         return noticed.setdefault((node.metadata.uid, taint.key, taint.value), workshop.clock.now())
 
     def executing(node: Node) -> list[NodeTaint]:

@@ -19,7 +19,6 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import BURST, SETTLE_S, claimed_keys
 from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.moments import parse_moment, seconds_since, written
 from fairlead.local.controllers.spec import JOBS, PODS, Job, Pod, parse_selector
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition
 from fairlead.model.hashes import short_hash
@@ -27,6 +26,7 @@ from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
 from fairlead.model.owners import claim, drop_finalizer
 from fairlead.model.selectors import Selector
 from fairlead.model.templates import pod_body
+from fairlead.model.times import parse_time, rfc3339, seconds_since
 
 Json = dict[str, Any]
 
@@ -69,7 +69,7 @@ def plan_job(seen: JobInput, now: datetime) -> list[Intent]:
     intents += crew.changes
     intents += _plan_status(job, count, ending, now)
     if ending is None and job.spec.active_deadline_seconds is not None and not job.spec.suspend:
-        left_s = job.spec.active_deadline_seconds - seconds_since(job.status.get("startTime") or written(now), now)
+        left_s = job.spec.active_deadline_seconds - seconds_since(job.status.get("startTime") or rfc3339(now), now)
         crew.waits.append(max(left_s, 0.0) + 0.1)
     return [*intents, WakeAfter(seconds=min(crew.waits))] if crew.waits else intents
 
@@ -79,7 +79,7 @@ def _plan_finished(job: Job, now: datetime) -> list[Intent]:
     if ttl is None or job.is_terminating:
         return []
     failed = condition_of(job.conditions, "Failed")
-    ended = job.status.get("completionTime") or (failed["lastTransitionTime"] if failed else written(now))
+    ended = job.status.get("completionTime") or (failed["lastTransitionTime"] if failed else rfc3339(now))
     left_s = ttl - seconds_since(ended, now)
     if left_s > 0:
         return [WakeAfter(seconds=left_s)]
@@ -309,7 +309,7 @@ def _is_complete(job: Job, count: Count) -> bool:
 
 def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -> list[Intent]:
     conditions, told = job.conditions, list[Intent]()
-    started = job.status.get("startTime") or (None if job.spec.suspend else written(now))
+    started = job.status.get("startTime") or (None if job.spec.suspend else rfc3339(now))
     if ending is not None:
         kind, reason, message = ending
         conditions = _say(conditions, kind, reason, message, now)
@@ -329,7 +329,7 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
     elif job.has("Suspended"):
         conditions = _say(conditions, "Suspended", "JobResumed", "Job resumed", now, status="False")
         told.append(event(JOBS, job.metadata, "Resumed", "Job resumed"))
-        started = written(now)
+        started = rfc3339(now)
     wanted: Json = {
         "active": len(count.active) or None,
         "ready": sum(pod.is_ready for pod in count.active),
@@ -344,7 +344,7 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
         if job.spec.backoff_limit_per_index is not None:
             wanted["failedIndexes"] = written_indexes(count.failed_indexes)
     if any(found["type"] == "Complete" for found in conditions):
-        wanted["completionTime"] = written(now)
+        wanted["completionTime"] = rfc3339(now)
     listed = {name: uids for name, uids in count.uncounted.items() if uids}
     if job.status.get("uncountedTerminatedPods") != listed:
         # A merge patch removes only what it names.
@@ -355,7 +355,7 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
 def _say(
     conditions: list[Json], kind: str, reason: str, message: str, now: datetime, *, status: str = "True"
 ) -> list[Json]:
-    return with_condition(conditions, kind, status, reason, message, now, more={"lastProbeTime": written(now)})
+    return with_condition(conditions, kind, status, reason, message, now, more={"lastProbeTime": rfc3339(now)})
 
 
 # --- pods -------------------------------------------------------------------------------------------------
@@ -518,7 +518,7 @@ def _ended_at(pod: Pod) -> datetime:
     ]
     ready = pod.condition("Ready")
     spare = (ready.last_transition_time if ready else None) or pod.metadata.creation_timestamp
-    return parse_moment(max(ends, default=spare) or "1970-01-01T00:00:00Z")
+    return parse_time(max(ends, default=spare) or "1970-01-01T00:00:00Z")
 
 
 def job_controller(workshop: ControllerContext) -> Controller:

@@ -15,11 +15,11 @@ import msgspec
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.moments import written
 from fairlead.local.controllers.spec import LEASES, NODES, PODS, Node, NodeTaint, Pod
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter, event
 from fairlead.model.kinds import Lease
 from fairlead.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_KEY
+from fairlead.model.times import rfc3339
 
 Json = dict[str, Any]
 
@@ -89,7 +89,7 @@ def _call_silent(node: Node, now: datetime) -> list[Intent]:
                 "status": "Unknown",
                 "reason": "NodeStatusUnknown",
                 "message": "Kubelet stopped posting node status.",
-                "lastTransitionTime": written(now),
+                "lastTransitionTime": rfc3339(now),
             }
         conditions.append(condition)
     held = {condition["type"] for condition in conditions}
@@ -100,7 +100,7 @@ def _call_silent(node: Node, now: datetime) -> list[Intent]:
             "reason": "NodeStatusNeverUpdated",
             "message": "Kubelet never posted node status.",
             "lastHeartbeatTime": node.metadata.creation_timestamp,
-            "lastTransitionTime": written(now),
+            "lastTransitionTime": rfc3339(now),
         }
         for kind in TOLD_BY_KUBELET
         if kind not in held
@@ -132,7 +132,7 @@ def _plan_taints(seen: NodeInput, now: datetime) -> list[Intent]:
         return []
     kept = [taint for taint in node.spec.taints or () if (taint.key, taint.effect) in wanted or not _is_ours(taint)]
     fresh = [
-        NodeTaint(key=key, effect=effect, time_added=written(now))
+        NodeTaint(key=key, effect=effect, time_added=rfc3339(now))
         for key, effect in sorted(wanted - held, key=lambda taint: (taint[1], taint[0]))
     ]
     taints = [_as_json(taint) for taint in (*kept, *fresh)]
@@ -165,7 +165,7 @@ def _plan_pods(seen: NodeInput, now: datetime) -> Iterable[Intent]:
         conditions: list[Json] = msgspec.to_builtins(list(pod.status.conditions or ()))
         for condition in conditions:
             if condition["type"] == "Ready":
-                condition |= {"status": "False", "lastTransitionTime": written(now)}
+                condition |= {"status": "False", "lastTransitionTime": rfc3339(now)}
         yield PatchStatus(
             kind=PODS,
             namespace=pod.metadata.namespace,

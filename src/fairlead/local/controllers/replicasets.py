@@ -13,7 +13,6 @@ from typing import Any, Final
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.shell import BURST, claimed_keys
 from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.moments import parse_moment, seconds_since
 from fairlead.local.controllers.spec import (
     PODS,
     REPLICA_SETS,
@@ -29,6 +28,7 @@ from fairlead.model.kinds import Kind
 from fairlead.model.owners import claim, is_controlled_by
 from fairlead.model.selectors import Selector, equal_to
 from fairlead.model.templates import fresh_name, pod_body
+from fairlead.model.times import parse_time, seconds_since
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 FAILURE: Final = "ReplicaFailure"
@@ -78,7 +78,7 @@ def is_available(pod: Pod, min_ready_s: int, now: datetime) -> bool:
 
 def ready_at(pod: Pod) -> datetime:
     ready = pod.condition("Ready")
-    return parse_moment(ready.last_transition_time) if ready and ready.last_transition_time else _LONG_AGO
+    return parse_time(ready.last_transition_time) if ready and ready.last_transition_time else _LONG_AGO
 
 
 def _allowed(mine: list[Pod], replicas: int, now: datetime) -> tuple[int, float]:
@@ -114,7 +114,7 @@ def _surplus(seen: ReplicaSetInput, active: list[Pod], count: int, now: datetime
 
 def _worth(pod: Pod, together: Counter[str], now: datetime) -> tuple[Any, ...]:
     """The least comes first and goes first: Kubernetes' order, with ages compared by their powers of two."""
-    created = parse_moment(pod.metadata.creation_timestamp) if pod.metadata.creation_timestamp else now
+    created = parse_time(pod.metadata.creation_timestamp) if pod.metadata.creation_timestamp else now
     restarts = max((status.restart_count for status in pod.status.container_statuses or ()), default=0)
     return (
         bool(pod.spec.node_name),

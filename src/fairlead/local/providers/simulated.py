@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.clock import Clock
+from fairlead.model.times import parse_time_or_none
 from fairlead.nodes.provider import (
     LogOptions,
     Notify,
@@ -26,7 +27,6 @@ from fairlead.nodes.provider import (
 )
 from fairlead.nodes.spec import Pod, Probe
 from fairlead.nodes.timer_queue import TimerQueue
-from fairlead.nodes.times import moment
 
 # Annotations that steer a pod. Seconds may be a number or `from-to`, drawn evenly.
 START_AFTER = "simulate.fairlead.io/start-after"
@@ -106,7 +106,7 @@ class SimulatedProvider:
         for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
             if status.state.running is None or status.name in actor.runs:
                 continue
-            started_at = moment(status.state.running.started_at) or self._clock.now()
+            started_at = parse_time_or_none(status.state.running.started_at) or self._clock.now()
             run = RunReport(status.restart_count, RunPhase.RUNNING, started_at, id=status.container_id)
             actor.runs[status.name] = run
             self._plan_end(pod.uid, actor, status.name, run, started_at)

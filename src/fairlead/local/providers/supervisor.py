@@ -1,8 +1,8 @@
 """The keeper: one small process that starts containers, writes their logs, and takes them all down when we are gone.
 
-`process.py` starts it as `python -I -S supervisor.py FD FOLDER` and speaks lines of JSON with it over a socket. It has one
-thread, so a child may be prepared between fork and exec, and the kernel's parent-death signal means this process and
-not a thread of it. When the socket closes, for whatever reason (SIGKILL of Fairlead included), it kills every
+`process.py` starts it as `python -I -S supervisor.py FD FOLDER` and speaks lines of JSON with it over a socket. It has
+one thread, so a child may be prepared between fork and exec, and the kernel's parent-death signal means this process
+and not a thread of it. When the socket closes, for whatever reason (SIGKILL of Fairlead included), it kills every
 descendant and ends. Standard library only: it starts before anything is installed, in some ten milliseconds.
 
     → {"op": "start", "id", "argv", "env", "cwd", "log", VIEW}   ← {"event": "started", …}

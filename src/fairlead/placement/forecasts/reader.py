@@ -14,9 +14,10 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from fairlead.cluster.clock import Clock, rfc3339
+from fairlead.cluster.clock import Clock
 from fairlead.cluster.waits import first_of
 from fairlead.engine.forecast import Forecast
+from fairlead.model.times import rfc3339
 from fairlead.placement.forecasts.documents import Document, Read, Subject, Summary, summary
 from fairlead.placement.forecasts.sources import Source, SourceProblem
 

@@ -10,7 +10,8 @@ from fairlead.engine.removal import DELETION_COST
 from fairlead.model.intents import Evict, Patch, Scale
 from fairlead.model.kinds import POD_OBJECTS
 from fairlead.model.meta import Condition
-from fairlead.placement.requests.progress import is_over, written
+from fairlead.model.times import rfc3339
+from fairlead.placement.requests.progress import is_over
 from fairlead.placement.requests.spec import (
     ANNOTATION,
     FINISHED,
@@ -97,7 +98,7 @@ def acted(status: ItemStatus, item: Item, workload: Workload | None, now: dateti
         shortfall = item.number - abs(after - workload.replicas)
         replicas = Replicas(before=workload.replicas, after=after)
         status = msgspec.structs.replace(status, replicas=replicas, shortfall=shortfall)
-    return msgspec.structs.replace(status, phase="Scaled", acted_at=written(now))
+    return msgspec.structs.replace(status, phase="Scaled", acted_at=rfc3339(now))
 
 
 # --- the whole request ------------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ def summed_up(
         message=message,
         added=sum(item.added for item in items),
         removed=sum(item.removed for item in items),
-        finished_at=(request.status.finished_at or written(now)) if phase in FINISHED else "",
+        finished_at=(request.status.finished_at or rfc3339(now)) if phase in FINISHED else "",
         items=tuple(items),
         conditions=request.status.conditions if conditions is None else conditions,
     )

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Final
 
 from fairlead.model.meta import Condition
+from fairlead.model.times import rfc3339
 from fairlead.placement.requests.admission import Unadmitted
 from fairlead.placement.requests.plan import RoundOptions
-from fairlead.placement.requests.progress import written
 
 ADMISSION_KNOWN: Final = "AdmissionKnown"
 FORECASTS_FRESH: Final = "ForecastsFresh"
@@ -22,7 +22,7 @@ def condition(
     """With the time of its last change kept where it says the same."""
     status = "True" if is_true else "False"
     known = next((each for each in before if each.type == kind and each.status == status), None)
-    since = known.last_transition_time if known is not None else written(now)
+    since = known.last_transition_time if known is not None else rfc3339(now)
     return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=since)
 
 

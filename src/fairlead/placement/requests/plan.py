@@ -33,6 +33,7 @@ from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.resources import CPU, MEMORY
+from fairlead.model.times import rfc3339
 from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.forecasts.profiles import Profiles
 from fairlead.placement.requests.admission import Unadmitted
@@ -44,7 +45,6 @@ from fairlead.placement.requests.progress import (
     match_places,
     moment,
     new_pods,
-    written,
 )
 from fairlead.placement.requests.reasons import Reasons
 from fairlead.placement.requests.spec import Item, ItemStatus, Place, Replicas, Victim, VictimScores, Workload
@@ -286,7 +286,7 @@ def _plan_removal(
         replicas=Replicas(before=before, after=after),
         victims=victims,
         shortfall=shortfall,
-        planned_at=written(now),
+        planned_at=rfc3339(now),
         seen=ends_of_names(pods, item.workload.name),
     )
 
@@ -555,7 +555,7 @@ def _added(
         places=tuple(places),
         rules=reasons.rules.get(wanted.key, ""),
         scheduler="" if cycle is not None else scheduler,
-        planned_at=written(now),
+        planned_at=rfc3339(now),
         # As the server will give it back, so that both compare equal.
         planned=msgspec.json.decode(msgspec.json.encode(model)),
     )
