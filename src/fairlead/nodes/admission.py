@@ -19,7 +19,7 @@ from fairlead.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, amoun
 from fairlead.model.selectors import NodeSelectorTerm, SelectorError, equal_to, parse_requirement
 from fairlead.model.taints import NO_EXECUTE, is_tolerated
 from fairlead.nodes.spec import Container, Pod, PodStatus, Resources
-from fairlead.nodes.status import qos_class
+from fairlead.nodes.status import pod_qos_class
 
 OS_LABEL = "kubernetes.io/os"
 ANY_ADDRESS = "0.0.0.0"
@@ -179,7 +179,7 @@ def rejected_status(pod: Pod, rejection: Rejection, started_at: str) -> PodStatu
         reason=rejection.reason,
         message=f"Pod was rejected: {rejection.message}",
         start_time=started_at,
-        qos_class=qos_class(pod),
+        qos_class=pod_qos_class(pod),
         conditions=tuple(condition for condition in kept if condition.type not in KUBELET_CONDITIONS) or None,
         observed_generation=pod.metadata.generation,
     )

@@ -10,9 +10,9 @@ from datetime import datetime
 import msgspec
 
 from fairlead.model.meta import Condition
-from fairlead.model.quantity import nanos
+from fairlead.model.qos import qos_class
 from fairlead.model.times import rfc3339
-from fairlead.nodes.spec import Container, ContainerStatus, Ip, Pod, PodStatus
+from fairlead.nodes.spec import ContainerStatus, Ip, Pod, PodStatus
 
 # Ours to write; any other condition on a pod stays as it is.
 READY_TO_START = "PodReadyToStartContainers"
@@ -56,7 +56,7 @@ def pod_status(
         start_time=rfc3339(standing.started_at),
         init_container_statuses=tuple(inits) or None,
         container_statuses=tuple(mains) or None,
-        qos_class=qos_class(pod),
+        qos_class=pod_qos_class(pod),
         observed_generation=pod.metadata.generation,
     )
 
@@ -145,21 +145,8 @@ def is_same(one: PodStatus, other: PodStatus) -> bool:
     return msgspec.structs.replace(one, observed_generation=0) == msgspec.structs.replace(other, observed_generation=0)
 
 
-def qos_class(pod: Pod) -> str:
-    """Guaranteed where every container's limits are its requests, BestEffort where none says anything."""
-    if pod.status.qos_class:
-        return pod.status.qos_class
-    says_anything, is_guaranteed = False, True
-    for container in pod.all_containers:
-        limits, requests = _positive(container, "limits"), _positive(container, "requests")
-        says_anything = says_anything or bool(limits or requests)
-        is_guaranteed = is_guaranteed and len(limits) == 2 and {**limits, **requests} == limits
-    if not says_anything:
-        return "BestEffort"
-    return "Guaranteed" if is_guaranteed else "Burstable"
-
-
-def _positive(container: Container, side: str) -> dict[str, int]:
-    quantities = getattr(container.resources, side) or {}
-    amounts = {name: nanos(quantities[name]) for name in ("cpu", "memory") if name in quantities}
-    return {name: value for name, value in amounts.items() if value > 0}
+def pod_qos_class(pod: Pod) -> str:
+    """The server's, or what it would say."""
+    return pod.status.qos_class or qos_class(
+        (each.resources.requests, each.resources.limits) for each in pod.all_containers
+    )
