@@ -24,8 +24,8 @@ from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.local.controllers.spec import DEPLOYMENTS, LEASES, NODES, PODS, REPLICA_SETS, Node, Pod
 from tests.contract.embedded_rig import embedded_rig
 from tests.kube.clients import client
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig
 from tests.local.controllers.kubelet import FakeKubelet
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

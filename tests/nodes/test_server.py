@@ -12,8 +12,8 @@ from fairlead.cluster.clock import RealClock
 from fairlead.nodes.provider import LogOptions, Unsupported, Usage
 from fairlead.nodes.server import Access, KubeletServer, LogProblem, log_options
 from fairlead.nodes.spec import Pod
-from tests.kube.rig.certificates import Authority
 from tests.nodes.kit import T0, at, pod
+from tests.rigs.kube.certificates import Authority
 
 
 class Played:
