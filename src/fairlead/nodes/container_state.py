@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from fairlead.model.times import rfc3339
 from fairlead.nodes.health import Check, Tally
 from fairlead.nodes.provider import RunPhase, RunReport, Traits
-from fairlead.nodes.spec import Container, Pod, Terminated, Waiting
+from fairlead.nodes.spec import Container, KubeletPod, Terminated, Waiting
 
 # A container that ends is started again at once; from the second time on it waits, longer each time.
 BACKOFF_FIRST_S = 10.0
@@ -60,7 +60,7 @@ def observe(
     life: ContainerRecord,
     run: RunReport | None,
     container: Container,
-    pod: Pod,
+    pod: KubeletPod,
     traits: Traits,
     now: datetime,
     said: list[PodEvent],
@@ -114,13 +114,13 @@ def is_running(life: ContainerRecord, run: RunReport | None) -> bool:
     return is_ours and life.is_ordered and life.ended is None
 
 
-def init_policy(pod: Pod, container: Container) -> str:
+def init_policy(pod: KubeletPod, container: Container) -> str:
     if container.is_sidecar:
         return "Always"
     return "Never" if pod.spec.restart_policy == "Never" else "OnFailure"
 
 
-def policy_of(pod: Pod, container: Container) -> str:
+def policy_of(pod: KubeletPod, container: Container) -> str:
     return container.restart_policy or pod.spec.restart_policy
 
 

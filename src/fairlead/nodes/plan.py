@@ -28,7 +28,7 @@ from fairlead.nodes.health import Check
 from fairlead.nodes.provider import PodReport, RunReport, Traits
 from fairlead.nodes.spec import (
     Container,
-    Pod,
+    KubeletPod,
     PodStatus,
     Probe,
     Waiting,
@@ -80,7 +80,7 @@ class Plan:
 # --- remembering ------------------------------------------------------------------------------------------
 
 
-def recall(pod: Pod, now: datetime) -> Memory:
+def recall(pod: KubeletPod, now: datetime) -> Memory:
     """What the pod's status tells of its life before this process: attempts, ends, and what was running."""
     lives = {}
     images = {container.name: container.image for container in pod.all_containers}
@@ -114,7 +114,7 @@ def with_problems(memory: Memory, problems: Mapping[str, Waiting], now: datetime
 
 
 def after_probe(
-    pod: Pod, memory: Memory, due: DueProbe, ok: bool, output: str, now: datetime
+    pod: KubeletPod, memory: Memory, due: DueProbe, ok: bool, output: str, now: datetime
 ) -> tuple[Memory, tuple[PodEvent, ...]]:
     """The memory once a probe's result is in; a result about an attempt that is over changes nothing."""
     life, container = memory.lives.get(due.container), pod.container(due.container)
@@ -145,7 +145,7 @@ def after_probe(
 class _Draft:
     """A plan in the making: each phase below moves the records on and adds what it has to tell."""
 
-    pod: Pod
+    pod: KubeletPod
     report: PodReport | None
     traits: Traits
     now: datetime
@@ -165,7 +165,13 @@ class _Draft:
 
 
 def plan_pod(
-    pod: Pod, report: PodReport | None, memory: Memory, *, now: datetime, node_ip: str, traits: Traits | None = None
+    pod: KubeletPod,
+    report: PodReport | None,
+    memory: Memory,
+    *,
+    now: datetime,
+    node_ip: str,
+    traits: Traits | None = None,
 ) -> Plan:
     traits = traits or Traits()
     draft = _Draft(pod if traits.probes else _without_probes(pod), report, traits, now)
@@ -281,7 +287,7 @@ def _status(draft: _Draft, standing: Standing, is_ending: bool) -> PodStatus:
     return pod_status(pod, inits, mains, standing, draft.now)
 
 
-def _with_end(pod: Pod, memory: Memory, now: datetime, wakes: list[datetime]) -> Memory:
+def _with_end(pod: KubeletPod, memory: Memory, now: datetime, wakes: list[datetime]) -> Memory:
     if pod.is_terminating:
         grace_s = pod.metadata.deletion_grace_period_seconds
         kill_at = now + timedelta(seconds=pod.grace_s if grace_s is None else grace_s)
@@ -301,7 +307,7 @@ def _with_end(pod: Pod, memory: Memory, now: datetime, wakes: list[datetime]) ->
 
 
 def _stopped(
-    pod: Pod, lives: Mapping[str, ContainerRecord], kill_at: datetime | None, now: datetime
+    pod: KubeletPod, lives: Mapping[str, ContainerRecord], kill_at: datetime | None, now: datetime
 ) -> dict[str, ContainerRecord]:
     deadline = kill_at or now + timedelta(seconds=pod.grace_s)
     stopped = dict(lives)
@@ -340,7 +346,7 @@ def _probed(
     return (replace(life, tallies=tallies) if tallies != life.tallies else life), found
 
 
-def _without_probes(pod: Pod) -> Pod:
+def _without_probes(pod: KubeletPod) -> KubeletPod:
     if not any(c.startup_probe or c.liveness_probe or c.readiness_probe for c in pod.all_containers):
         return pod
 

@@ -24,7 +24,7 @@ from fairlead.model.times import parse_time_or_none, rfc3339
 from fairlead.nodes.controller import PodController
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.provider import LogOptions, Unsupported, Usage
-from fairlead.nodes.spec import Pod
+from fairlead.nodes.spec import KubeletPod
 
 log = structlog.get_logger("fairlead.nodes.server")
 
@@ -74,7 +74,7 @@ def open_log(
         raise LogProblem(400, str(problem)) from problem
 
 
-def _waiting(pod: Pod, container: str) -> str:
+def _waiting(pod: KubeletPod, container: str) -> str:
     for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
         if status.name == container and status.state.waiting is not None:
             return status.state.waiting.reason
@@ -189,7 +189,7 @@ class KubeletServer:
         body = {"node": {"nodeName": node}, "pods": [self._pod_summary(pod, now) for pod in pods]}
         return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
-    def _pod_summary(self, pod: Pod, now: str) -> dict[str, object]:
+    def _pod_summary(self, pod: KubeletPod, now: str) -> dict[str, object]:
         used = self._used(pod)
         containers = [{"name": name, **_summed([usage], now)} for name, usage in sorted(used.items())]
         reference = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.uid}
@@ -230,7 +230,7 @@ class KubeletServer:
         said = f"{verb} is not served by Fairlead's virtual nodes; logs are: kubectl logs POD [-c CONTAINER] [-f]\n"
         return web.Response(status=501, text=said)
 
-    def _called(self, request: web.Request) -> tuple[str, list[Pod]]:
+    def _called(self, request: web.Request) -> tuple[str, list[KubeletPod]]:
         """The node whose address was called and its pods; all of them where nodes share an address."""
         address = (request.get_extra_info("sockname") or ("",))[0]
         nodes = self._kubelet.addresses
@@ -238,7 +238,7 @@ class KubeletServer:
         pods = [pod for pod in self._pods.pods() if pod.spec.node_name in set(names)]
         return names[0] if names else "", pods
 
-    def _used(self, pod: Pod) -> Mapping[str, Usage]:
+    def _used(self, pod: KubeletPod) -> Mapping[str, Usage]:
         provider = self._pods.provider_of(pod)
         return provider.usage(pod.uid) if provider is not None else {}
 

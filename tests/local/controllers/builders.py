@@ -12,12 +12,12 @@ from fairlead.local.controllers.spec import (
     JOBS,
     REPLICA_SETS,
     STATEFUL_SETS,
+    ControllerPod,
     CronJob,
     DaemonSet,
     Deployment,
     Job,
     Node,
-    Pod,
     ReplicaSet,
     StatefulSet,
 )
@@ -82,7 +82,7 @@ def pod(
     status: Json | None = None,
     spec: Json | None = None,
     **meta: Any,
-) -> Pod:
+) -> ControllerPod:
     if owner is not None:
         meta.setdefault("ownerReferences", [controller_reference(kind_of(owner), owner.metadata)])
     if going:
@@ -100,7 +100,7 @@ def pod(
             **(status or {}),
         },
     }
-    return decoded(Pod, body)
+    return decoded(ControllerPod, body)
 
 
 def node(name: str, *, ready: str | None = "True", taints: list[Json] | None = None, **spec: Any) -> Node:

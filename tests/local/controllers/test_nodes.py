@@ -8,7 +8,7 @@ import pytest
 from fairlead.local.controllers.evictions import TaintedPodInput, plan_eviction
 from fairlead.local.controllers.lostpods import LostPodInput, plan_lost_pod
 from fairlead.local.controllers.nodes import NodeInput, plan_node
-from fairlead.local.controllers.spec import NodeTaint, Pod
+from fairlead.local.controllers.spec import ControllerPod, NodeTaint
 from fairlead.model.taints import NO_EXECUTE
 from fairlead.model.times import parse_time
 from tests.local.controllers.builders import NOW, ago, node, patches, pod, said, status_of
@@ -130,7 +130,7 @@ def test_who_leaves_a_tainted_node(seen: TaintedPodInput, wanted: list[str]) -> 
 OUT = [taint("node.kubernetes.io/out-of-service", "NoExecute")]
 
 
-def told(phase: str = "Failed") -> Pod:
+def told(phase: str = "Failed") -> ControllerPod:
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]
     return pod("p", phase=phase, status={"conditions": conditions})
 

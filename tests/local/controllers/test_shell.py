@@ -16,7 +16,7 @@ from fairlead.local.controllers import KINDS
 from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.local.controllers.replicasets import ReplicaSetInput, plan_replica_set
-from fairlead.local.controllers.spec import NAMESPACES, PODS, REPLICA_SETS, Namespace, Pod, ReplicaSet
+from fairlead.local.controllers.spec import NAMESPACES, PODS, REPLICA_SETS, ControllerPod, Namespace, ReplicaSet
 from fairlead.model.intents import Create, Delete, Intent, RecordEvent, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.testing.clock import ManualClock
@@ -80,7 +80,7 @@ class Bench:
         wanted = [intent for intent in plan_replica_set(seen, self.clock.now()) if not _is_status(intent)]
         return await self.shell.hand_over(key, wanted)
 
-    def show(self, *pods: Pod) -> None:
+    def show(self, *pods: ControllerPod) -> None:
         self.mirrors.of(PODS).apply([(True, found) for found in pods])
 
 

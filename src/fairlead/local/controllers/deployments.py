@@ -18,8 +18,8 @@ from fairlead.local.controllers.spec import (
     PODS,
     REPLICA_SETS,
     REVISION,
+    ControllerPod,
     Deployment,
-    Pod,
     ReplicaSet,
     parse_selector,
     share_of,
@@ -59,7 +59,7 @@ class DeploymentInput:
     deployment: Deployment
     selector: Selector
     replica_sets: tuple[ReplicaSet, ...]  # its own, and those nobody controls
-    pods: tuple[Pod, ...] = ()  # of its ReplicaSets; asked for by Recreate only
+    pods: tuple[ControllerPod, ...] = ()  # of its ReplicaSets; asked for by Recreate only
     names_taken: frozenset[str] = frozenset()  # ReplicaSets of the namespace
     problem: str = ""  # why the last create was refused
 
@@ -544,7 +544,7 @@ def deployment_controller(workshop: ControllerContext) -> Controller:
             workshop.problem(DEPLOYMENTS, key),
         )
 
-    def of_gone_pods(delta: Delta[Pod]) -> Iterable[str]:
+    def of_gone_pods(delta: Delta[ControllerPod]) -> Iterable[str]:
         """Recreate waits for the last old pod to go; nothing else here depends on pods."""
         controller = delta.old.metadata.controller if delta.new is None and delta.old is not None else None
         if controller is None or controller.kind != REPLICA_SETS.kind or delta.old is None:

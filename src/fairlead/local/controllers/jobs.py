@@ -19,7 +19,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import BURST, SETTLE_S, claimed_keys
 from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.spec import JOBS, PODS, Job, Pod, parse_selector
+from fairlead.local.controllers.spec import JOBS, PODS, ControllerPod, Job, parse_selector
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition
 from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
@@ -46,7 +46,7 @@ Ending = tuple[str, str, str]  # condition, reason, message
 class JobInput:
     job: Job
     selector: Selector
-    pods: tuple[Pod, ...]  # its own, and those nobody controls
+    pods: tuple[ControllerPod, ...]  # its own, and those nobody controls
 
 
 def plan_job(seen: JobInput, now: datetime) -> list[Intent]:
@@ -95,7 +95,7 @@ def _plan_finished(job: Job, now: datetime) -> list[Intent]:
 class Count:
     """Who runs, who has ended, and who of those is counted."""
 
-    def __init__(self, job: Job, pods: list[Pod], now: datetime) -> None:
+    def __init__(self, job: Job, pods: list[ControllerPod], now: datetime) -> None:
         self.job = job
         self.pods = pods
         self.is_indexed = job.spec.completion_mode == "Indexed"
@@ -108,7 +108,7 @@ class Count:
         self.uncounted = {name: [uid for uid in uids if uid in tracked] for name, uids in self._listed.items()}
         settled = {name: len(uids) - len(self.uncounted[name]) for name, uids in self._listed.items()}
         self._completed = parse_indexes(job.status.get("completedIndexes") or "")
-        self.ignored: list[Pod] = []  # failures that do not count
+        self.ignored: list[ControllerPod] = []  # failures that do not count
         room = BURST - len(known)
         for pod in pods:
             uid = pod.metadata.uid
@@ -125,7 +125,7 @@ class Count:
         self.failed_indexes = self._failed_indexes()
         self.counted = {name: job.count(name) + settled[name] for name in settled}
 
-    def _how_ended(self, pod: Pod) -> str:
+    def _how_ended(self, pod: ControllerPod) -> str:
         if pod.status.phase == "Succeeded":
             return "succeeded"
         if pod.status.phase == "Failed":
@@ -133,7 +133,7 @@ class Count:
         is_replaced_late = self.job.spec.pod_replacement_policy == "Failed" or bool(self.job.spec.pod_failure_policy)
         return "failed" if pod.is_terminating and not is_replaced_late else ""
 
-    def _is_no_failure(self, pod: Pod) -> bool:
+    def _is_no_failure(self, pod: ControllerPod) -> bool:
         """By a rule of the policy; or the Job has what it wanted and sent the pod home itself."""
         rule = matching_rule(self.job, pod)
         return (rule is not None and rule.action == "Ignore") or self.job.has("SuccessCriteriaMet")
@@ -180,12 +180,12 @@ class Count:
                 yield drop_finalizer(PODS, pod.metadata, TRACKING)
 
 
-def index_of(pod: Pod) -> int:
+def index_of(pod: ControllerPod) -> int:
     text = pod.metadata.annotations.get(INDEX, "")
     return int(text) if text.isdecimal() else -1
 
 
-def failures_of(pod: Pod) -> int:
+def failures_of(pod: ControllerPod) -> int:
     """How often the pod's index had failed before it."""
     text = pod.metadata.annotations.get(INDEX_FAILURES, "")
     return int(text) if text.isdecimal() else 0
@@ -222,7 +222,7 @@ class Rule:
     because: str
 
 
-def matching_rule(job: Job, pod: Pod) -> Rule | None:
+def matching_rule(job: Job, pod: ControllerPod) -> Rule | None:
     """The first rule of the Job's policy that speaks of how this pod failed."""
     for number, rule in enumerate((job.spec.pod_failure_policy or {}).get("rules") or ()):
         because = _because(rule, pod)
@@ -231,7 +231,7 @@ def matching_rule(job: Job, pod: Pod) -> Rule | None:
     return None
 
 
-def _because(rule: Json, pod: Pod) -> str:
+def _because(rule: Json, pod: ControllerPod) -> str:
     codes = rule.get("onExitCodes")
     if codes:
         for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())):
@@ -396,10 +396,10 @@ class Crew:
         elif len(working) < wanted:
             self._take_on(wanted - len(working), working)
 
-    def _is_index_needed(self, pod: Pod) -> bool:
+    def _is_index_needed(self, pod: ControllerPod) -> bool:
         return 0 <= index_of(pod) < (self._job.spec.completions or 0) and index_of(pod) not in self._count.completed
 
-    def _twins(self, surplus: list[Pod]) -> list[Pod]:
+    def _twins(self, surplus: list[ControllerPod]) -> list[ControllerPod]:
         """All but the first of each index."""
         if not self._count.is_indexed:
             return []
@@ -413,7 +413,7 @@ class Crew:
             seen.add(index_of(pod))
         return twins
 
-    def _take_on(self, missing: int, working: list[Pod]) -> None:
+    def _take_on(self, missing: int, working: list[ControllerPod]) -> None:
         metadata = self._job.metadata
         for number, index in enumerate(islice(self._places(working), min(missing, BURST))):
             place = f"-{index}" if self._count.is_indexed else ""
@@ -424,7 +424,7 @@ class Crew:
                 event(JOBS, metadata, "SuccessfulCreate", f"Created pod: {name}"),
             ]
 
-    def _places(self, working: list[Pod]) -> Iterable[int]:
+    def _places(self, working: list[ControllerPod]) -> Iterable[int]:
         """What the next pods are to do, those that must wait after a failure left out."""
         if self._job.spec.backoff_limit_per_index is None and self._must_wait(self._count.pods):
             return
@@ -436,13 +436,13 @@ class Crew:
             if index not in taken and not self._must_wait(self._failed_at(index)):
                 yield index
 
-    def _failed_at(self, index: int) -> list[Pod]:
+    def _failed_at(self, index: int) -> list[ControllerPod]:
         """Pods that failed at the index, where each index has a limit of its own."""
         if self._job.spec.backoff_limit_per_index is None:
             return []
         return [pod for pod in self._count.pods if index_of(pod) == index and pod.status.phase == "Failed"]
 
-    def _must_wait(self, pods: Iterable[Pod]) -> bool:
+    def _must_wait(self, pods: Iterable[ControllerPod]) -> bool:
         wait_s = self._backoff_s(pods)
         if wait_s > 0:
             self.waits.append(wait_s)
@@ -472,11 +472,11 @@ class Crew:
                 ]
         return body
 
-    def _counts(self, pod: Pod) -> bool:
+    def _counts(self, pod: ControllerPod) -> bool:
         rule = matching_rule(self._job, pod)
         return rule is None or rule.action != "Ignore"
 
-    def _backoff_s(self, pods: Iterable[Pod]) -> float:
+    def _backoff_s(self, pods: Iterable[ControllerPod]) -> float:
         """How long to wait yet: ends in a row without a success, the wait doubling with each."""
         ends = sorted((_ended_at(pod), pod.status.phase) for pod in pods if pod.is_finished)
         failures = 0
@@ -489,7 +489,7 @@ class Crew:
         delay_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2.0 ** (failures - 1))
         return (ends[-1][0] + timedelta(seconds=delay_s) - self._now).total_seconds()
 
-    def _let_off(self, pods: Iterable[Pod]) -> None:
+    def _let_off(self, pods: Iterable[ControllerPod]) -> None:
         """Not wanted for now, and no failure: the finalizer goes first, so that the end is not counted."""
         for pod in pods:
             if TRACKING in pod.metadata.finalizers:
@@ -497,7 +497,7 @@ class Crew:
             else:
                 self._delete(pod)
 
-    def _delete(self, pod: Pod) -> None:
+    def _delete(self, pod: ControllerPod) -> None:
         metadata = pod.metadata
         self.changes += [
             Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
@@ -505,12 +505,12 @@ class Crew:
         ]
 
 
-def _eagerness(pod: Pod) -> tuple[bool, bool, bool, str]:
+def _eagerness(pod: ControllerPod) -> tuple[bool, bool, bool, str]:
     """Who is let off first: one already half way out, one not placed, one not ready, the youngest."""
     return TRACKING in pod.metadata.finalizers, bool(pod.spec.node_name), pod.is_ready, pod.metadata.name
 
 
-def _ended_at(pod: Pod) -> datetime:
+def _ended_at(pod: ControllerPod) -> datetime:
     ends = [
         status.state.terminated.finished_at
         for status in pod.status.container_statuses or ()
@@ -537,7 +537,7 @@ def job_controller(workshop: ControllerContext) -> Controller:
     return made
 
 
-def plan_job_orphan(pod: Pod, now: datetime) -> list[Intent]:
+def plan_job_orphan(pod: ControllerPod, now: datetime) -> list[Intent]:
     return [drop_finalizer(PODS, pod.metadata, TRACKING)]
 
 
@@ -554,7 +554,7 @@ def job_orphan_controller(workshop: ControllerContext) -> Controller:
             return None
         return await shell.hand_over(key, plan_job_orphan(pod, workshop.clock.now()))
 
-    async def is_awaited(pod: Pod) -> bool:
+    async def is_awaited(pod: ControllerPod) -> bool:
         controller = pod.metadata.controller
         if controller is None:
             return False
@@ -565,7 +565,7 @@ def job_orphan_controller(workshop: ControllerContext) -> Controller:
             job = await workshop.reader.find(JOBS, controller.name, pod.metadata.namespace)
         return job is not None and job.metadata.uid == controller.uid and not job.is_finished
 
-    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+    def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
         pod = delta.new
         if pod is None or TRACKING not in pod.metadata.finalizers:
             return ()

@@ -15,12 +15,12 @@ from fairlead.cluster.indexes import INDEXES, claimable
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Index, Mirror
 from fairlead.cluster.watch import T, Watch
-from fairlead.local.controllers.spec import PODS, Pod
+from fairlead.local.controllers.spec import PODS, ControllerPod
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 
 
-def _node(pod: Pod) -> Iterable[str]:
+def _node(pod: ControllerPod) -> Iterable[str]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 

@@ -15,7 +15,7 @@ import msgspec
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.spec import LEASES, NODES, PODS, Node, NodeTaint, Pod
+from fairlead.local.controllers.spec import LEASES, NODES, PODS, ControllerPod, Node, NodeTaint
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter, event
 from fairlead.model.kinds import Lease
 from fairlead.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_KEY
@@ -49,7 +49,7 @@ class NodeInput:
     node: Node
     heard_at: datetime  # when its lease or its status was last seen to change
     grace_s: float
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[ControllerPod, ...] = ()
     is_anyone_heard: bool = True
     is_new: bool = False  # to us: everybody is, after a start
 
@@ -220,7 +220,7 @@ def node_controller(workshop: ControllerContext, grace_s: float) -> Controller:
         hear(node)
         return (node.metadata.name,) if node.ready is None or node.ready.status == "Unknown" else ()
 
-    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+    def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
         """A ready pod on a silent node: seen late, or said by somebody who cannot know."""
         pod = delta.new
         node = nodes.get(pod.spec.node_name) if pod is not None and pod.is_ready and pod.spec.node_name else None

@@ -22,8 +22,8 @@ from fairlead.local.controllers.spec import (
     REVISIONS,
     STATEFUL_SETS,
     ApiObject,
+    ControllerPod,
     ControllerRevision,
-    Pod,
     StatefulSet,
     parse_selector,
 )
@@ -44,7 +44,7 @@ POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 class StatefulSetInput:
     owner: StatefulSet
     selector: Selector
-    pods: tuple[Pod, ...]  # its own, and those nobody controls
+    pods: tuple[ControllerPod, ...]  # its own, and those nobody controls
     revisions: tuple[ControllerRevision, ...]
     claims: tuple[ApiObject, ...] = ()  # of the namespace
     names_taken: frozenset[str] = frozenset()  # revisions of the namespace
@@ -90,7 +90,7 @@ class Ordinals:
     def __init__(
         self,
         seen: StatefulSetInput,
-        mine: Iterable[Pod],
+        mine: Iterable[ControllerPod],
         history: Iterable[ControllerRevision],
         update: Revision,
         now: datetime,
@@ -170,7 +170,7 @@ class Ordinals:
             if not self._is_well(pod):
                 return
 
-    def _is_well(self, pod: Pod) -> bool:
+    def _is_well(self, pod: ControllerPod) -> bool:
         return pod.is_active and is_available(pod, self._spec.min_ready_seconds, self._now)
 
     def _drop_claims(self) -> None:
@@ -254,7 +254,7 @@ class Ordinals:
             body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": made, "spec": template["spec"]}
             yield Create(kind=CLAIMS, namespace=metadata.namespace, body=body)
 
-    def _delete(self, pod: Pod) -> None:
+    def _delete(self, pod: ControllerPod) -> None:
         metadata, owner = pod.metadata, self._owner.metadata
         note = f"Delete Pod {metadata.name} in StatefulSet {owner.name} successful"
         self.changes += [

@@ -55,7 +55,7 @@ from fairlead.nodes.provider import (
     Unsupported,
     Usage,
 )
-from fairlead.nodes.spec import Hook, Pod, Probe
+from fairlead.nodes.spec import Hook, KubeletPod, Probe
 from fairlead.nodes.timer_queue import TimerQueue
 
 log = structlog.get_logger("fairlead.process")
@@ -192,7 +192,7 @@ class ProcessProvider:
         except OSError as problem:
             raise ProviderError(f"the pod's folder cannot be written: {problem}") from problem
 
-    async def adopt(self, pod: Pod) -> None:
+    async def adopt(self, pod: KubeletPod) -> None:
         """Processes end with the Fairlead that started them: there is nothing to be found again."""
 
     async def update(self, uid: str, runs: tuple[Run, ...]) -> None:

@@ -25,7 +25,7 @@ from fairlead.nodes.provider import (
     Unsupported,
     Usage,
 )
-from fairlead.nodes.spec import Pod, Probe
+from fairlead.nodes.spec import KubeletPod, Probe
 from fairlead.nodes.timer_queue import TimerQueue
 
 # Annotations that steer a pod. Seconds may be a number or `from-to`, drawn evenly.
@@ -100,7 +100,7 @@ class SimulatedProvider:
     async def create(self, sandbox: Sandbox) -> None:
         self._actor(sandbox.pod)
 
-    async def adopt(self, pod: Pod) -> None:
+    async def adopt(self, pod: KubeletPod) -> None:
         """Whatever its status says is running goes on as if nothing had happened."""
         actor = self._actor(pod, pod.status.pod_ip)
         for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
@@ -158,7 +158,7 @@ class SimulatedProvider:
 
     # -- acting ---------------------------------------------------------------------------------------------
 
-    def _actor(self, pod: Pod, ip: str = "") -> Actor:
+    def _actor(self, pod: KubeletPod, ip: str = "") -> Actor:
         actor = self._actors.get(pod.uid)
         if actor is None:
             self._ips += 1
@@ -215,7 +215,7 @@ def simulated_ip(number: int) -> str:
     return f"10.{64 + (number >> 16)}.{(number >> 8) & 255}.{number & 255}"
 
 
-def stages_of(pod: Pod, stages: Stages) -> Stages:
+def stages_of(pod: KubeletPod, stages: Stages) -> Stages:
     """The rules for one pod: the given ones, overruled by what its annotations say well enough to be understood."""
     notes = pod.metadata.annotations
     if (start := _span(notes.get(START_AFTER))) is not None:
