@@ -13,8 +13,8 @@ import time
 from typing import Any
 
 from bench.e2e import NODES, PODS, Sender, fairlead, kube_scheduler, node, seeing, wait_for
-from tests.kube.rig.build import ensure_built
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.build import ensure_built
+from tests.rigs.kube.servers import Rig
 
 BAR_S = 30.0
 BAR_MIB = 2048.0

@@ -31,8 +31,8 @@ from typing import Any
 import aiohttp
 import psutil
 
-from tests.kube.rig.build import ensure_built
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig
+from tests.rigs.kube.build import ensure_built
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig
 
 MANIFESTS = (
     DEPLOY / "crds" / "schedulerequests.yaml",

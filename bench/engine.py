@@ -29,8 +29,8 @@ from fairlead.model.node import Node
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.workloads import Namespace, Service
-from tests.kube.rig.build import ensure_built
-from tests.kube.rig.servers import Rig, until
+from tests.rigs.kube.build import ensure_built
+from tests.rigs.kube.servers import Rig, until
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"

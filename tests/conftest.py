@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.kube.rig.build import PROGRAMS, programs_dir
+from tests.rigs.kube.build import PROGRAMS, programs_dir
 
 LEFT_OUT: Final = pytest.StashKey[int]()
 # Building Kubernetes happens inside the first test's set-up where scripts/test has not done it before.

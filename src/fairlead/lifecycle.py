@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import structlog
 
 from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.waits import started
 from fairlead.runtime import Capability, Opener, Runtime, lease_name
 
 log = structlog.get_logger("fairlead")
@@ -111,16 +112,11 @@ async def until_stopped(
 ) -> T | None:
     """What the work returns, or None if it was stopped first and did not end by itself within the grace."""
     running = asyncio.ensure_future(work)
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+    async with started(running, stop.wait()) as tasks:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not running.done() and (seconds := grace_s()):
             await asyncio.wait([running], timeout=seconds)
         return running.result() if running.done() else None
-    finally:
-        for task in (running, stopping):
-            task.cancel()
-        await asyncio.gather(running, stopping, return_exceptions=True)
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ from fairlead.testing.scripted_server import (
     stream,
 )
 from tests.cluster.kit import CONFIG_MAPS_PATH, client_of, config_map, count, held
-from tests.kube.rig.certificates import Authority
+from tests.rigs.kube.certificates import Authority
 
 ONE = f"{CONFIG_MAPS_PATH}/a"
 Call = Callable[[Client], Awaitable[object]]

@@ -13,7 +13,7 @@ from fairlead.cluster.fence import FenceClosed, FencedSocket, fenced_sockets
 from fairlead.model.kinds import CONFIG_MAPS
 from fairlead.testing.scripted_server import ScriptedServer, reply
 from tests.cluster.kit import Gate, client_of, config_map, held
-from tests.kube.rig.certificates import Authority
+from tests.rigs.kube.certificates import Authority
 
 
 @pytest.fixture

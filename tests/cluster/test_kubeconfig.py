@@ -21,7 +21,7 @@ from fairlead.model.kinds import CONFIG_MAPS
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.scripted_server import ScriptedServer, failure, reply
 from tests.cluster.kit import config_map, held
-from tests.kube.rig.certificates import Authority, KeyPair
+from tests.rigs.kube.certificates import Authority, KeyPair
 
 SERVER = "https://cluster.example:6443"
 

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.cluster.client import Client
+from fairlead.cluster.indexes import INDEXES, claimable
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirrors import Mirrors
-from fairlead.model.kinds import CONFIG_MAPS, Kind
-from fairlead.model.meta import ApiObject
+from fairlead.model.kinds import CONFIG_MAPS, ConfigMap, Kind
+from fairlead.model.meta import ApiObject, ObjectMeta, OwnerReference
 from fairlead.testing.scripted_server import Answer, RecordedRequest, ScriptedServer, Then, bookmark, event, stream
 from tests.cluster.kit import CONFIG_MAPS_PATH, Hurried, client_of, config_map
 
@@ -37,6 +38,36 @@ def test_who_asks_for_the_same_shares_a_mirror(metrics: Metrics) -> None:
         mirrors.get(LEAN, "ns", labels="a=b"),
     ]
     assert len({id(each) for each in (one, *others)}) == 5
+
+
+def test_expectations_look_at_the_mirror_of_a_whole_kind_and_at_no_other(metrics: Metrics) -> None:
+    mirrors = mirrors_of(client_of("http://127.0.0.1:1"), metrics)
+    mirrors.get(CONFIG_MAPS, "ns")
+    mirrors.get(CONFIG_MAPS, labels="a=b")
+    mirrors.get(LEAN)
+    assert mirrors.find(CONFIG_MAPS) is None
+    whole = mirrors.get(CONFIG_MAPS)
+    assert mirrors.find(CONFIG_MAPS) is whole
+
+
+def test_an_owner_may_claim_what_it_controls_and_what_nobody_controls(metrics: Metrics) -> None:
+    owner = ObjectMeta(name="web", namespace="ns", uid="u1")
+
+    def config_map_of(name: str, namespace: str = "ns", uid: str = "", controls: bool = True) -> ConfigMap:
+        reference = OwnerReference(api_version="v1", kind="ConfigMap", name="web", uid=uid, controller=controls)
+        references = (reference,) if uid else ()
+        return ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace, uid=name, owner_references=references))
+
+    objects = [
+        config_map_of("own", uid="u1"),
+        config_map_of("orphan"),
+        config_map_of("owned-only", uid="u1", controls=False),
+        config_map_of("foreign", uid="u2"),
+        config_map_of("elsewhere", namespace="other"),
+    ]
+    mirror = mirrors_of(client_of("http://127.0.0.1:1"), metrics).get(CONFIG_MAPS, indexes=INDEXES)
+    mirror.replace({each.metadata.key: each for each in objects})
+    assert {each.metadata.name for each in claimable(mirror, owner)} == {"own", "orphan", "owned-only"}
 
 
 async def test_a_mirror_runs_whether_it_was_asked_for_before_or_after(server: ScriptedServer, mirrors: Mirrors) -> None:

@@ -431,7 +431,7 @@ async def test_a_nested_object_in_a_list_is_left_out_alone(
     await following.until(watches=1)
     assert told.log == ["all: ns/a@7 ns/b@8"]
     assert count(metrics, "fairlead_mirror_undecodable_total", kind=KIND) == 1
-    assert server.seen(WATCH)[0].query["resourceVersion"] == "10"
+    assert server.requests_for(WATCH)[0].query["resourceVersion"] == "10"
 
 
 async def test_a_nested_object_in_a_stream_counts_by_its_version_and_goes_when_it_is_deleted(
@@ -442,7 +442,7 @@ async def test_a_nested_object_in_a_stream_counts_by_its_version_and_goes_when_i
     gone = b'{"object":%b, "type" : "DELETED"}\n' % nested("deep", "13")
     server.on(WATCH, stream(changed, then=Then.CLOSE), stream(gone, then=Then.CLOSE), IDLE)
     await following.until(watches=3)
-    assert [seen.query["resourceVersion"] for seen in server.seen(WATCH)] == ["10", "12", "13"]
+    assert [seen.query["resourceVersion"] for seen in server.requests_for(WATCH)] == ["10", "12", "13"]
     assert told.view == {}
 
 

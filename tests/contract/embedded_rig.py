@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.contract.served import Served, served
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 
 
 class EmbeddedRig(Rig):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.kube.rig.certificates import Authority
+from tests.rigs.kube.certificates import Authority
 
 
 class Hook(http.server.BaseHTTPRequestHandler):

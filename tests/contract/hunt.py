@@ -26,7 +26,7 @@ from tests.contract.chapters import Chapter, CustomChapter, Sent, kinds
 from tests.contract.servers import Contestant, ContractRig, Heard, ours, real
 from tests.contract.stop_line import compared
 from tests.contract.volatile import Words
-from tests.kube.rig.build import ensure_built
+from tests.rigs.kube.build import ensure_built
 
 CHAPTER = 14
 CUSTOM = 0.15

@@ -11,7 +11,7 @@ from tests.contract import answers
 from tests.contract.hooks import hook_server
 from tests.contract.servers import Contestant, ContractRig, real
 from tests.contract.stories import run, told
-from tests.kube.rig.build import ensure_built
+from tests.rigs.kube.build import ensure_built
 
 
 def record(server: Contestant, hook: Mapping[str, str], topics: Collection[str], folder: Path) -> int:

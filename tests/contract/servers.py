@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from fairlead.apiserver.embedded import Embedded, embedded
 from fairlead.apiserver.request.info import User
 from fairlead.cluster.clock import RealClock
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 
 # Who may ask, under the same names on both servers; the rig writes the stranger one group without a name.
 USERS = {"admin": User("admin", "admin", ("system:masters",)), "stranger": User("stranger", "stranger", ("",))}

@@ -261,3 +261,16 @@ def missing_files(page: str, source: Path) -> list[str]:
 
 def docstring_of(module: Path) -> str:
     return ast.get_docstring(ast.parse(module.read_text())) or ""
+
+
+def paths_of_tests_that_do_not_exist(tests: Path = ROOT / "tests") -> list[str]:
+    """Files and folders that tests/README.md names and the tests do not have."""
+    named = re.findall(r"`([\w./]+(?:/|\.py))`", (tests / "README.md").read_text())
+    return [name for name in dict.fromkeys(named) if not name.startswith("src/") and not (tests / name).exists()]
+
+
+def folders_of_tests_not_named(tests: Path = ROOT / "tests") -> list[str]:
+    """Folders with tests that tests/README.md does not name."""
+    text = (tests / "README.md").read_text()
+    folders = sorted({file.relative_to(tests).parts[0] for file in tests.rglob("*/test_*.py")})
+    return [name for name in folders if f"`{name}/`" not in text]

@@ -23,8 +23,8 @@ from fairlead.cluster.writer import Writer
 from fairlead.local.providers.fleet import Fleet, FleetPlan
 from fairlead.nodes.server import Access
 from tests.kube.clients import client
-from tests.kube.rig.certificates import Authority
-from tests.kube.rig.servers import Rig, until
+from tests.rigs.kube.certificates import Authority
+from tests.rigs.kube.servers import Rig, until
 
 NODES = FleetPlan(processes=1, simulated=2, proxy=False)
 

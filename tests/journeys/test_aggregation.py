@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.journeys.test_up import Cluster
 from tests.journeys.test_up import new_cluster as new_cluster
-from tests.kube.rig.servers import until
+from tests.rigs.kube.servers import until
 
 AWAY = {
     "apiVersion": "apiregistration.k8s.io/v1",

@@ -13,8 +13,8 @@ import pytest
 from tests.journeys.test_node_admission import apply, pod, status
 from tests.journeys.test_up import Cluster
 from tests.journeys.test_up import new_cluster as new_cluster
-from tests.kube.rig.servers import until
 from tests.local.providers.test_isolation import ATTACK
+from tests.rigs.kube.servers import until
 
 ENDED = ("Succeeded", "Failed")
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.journeys.test_up import Cluster
 from tests.journeys.test_up import new_cluster as new_cluster
-from tests.kube.rig.servers import until
+from tests.rigs.kube.servers import until
 
 
 def pod(name: str, node: str = "", container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:

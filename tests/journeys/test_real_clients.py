@@ -13,7 +13,7 @@ import pytest
 import yaml
 from kubernetes.client.exceptions import ApiException
 
-from tests.kube.rig.servers import until
+from tests.rigs.kube.servers import until
 from tests.soak.clients import Cluster, client, cluster, complaints, deployment, dynamic, load, pod_spec, watch
 
 PROCESSES, SIMULATED = 2, 3

@@ -11,7 +11,7 @@ from typing import Any
 from tests.journeys.test_explain import fairlead
 from tests.journeys.test_up import Cluster
 from tests.journeys.test_up import new_cluster as new_cluster
-from tests.kube.rig.servers import until
+from tests.rigs.kube.servers import until
 
 GET = 'curl -sS -H "Authorization: Bearer $(cat DIR/api.token)" "$(cat DIR/api.url)/schedulePod'
 BODY = {

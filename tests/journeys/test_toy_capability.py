@@ -23,7 +23,7 @@ from fairlead.up import DEFINITIONS, UpOptions, up
 from fairlead.webhooks import MUTATING, SERVICE, manifest
 from tests.journeys.toy import TOYS, Toy
 from tests.kube.conftest import rig as rig
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 
 SERVICES = Kind("", "v1", "services", "Service", ApiObject)
 NAMESPACE = "fairlead-system"

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.kube.rig.servers import until
+from tests.rigs.kube.servers import until
 
 
 class Cluster:

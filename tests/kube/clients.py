@@ -12,7 +12,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.watch import T, Watch
 from fairlead.model.kinds import Kind
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 
 
 def connection(rig: Rig, kubeconfig: Path | None = None, *, through_port: int | None = None) -> Connection:

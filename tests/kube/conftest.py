@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.rig.build import RigUnavailable, ensure_built
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.build import RigUnavailable, ensure_built
+from tests.rigs.kube.servers import Rig
 
 
 @pytest.fixture(scope="session")

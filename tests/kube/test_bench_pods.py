@@ -1,7 +1,7 @@
 """The benchmarks' pods are pods: a real API server takes them, field by field."""
 
 from bench.decode import realistic_pod
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 
 
 def test_the_server_accepts_a_benchmark_pod_without_an_unknown_field(rig: Rig, namespace: str) -> None:

@@ -23,7 +23,7 @@ from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.model.kinds import CONFIG_MAPS, LEASES, NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
 from tests.kube.clients import client
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 
 PODS = Kind("", "v1", "pods", "Pod", dict[str, Any])
 NODES = Kind("", "v1", "nodes", "Node", dict[str, Any], namespaced=False)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fairlead.model.quantity import nanos
-from tests.kube.rig.servers import Rig, until
 from tests.kube.test_placement import MANIFESTS, placed, pods
 from tests.kube.test_runtime import said, serving
+from tests.rigs.kube.servers import Rig, until
 
 
 @pytest.fixture(scope="module")

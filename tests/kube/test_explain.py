@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, until
 from tests.kube.test_placement import make_node, make_pod, placed, pods
 from tests.kube.test_runtime import said, serving
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, until
 
 MANIFESTS = (RUNTIME_RBAC, DEPLOY / "rbac" / "placement.yaml")
 

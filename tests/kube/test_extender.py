@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.kube.rig.certificates import Authority
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, until
 from tests.kube.test_placement import pods
 from tests.kube.test_runtime import said, serving
+from tests.rigs.kube.certificates import Authority
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, until
 
 MANIFESTS = (RUNTIME_RBAC, DEPLOY / "rbac" / "placement.yaml")
 # Full nodes are liked best: the opposite of kube-scheduler's own taste.

@@ -1,18 +1,18 @@
 """The committed facts are the real server's."""
 
 from fairlead.apiserver.schema import facts
-from tests.kube.rig.facts import FACTS, INTERNAL, from_rig, gather, internal_text, read_go_types, text
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.facts import FACTS, INTERNAL, from_rig, gather, internal_text, read_go_types, text
+from tests.rigs.kube.servers import Rig
 
 
 def test_the_file_says_what_the_real_server_says(rig: Rig) -> None:
     fresh = text(gather(from_rig(rig), read_go_types()))
-    assert fresh == FACTS.read_text(), "Kubernetes changed: run `python -m tests.kube.rig.facts`"
+    assert fresh == FACTS.read_text(), "Kubernetes changed: run `python -m tests.rigs.kube.facts`"
 
 
 def test_the_servers_own_pod_spec_is_known_as_it_is() -> None:
     fresh = internal_text(read_go_types("internal.go"))
-    assert fresh == INTERNAL.read_text(), "Kubernetes changed: run `python -m tests.kube.rig.facts`"
+    assert fresh == INTERNAL.read_text(), "Kubernetes changed: run `python -m tests.rigs.kube.facts`"
 
 
 def test_our_openapi_lists_the_fields_and_the_kinds_of_the_real_server(rig: Rig) -> None:

@@ -25,9 +25,9 @@ from fairlead.placement.forecasts.sources import SourceProblem
 from fairlead.placement.forecasts.usage import MetricsServerUsage, Ring
 from fairlead.settings import Settings, load
 from tests.kube.clients import connection
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, until
 from tests.kube.test_placement import MANIFESTS, make_node, make_pod, placed
 from tests.kube.test_runtime import said, serving
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, until
 
 SETTINGS = {"forecast.source": "configmap", "forecast.deadlineS": 1, "forecast.forecaster.history": "metrics-server"}
 CLOCK = RealClock()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 from tests.soak.hostile import SERVER_FLAGS, beside_a_real_server, soak
 
 # Wider than the long form's: other tests run beside this one.

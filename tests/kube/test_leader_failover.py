@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 from tests.soak.leader import fail_over, late_writes
 
 

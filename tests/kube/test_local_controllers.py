@@ -21,11 +21,11 @@ from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
 from fairlead.local.controllers import Options, Runs, build, run
 from fairlead.local.controllers.mirrors import Mirrors
-from fairlead.local.controllers.spec import DEPLOYMENTS, LEASES, NODES, PODS, REPLICA_SETS, Node, Pod
+from fairlead.local.controllers.spec import DEPLOYMENTS, LEASES, NODES, PODS, REPLICA_SETS, ControllerPod, Node
 from tests.contract.embedded_rig import embedded_rig
 from tests.kube.clients import client
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig
 from tests.local.controllers.kubelet import FakeKubelet
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,7 +47,7 @@ class World:
     async def get(self, path: str) -> Json:
         return dict(json.loads(await self.api.request("GET", path)))
 
-    def pods(self, namespace: str, app: str = "") -> list[Pod]:
+    def pods(self, namespace: str, app: str = "") -> list[ControllerPod]:
         pods = self.mirrors.of(PODS).by("namespace", namespace)
         return [pod for pod in pods if not app or pod.metadata.labels.get("app") == app]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.kube.rig.servers import Rig
 from tests.kube.test_local_controllers import Json, World, deployment, inhabited, job, make, template
+from tests.rigs.kube.servers import Rig
 
 KINDS = (
     "deployments",

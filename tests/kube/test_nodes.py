@@ -32,8 +32,8 @@ from fairlead.nodes.provider import LogOptions, Provider, RunPhase
 from fairlead.nodes.server import Access, KubeletServer, open_log, reviewed
 from fairlead.nodes.spec import CONFIG_MAPS, PODS, SECRETS
 from tests.kube.clients import client, port_of
-from tests.kube.rig.certificates import Authority
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken
+from tests.rigs.kube.certificates import Authority
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken
 
 NODES_RBAC = DEPLOY / "rbac" / "nodes.yaml"
 DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", ApiObject)

@@ -22,7 +22,7 @@ from fairlead.apiserver.schema import shape as schema
 from fairlead.apiserver.schema.custom import CustomKind
 from fairlead.apiserver.validation import registry as validate
 from tests.apiserver.objects import customs, manifests, mistakes, stories
-from tests.kube.rig.servers import Rig, until
+from tests.rigs.kube.servers import Rig, until
 
 Json = dict[str, Any]
 NAMESPACE = "objects-parity"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, until
 from tests.kube.test_runtime import said, serving
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, until
 
 MANIFESTS = (RUNTIME_RBAC, DEPLOY / "rbac" / "placement.yaml")
 

@@ -1,6 +1,6 @@
 """Ports of rigs that start side by side. Needs no Kubernetes."""
 
-from tests.kube.rig.servers import free_ports, reserved
+from tests.rigs.kube.servers import free_ports, reserved
 
 
 def test_a_port_is_given_to_one_rig_only() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.kube.rig.servers import Rig, until
 from tests.kube.test_placement import MANIFESTS, make_node, make_pod, placed, pods
 from tests.kube.test_runtime import said, serving
+from tests.rigs.kube.servers import Rig, until
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,11 @@ from fairlead.model.node import Node
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.workloads import Namespace
-from tests.kube.rig.servers import Rig, until
 from tests.kube.test_placement import MANIFESTS
 from tests.kube.test_runtime import said, serving
 from tests.kube.test_words import _sane
 from tests.properties import worlds
+from tests.rigs.kube.servers import Rig, until
 
 Doc = dict[str, Any]
 WORLDS = 30

@@ -9,7 +9,7 @@ from fairlead.cluster.writer import Outcome, Writer
 from fairlead.model.intents import Replace
 from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES
 from tests.kube.clients import client
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 
 
 async def test_a_replace_at_its_version_happens_once(rig: Rig, namespace: str) -> None:

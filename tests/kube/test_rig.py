@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.kube.rig.servers import Rig, RigBroken, until
+from tests.rigs.kube.servers import Rig, RigBroken, until
 
 ROOT = Path(__file__).resolve().parents[2]
 NewRig = Callable[[], Rig]
@@ -318,7 +318,7 @@ def test_servers_die_with_the_process_that_started_them(kube_programs: Path, tmp
     # Started from a thread that has ended, as asyncio.to_thread would: only the process' death may end them.
     script = """
 import json, pathlib, sys, threading
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 rig = Rig(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
 starter = threading.Thread(target=rig.start)
 starter.start()

@@ -17,7 +17,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.model.intents import RecordEvent, Regarding
 from tests.kube.clients import client
-from tests.kube.rig.servers import Rig, until
+from tests.rigs.kube.servers import Rig, until
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases/fairlead"
 

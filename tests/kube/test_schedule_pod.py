@@ -26,11 +26,11 @@ from fairlead.model.node import Node
 from fairlead.placement.requests.spec import WORKLOADS
 from fairlead.placement.spec import NODES
 from tests.kube.clients import client
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken
 from tests.kube.test_nodes import kubelet_on
 from tests.kube.test_scheduler import Cluster
 from tests.placement.requests.kit import AtDesk
 from tests.placement.requests.test_exactly_once import Killed, Leader, World
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken
 
 MANIFESTS = (
     RUNTIME_RBAC,

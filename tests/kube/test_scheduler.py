@@ -13,9 +13,9 @@ import pytest
 from fairlead.cluster.clock import RealClock
 from fairlead.local.providers.simulated import SimulatedProvider
 from fairlead.model.quantity import nanos
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig
 from tests.kube.test_nodes import kubelet_on
 from tests.kube.test_runtime import said, serving
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig
 
 MANIFESTS = (RUNTIME_RBAC, DEPLOY / "rbac" / "placement.yaml")
 NODES = 12

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 from tests.soak.scheduler import Amounts, judge_bindings, judge_end, judge_requests, judge_room, soak, start
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.servers import Rig
 from tests.soak.watch import NAMESPACE, torture
 
 

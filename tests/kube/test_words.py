@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.kube.rig.servers import Rig, until
 from tests.kube.test_placement import MANIFESTS
 from tests.kube.test_runtime import said, serving
+from tests.rigs.kube.servers import Rig, until
 
 HOST = "kubernetes.io/hostname"
 

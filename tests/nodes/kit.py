@@ -8,7 +8,7 @@ import msgspec
 from fairlead.nodes.container_state import PodEvent
 from fairlead.nodes.plan import Memory, Order, Plan, plan_pod, recall
 from fairlead.nodes.provider import PodReport, RunPhase, RunReport
-from fairlead.nodes.spec import ContainerStatus, Pod
+from fairlead.nodes.spec import ContainerStatus, KubeletPod
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -21,19 +21,19 @@ def container(name: str = "main", **rest: Any) -> dict[str, Any]:
     return {"name": name, "image": "python:3", **rest}
 
 
-def pod(name: str = "p", **spec: Any) -> Pod:
+def pod(name: str = "p", **spec: Any) -> KubeletPod:
     metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": "1", "generation": 1}
     metadata |= spec.pop("metadata", {})
     status = spec.pop("status", {})
     spec.setdefault("containers", [container()])
     spec.setdefault("nodeName", "node")
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Pod)
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, KubeletPod)
 
 
 class Stage:
     """A pod on a node whose provider is played by hand: `runs`, `exits`, and `look` plans."""
 
-    def __init__(self, played: Pod) -> None:
+    def __init__(self, played: KubeletPod) -> None:
         self.pod = played
         self.memory: Memory = recall(played, T0)
         self.reports: dict[str, RunReport] = {}

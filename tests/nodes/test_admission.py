@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.node import Node
 from fairlead.nodes.admission import Occupancy, Rejection, admit, has_begun, rejected_status
-from fairlead.nodes.spec import Pod
+from fairlead.nodes.spec import KubeletPod
 from tests.nodes.kit import container, pod
 
 AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -28,12 +28,12 @@ def node(labels: dict[str, str] | None = None, taints: list[Any] | None = None, 
     return msgspec.convert(body, Node)
 
 
-def asking(name: str = "p", ports: Any = None, spec: Any = None, **requests: Any) -> Pod:
+def asking(name: str = "p", ports: Any = None, spec: Any = None, **requests: Any) -> KubeletPod:
     resources = {"requests": {key.replace("_", "-"): value for key, value in requests.items()}}
     return pod(name, containers=[container(resources=resources, ports=ports or [])], **(spec or {}))
 
 
-def held(*pods: Pod) -> Occupancy:
+def held(*pods: KubeletPod) -> Occupancy:
     occupancy = Occupancy()
     for each in pods:
         occupancy.add(each)
@@ -80,7 +80,7 @@ def enough(name: str, requested: int, used: int, capacity: int) -> str:
     ],
 )
 def test_what_is_too_much_or_in_the_wrong_place(
-    wanted: Pod, others: tuple[Pod, ...], reason: str, message: str | None
+    wanted: KubeletPod, others: tuple[KubeletPod, ...], reason: str, message: str | None
 ) -> None:
     rejection = admit(wanted, node(), held(*others))
     assert rejection is not None

@@ -11,9 +11,9 @@ import pytest
 from fairlead.cluster.clock import RealClock
 from fairlead.nodes.provider import LogOptions, Unsupported, Usage
 from fairlead.nodes.server import Access, KubeletServer, LogProblem, log_options
-from fairlead.nodes.spec import Pod
-from tests.kube.rig.certificates import Authority
+from fairlead.nodes.spec import KubeletPod
 from tests.nodes.kit import T0, at, pod
+from tests.rigs.kube.certificates import Authority
 
 
 class Played:
@@ -38,16 +38,16 @@ class Played:
 
 
 class Pods:
-    def __init__(self, provider: Played, *held: Pod) -> None:
+    def __init__(self, provider: Played, *held: KubeletPod) -> None:
         self._provider, self._held = provider, held
 
-    def pod(self, namespace: str, name: str) -> Pod | None:
+    def pod(self, namespace: str, name: str) -> KubeletPod | None:
         return next((p for p in self._held if (p.metadata.namespace, p.metadata.name) == (namespace, name)), None)
 
-    def pods(self) -> list[Pod]:
+    def pods(self) -> list[KubeletPod]:
         return list(self._held)
 
-    def provider_of(self, held: Pod) -> Played:
+    def provider_of(self, held: KubeletPod) -> Played:
         return self._provider
 
 

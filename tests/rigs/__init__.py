@@ -1,1 +1,1 @@
-"""Real servers other than Kubernetes that tests run against: Prometheus and Elasticsearch."""
+"""Real servers that tests run against: Kubernetes (`kube`), Prometheus and Elasticsearch."""

@@ -16,8 +16,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from tests.kube.rig.servers import HERE as KUBE_RIG
-from tests.kube.rig.servers import _spawner, free_ports
+from tests.rigs.kube.servers import HERE as KUBE_RIG
+from tests.rigs.kube.servers import _spawner, free_ports
 
 READY_S: Final = 120.0
 END_S: Final = 20.0

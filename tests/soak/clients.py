@@ -25,8 +25,8 @@ import kubernetes.dynamic
 import yaml
 from kubernetes.client.exceptions import ApiException
 
-from tests.kube.rig.build import ensure_built
-from tests.kube.rig.servers import RigBroken, Server, free_ports, until
+from tests.rigs.kube.build import ensure_built
+from tests.rigs.kube.servers import RigBroken, Server, free_ports, until
 
 # Its stubs do not know that a dict will do for every model, and call every field of an answer optional.
 _official: Final[Any] = kubernetes

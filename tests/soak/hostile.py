@@ -32,8 +32,8 @@ from tests.contract.servers import Contestant, Heard, real
 from tests.hostile.bases import BASES, SCHEDULE_POD
 from tests.hostile.draw import Draw
 from tests.hostile.kinds import known_kinds, own_names
-from tests.kube.rig.build import ensure_built
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, until
+from tests.rigs.kube.build import ensure_built
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, until
 from tests.soak import bad_input
 
 ROOT = Path(__file__).resolve().parents[2]

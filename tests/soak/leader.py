@@ -20,8 +20,8 @@ from typing import Any
 
 import click
 
-from tests.kube.rig.build import ensure_built
-from tests.kube.rig.servers import RUNTIME_RBAC, Rig, RigBroken, until
+from tests.rigs.kube.build import ensure_built
+from tests.rigs.kube.servers import RUNTIME_RBAC, Rig, RigBroken, until
 from tests.soak.leader_process import NAMESPACE, WRITERS
 
 LEASE = "fairlead"

@@ -25,8 +25,8 @@ from typing import Any
 import click
 
 from fairlead.model.quantity import nanos
-from tests.kube.rig.build import ensure_built
-from tests.kube.rig.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, free_ports, until
+from tests.rigs.kube.build import ensure_built
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, free_ports, until
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = (

@@ -19,8 +19,8 @@ from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.model.kinds import CONFIG_MAPS, ConfigMap
 from fairlead.testing.cutter import Cutter
 from tests.kube.clients import client, mirror, port_of
-from tests.kube.rig.build import ensure_built
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.build import ensure_built
+from tests.rigs.kube.servers import Rig
 
 NAMESPACE = "torture"
 

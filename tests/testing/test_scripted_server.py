@@ -28,7 +28,7 @@ from fairlead.testing.scripted_server import (
     silence,
     stream,
 )
-from tests.kube.rig.certificates import Authority
+from tests.rigs.kube.certificates import Authority
 
 POD = {"metadata": {"name": "p", "resourceVersion": "7"}}
 ADDED = event("ADDED", POD)

@@ -16,11 +16,11 @@ from fairlead.apiserver.auth.certificates import Certificates
 from fairlead.apiserver.embedded import Embedded
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import no_answer
+from fairlead.cluster.errors import AlreadyExists, no_answer
 from fairlead.settings import BadSettings
 from fairlead.testing.clock import ManualClock
 from fairlead.web.dispatcher import Dispatcher
-from fairlead.web.guard import Action, Guard
+from fairlead.web.guard import Action, Guard, TokenReview, TokenStatus, User
 from fairlead.web.limits import Limits
 from fairlead.web.probes import served
 from fairlead.web.problems import Failure, FieldProblem, Problem
@@ -73,6 +73,76 @@ async def test_a_guesser_of_tokens_is_slowed_down_and_known_callers_are_not(api:
     assert seen[:10] == [401] * 10
     assert seen[-1] == 429
     assert (await api.ask("GET", "/hello")).status == 200
+
+
+async def service_account_token(client: Client, *audiences: str) -> str:
+    """A token of the default service account, issued for these audiences; none: for the API server."""
+    path = "/api/v1/namespaces/default/serviceaccounts"
+    with contextlib.suppress(AlreadyExists):
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "agent"}}
+        await client.request("POST", path, body=account)
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": list(audiences)},
+    }
+    answer = await client.request("POST", f"{path}/agent/token", body=request)
+    token = msgspec.json.decode(answer)["status"]["token"]
+    assert isinstance(token, str)
+    return token
+
+
+AGENT = {"byWhom": "system:serviceaccount:default:agent"}
+
+
+@pytest.mark.parametrize(
+    ("issued_for", "plain", "one", "several"),
+    [
+        pytest.param((), 200, 401, 401, id="the API server"),
+        pytest.param(("agents",), 401, 200, 200, id="the audience"),
+        pytest.param(("others", "agents"), 401, 200, 200, id="the audience among others"),
+        pytest.param(("tools",), 401, 401, 200, id="the second of two audiences"),
+        pytest.param(("agents-of-others",), 401, 401, 401, id="another audience"),
+    ],
+)
+async def test_a_route_takes_only_tokens_issued_for_its_audience(
+    api: Api, client: Client, issued_for: tuple[str, ...], plain: int, one: int, several: int
+) -> None:
+    api.table.add(get_hello("/plain"), get_hello("/one", audiences=("agents",)))
+    api.table.add(get_hello("/several", audiences=("agents", "tools")))
+    token = await service_account_token(client, *issued_for)
+    # Twice, and from either side: an answer kept for one audience is none for another.
+    paths = {"/plain": plain, "/one": one, "/several": several}
+    for path in (*paths, *reversed(paths)):
+        told = await api.ask("GET", path, token)
+        assert (path, told.status) == (path, paths[path])
+        assert told.body == AGENT if told.status == 200 else told.body["reason"] == "Unauthorized"
+
+
+async def test_a_refused_token_is_answered_with_the_audience_it_lacks(api: Api) -> None:
+    api.table.add(get_hello(audiences=("agents", "tools")))
+    told = await api.ask("GET", "/hello")
+    assert told.body["message"].endswith("; wanted one issued for the audience 'agents' or 'tools'")
+
+
+async def test_a_server_that_names_no_audience_confirms_none() -> None:
+    class NoAudiences:
+        """An authenticator that does not look at spec.audiences."""
+
+        async def create(self, _: object, body: object) -> TokenReview:
+            return TokenReview(status=TokenStatus(authenticated=True, user=User(username="ann")))
+
+    client: Client = NoAudiences()  # type: ignore[assignment]
+    guard = Guard(client, ManualClock())
+    assert (await guard.user("Bearer any", "here")).username == "ann"
+    with pytest.raises(Problem, match="does not confirm the audience of this token") as refused:
+        await guard.user("Bearer any", "here", ("agents",))
+    assert refused.value.status == 401
+
+
+async def test_a_public_route_asks_for_no_audience() -> None:
+    with pytest.raises(ValueError, match="GET /open is public and asks for an audience"):
+        get_hello("/open", public=True, audiences=("agents",))
 
 
 async def raw(api: Api, path: bytes, *lines: bytes) -> int:

@@ -68,6 +68,16 @@ def test_a_route_is_told_with_what_it_takes_and_gives() -> None:
     assert "401" not in told["paths"]["/open"]["get"]["responses"]
 
 
+def test_the_audience_of_a_route_is_told() -> None:
+    async def handle(_: Call) -> Answer:
+        return Answer({})
+
+    table = RouteTable()
+    table.add(Route("GET", "/agents", handle, "For agents", description="Tells work.", audiences=("agents", "tools")))
+    told = document(table)["paths"]["/agents"]["get"]["description"]
+    assert told == "Tells work. The token must be issued for the audience `agents` or `tools`."
+
+
 def test_every_reference_leads_somewhere() -> None:
     told = document(a_table())
     text = json.dumps(told)

@@ -217,10 +217,11 @@ async def _read_cluster(
     kubeconfig: str | None, context: str | None, namespace: str, name: str, whole: bool
 ) -> PodExplanation:
     from fairlead.cluster.client import Client
-    from fairlead.cluster.clock import RealClock, rfc3339
+    from fairlead.cluster.clock import RealClock
     from fairlead.cluster.errors import ClusterError
     from fairlead.engine.cycle import Cycle
     from fairlead.engine.table import NodeTable
+    from fairlead.model.times import rfc3339
     from fairlead.placement.capability import profiles as profiles_of
     from fairlead.placement.spec import NODES, PODS, RELATED_KINDS
     from fairlead.runtime import find_connection

@@ -8,9 +8,8 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-from fairlead.model.timestamps import rfc3339, rfc3339_micro
-
-__all__ = ["Clock", "RealClock", "rfc3339", "rfc3339_micro"]
+# The API server takes its clock and the times it writes from here.
+from fairlead.model.times import rfc3339 as rfc3339
 
 
 class Clock(Protocol):

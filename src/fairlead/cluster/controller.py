@@ -16,6 +16,7 @@ from fairlead.cluster.errors import ClusterError, Conflict, NotLeader, Temporary
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta, Mirror, Subscription
 from fairlead.cluster.spans import span
+from fairlead.cluster.waits import first_of
 from fairlead.cluster.workqueue import WorkQueue
 from fairlead.model.intents import WakeAfter
 from fairlead.model.kinds import Kind
@@ -114,14 +115,8 @@ class Controller:
             for mirror, _ in self._sources:
                 await mirror.wait_synced()
 
-        stopped = asyncio.ensure_future(self.queue.wait_closed())
-        synced = asyncio.ensure_future(all_whole())
-        try:
-            await asyncio.wait([stopped, synced], return_when=asyncio.FIRST_COMPLETED)
-            return not stopped.done()
-        finally:
-            stopped.cancel()
-            synced.cancel()
+        await first_of(self.queue.wait_closed(), all_whole())
+        return not self.queue.is_closed
 
     async def _feed(self, subscription: Subscription[Any], keys: Callable[[Delta[Any]], Iterable[str]]) -> None:
         try:

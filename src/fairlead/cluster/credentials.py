@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ import msgspec
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import UNDECODABLE, ConfigurationError
+from fairlead.model.times import parse_time
 
 
 class Credentials(Protocol):
@@ -210,7 +211,7 @@ class ExecPlugin:
         if not status.token and not status.client_certificate_data:
             raise ConfigurationError(f"the credential plugin {name!r} gave neither a token nor a certificate")
         try:
-            expires_at = _moment(status.expiration_timestamp)
+            expires_at = parse_time(status.expiration_timestamp) if status.expiration_timestamp is not None else None
         except ValueError:
             raise ConfigurationError(
                 f"the credential plugin {name!r} gave what expires at {status.expiration_timestamp!r}, which is no time"
@@ -231,10 +232,3 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 def _error_text(problem: Exception) -> str:
     return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -20,12 +20,14 @@ import structlog
 
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.client import Client
-from fairlead.cluster.clock import Clock, rfc3339_micro
+from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import AlreadyExists, ClusterError, Conflict
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.waits import first_of, started
 from fairlead.cluster.watch import Watch, selectors
 from fairlead.model.kinds import LEASES, Lease, LeaseSpec
 from fairlead.model.meta import ObjectMeta
+from fairlead.model.times import rfc3339_micro
 
 log = structlog.get_logger("fairlead.lease")
 
@@ -122,23 +124,20 @@ class NamedLease:
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
         """True when the work ended by itself, False when the lease was lost first."""
-        work = asyncio.ensure_future(lead())
-        renewing = asyncio.create_task(self._keep(), name=f"lease {self.name}: renew")
-        try:
-            await asyncio.wait([work, renewing], return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                await work
-                return True
-            await renewing
-            return False
-        finally:
-            if not work.done():
-                # Cut short: a write may be on its way still. The lease is not given back but runs out, so that
-                # nobody starts before that write is over.
-                self._deadline_s = float("-inf")
-            for task in (renewing, work):
-                task.cancel()
-            await asyncio.gather(renewing, work, return_exceptions=True)
+        renew = asyncio.create_task(self._keep(), name=f"lease {self.name}: renew")
+        async with started(lead(), renew) as (work, renewing):
+            try:
+                await asyncio.wait([work, renewing], return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    await work
+                    return True
+                await renewing
+                return False
+            finally:
+                if not work.done():
+                    # Cut short: a write may be on its way still. The lease is not given back but runs out, so that
+                    # nobody starts before that write is over.
+                    self._deadline_s = float("-inf")
 
     async def _acquire(self) -> None:
         logged = ""
@@ -155,13 +154,7 @@ class NamedLease:
                     log.warning("lease out of reach, trying on", lease=self.name, problem=why)
                 logged = why
             self._changed.clear()
-            changed = asyncio.ensure_future(self._changed.wait())
-            pause = asyncio.ensure_future(self._clock.sleep(max(wait_s, 0.01)))
-            try:
-                await asyncio.wait([changed, pause], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                changed.cancel()
-                pause.cancel()
+            await first_of(self._changed.wait(), self._clock.sleep(max(wait_s, 0.01)))
 
     async def _keep(self) -> None:
         """Renew until that has failed for too long, or somebody else holds the lease."""

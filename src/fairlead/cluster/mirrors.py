@@ -46,7 +46,7 @@ class Mirrors:
         hint: str = "",
     ) -> Mirror[Any]:
         """The mirror of a kind, narrowed by selectors; indexes are added to one that is there already."""
-        identity = (f"{kind.api_version}/{kind.plural}", kind.struct, namespace, labels, fields)
+        identity = _identity(kind, namespace, labels, fields)
         mirror = self._mirrors.get(identity)
         if mirror is None:
             watch = Watch(
@@ -65,6 +65,10 @@ class Mirrors:
             mirror.add_index(name, index)
         return mirror
 
+    def find(self, kind: Kind[Any]) -> Mirror[Any] | None:
+        """The mirror of all objects of a kind, where somebody asked for one."""
+        return self._mirrors.get(_identity(kind))
+
     async def run(self) -> None:
         """Follow the server with every mirror, those asked for later too, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -79,6 +83,10 @@ class Mirrors:
     def _start(self, mirror: Mirror[Any]) -> None:
         if self._tasks is not None:
             self._tasks.create_task(mirror.run(), name=f"mirror {mirror.kind.name}")
+
+
+def _identity(kind: Kind[Any], namespace: str = "", labels: str = "", fields: str = "") -> _Identity:
+    return (f"{kind.api_version}/{kind.plural}", kind.struct, namespace, labels, fields)
 
 
 async def caught_up(mirrors: Sequence[Mirror[Any]], clock: Clock, stop: asyncio.Event) -> None:

@@ -15,12 +15,14 @@ from typing import Any
 import msgspec
 
 from fairlead.cluster.client import Client
-from fairlead.cluster.clock import Clock, rfc3339_micro
+from fairlead.cluster.clock import Clock
 from fairlead.cluster.controller import Controller, PermanentError
 from fairlead.cluster.errors import AlreadyExists, NotFound, Refused, Temporary
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.waits import first_of
 from fairlead.model.intents import RecordEvent, Regarding, WakeAfter
 from fairlead.model.kinds import EVENTS
+from fairlead.model.times import rfc3339_micro
 
 # The API's own limits.
 NOTE_BYTES = 1024
@@ -118,13 +120,7 @@ class Recorder:
     async def flush(self, within_s: float) -> int:
         """Wait until everything recorded is sent, for a bounded time; returns how many events were not."""
         self.yield_to(lambda: False)
-        sent = asyncio.ensure_future(self._all_sent.wait())
-        late = asyncio.ensure_future(self._clock.sleep(within_s))
-        try:
-            await asyncio.wait([sent, late], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sent.cancel()
-            late.cancel()
+        await first_of(self._all_sent.wait(), self._clock.sleep(within_s))
         return len(self._unsent)
 
     def stop(self) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.waits import first_of
 
 
 class WorkQueue:
@@ -35,7 +36,7 @@ class WorkQueue:
         self._waited = metrics.queue_seconds.labels(name)
 
     def add(self, key: str) -> None:
-        if self._closed or key in self._waiting:
+        if self.is_closed or key in self._waiting:
             return
         self._adds.inc()
         if key in self._in_hand:
@@ -49,7 +50,7 @@ class WorkQueue:
             self.add(key)
             return
         due_s = self._clock.elapsed_s() + seconds
-        if self._closed or self._due_s.get(key, float("inf")) <= due_s:
+        if self.is_closed or self._due_s.get(key, float("inf")) <= due_s:
             return
         self._due_s[key] = due_s
         heapq.heappush(self._later, (due_s, key))
@@ -74,7 +75,7 @@ class WorkQueue:
     async def take(self) -> str | None:
         """The next key, held until `done`; None once the queue is closed."""
         while not self._line:
-            if self._closed:
+            if self.is_closed:
                 return None
             self._ready.clear()
             await self._ready.wait()
@@ -88,7 +89,7 @@ class WorkQueue:
         self._in_hand.discard(key)
         if key in self._again:
             self._again.discard(key)
-            if not self._closed:
+            if not self.is_closed:
                 self._put_in_line(key)
 
     def close(self) -> None:
@@ -104,12 +105,12 @@ class WorkQueue:
         await self._closing.wait()
 
     @property
-    def _closed(self) -> bool:
+    def is_closed(self) -> bool:
         return self._closing.is_set()
 
     async def run(self) -> None:
         """Bring keys back when they are due; runs beside the workers until the queue is closed."""
-        while not self._closed:
+        while not self.is_closed:
             now_s = self._clock.elapsed_s()
             while self._later and self._later[0][0] <= now_s:
                 due_s, key = heapq.heappop(self._later)
@@ -117,14 +118,8 @@ class WorkQueue:
                     del self._due_s[key]
                     self.add(key)
             self._sooner.clear()
-            pause = asyncio.ensure_future(self._clock.sleep(self._later[0][0] - now_s)) if self._later else None
-            sooner = asyncio.ensure_future(self._sooner.wait())
-            try:
-                await asyncio.wait([sooner, *([pause] if pause else [])], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                sooner.cancel()
-                if pause is not None:
-                    pause.cancel()
+            pause = [self._clock.sleep(self._later[0][0] - now_s)] if self._later else []
+            await first_of(self._sooner.wait(), *pause)
 
     def __len__(self) -> int:
         return len(self._line)

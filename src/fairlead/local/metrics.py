@@ -22,10 +22,10 @@ from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Apply
 from fairlead.model.kinds import ConfigMap, Kind
 from fairlead.model.meta import ApiObject
+from fairlead.model.times import rfc3339
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.provider import Usage
-from fairlead.nodes.spec import Pod
-from fairlead.nodes.times import stamp
+from fairlead.nodes.spec import KubeletPod
 from fairlead.web.aggregated import AggregatedApi, AggregatedCall, AggregatedResource, BadCall, front_proxy
 from fairlead.web.authority import Lives, renewed
 from fairlead.web.probes import served
@@ -70,11 +70,11 @@ class Metrics:
     def resources(self) -> list[AggregatedResource]:
         return [AggregatedResource(NODE_METRICS, self._list_nodes), AggregatedResource(POD_METRICS, self._list_pods)]
 
-    def _pods(self) -> list[tuple[VirtualKubelet, Pod]]:
+    def _pods(self) -> list[tuple[VirtualKubelet, KubeletPod]]:
         return [(kubelet, pod) for kubelet in self._kubelets for pod in kubelet.pods.pods()]
 
     @staticmethod
-    def _used(pods: Sequence[tuple[VirtualKubelet, Pod]]) -> dict[tuple[str, str], Usage]:
+    def _used(pods: Sequence[tuple[VirtualKubelet, KubeletPod]]) -> dict[tuple[str, str], Usage]:
         found = {}
         for kubelet, pod in pods:
             provider = kubelet.pods.provider_of(pod)
@@ -111,7 +111,7 @@ class Metrics:
             if not call.name or node == call.name
         ]
 
-    def _pod(self, pod: Pod) -> dict[str, Any]:
+    def _pod(self, pod: KubeletPod) -> dict[str, Any]:
         containers = [
             {"name": container, "usage": _quantities(sample.cores, sample.total.memory_bytes)}
             for (uid, container), sample in sorted(self._samples.items())
@@ -126,7 +126,7 @@ class Metrics:
         return {"metadata": metadata, **self._window(), "containers": containers}
 
     def _window(self) -> dict[str, str]:
-        return {"timestamp": stamp(self._clock.now()), "window": f"{SAMPLE_EVERY_S:g}s"}
+        return {"timestamp": rfc3339(self._clock.now()), "window": f"{SAMPLE_EVERY_S:g}s"}
 
 
 def _after(before: Sample | None, total: Usage, now_s: float) -> Sample:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlead.model.kinds import Kind
+from fairlead.model.meta import ObjectMeta
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,3 +137,32 @@ class WakeAfter(Intent, frozen=True):
     """Reconcile this key again after a delay, whatever happens meanwhile."""
 
     seconds: float
+
+
+def event(
+    kind: Kind[Any],
+    about: ObjectMeta,
+    reason: str,
+    note: str,
+    *,
+    action: str = "",
+    warning: bool = False,
+    reporter: str = "",
+) -> RecordEvent:
+    """An event that names the controller of its kind, as Kubernetes calls it, unless another one tells it."""
+    regarding = Regarding(
+        kind=kind.kind,
+        api_version=kind.api_version,
+        name=about.name,
+        namespace=about.namespace,
+        uid=about.uid,
+        resource_version=about.resource_version,
+    )
+    return RecordEvent(
+        regarding=regarding,
+        reason=reason,
+        action=action or reason,
+        note=note,
+        warning=warning,
+        reporter=reporter or f"{kind.kind.lower().removesuffix('controller')}-controller",
+    )

@@ -130,6 +130,12 @@ class ContainerStatus(ApiStruct):
     allocated_resources: dict[str, Quantity] | None = None
 
 
+class PodIP(ApiStruct):
+    """An address of a pod, or of its host."""
+
+    ip: str = ""
+
+
 class PodStatus(ApiStruct):
     phase: str = ""
     conditions: tuple[Condition, ...] | None = None

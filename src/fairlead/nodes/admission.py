@@ -13,13 +13,12 @@ from fairlead.model.pod import Affinity
 from fairlead.model.pod import Container as PlacedContainer
 from fairlead.model.pod import Pod as PlacedPod
 from fairlead.model.pod import PodSpec as PlacedSpec
-from fairlead.model.pod import ResourceRequirements as Requirements
 from fairlead.model.quantity import nanos
 from fairlead.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, amount, counted, is_extended, pod_requests
 from fairlead.model.selectors import NodeSelectorTerm, SelectorError, equal_to, parse_requirement
 from fairlead.model.taints import NO_EXECUTE, is_tolerated
-from fairlead.nodes.spec import Container, Pod, PodStatus, Resources
-from fairlead.nodes.status import qos_class
+from fairlead.nodes.spec import Container, KubeletPod, PodStatus
+from fairlead.nodes.status import pod_qos_class
 
 OS_LABEL = "kubernetes.io/os"
 ANY_ADDRESS = "0.0.0.0"
@@ -63,7 +62,7 @@ class Occupancy:
     charges: dict[str, Charge] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
 
-    def add(self, pod: Pod) -> None:
+    def add(self, pod: KubeletPod) -> None:
         """Once for each pod; again with what it asks for now after its spec has changed."""
         held = self.charges.get(pod.uid)
         if held is not None and held.generation == pod.metadata.generation:
@@ -81,12 +80,12 @@ class Occupancy:
                 del self.used[name]
 
 
-def charge_of(pod: Pod) -> Charge:
+def charge_of(pod: KubeletPod) -> Charge:
     amounts = {name: value for name, value in counted(pod_requests(_placed(pod))) if value}
     return Charge(pod.key, pod.metadata.generation, amounts, host_ports(pod))
 
 
-def host_ports(pod: Pod) -> frozenset[HostPort]:
+def host_ports(pod: KubeletPod) -> frozenset[HostPort]:
     """Of everything that runs as long as the pod does."""
     lasting = (*(container for container in pod.inits if container.is_sidecar), *pod.spec.containers)
     return frozenset(
@@ -97,12 +96,12 @@ def host_ports(pod: Pod) -> frozenset[HostPort]:
     )
 
 
-def has_begun(pod: Pod) -> bool:
+def has_begun(pod: KubeletPod) -> bool:
     """A node admits a pod once: what it took up before a restart of ours is not asked again."""
     return pod.status.start_time is not None or pod.is_terminating or pod.is_finished
 
 
-def admit(pod: Pod, node: Node, occupancy: Occupancy, operating_system: str = "linux") -> Rejection | None:
+def admit(pod: KubeletPod, node: Node, occupancy: Occupancy, operating_system: str = "linux") -> Rejection | None:
     """The first reason against the pod in the kubelet's order; None where it is welcome."""
     if (wanted := pod.metadata.labels.get(OS_LABEL)) is not None and wanted != operating_system:
         message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
@@ -172,29 +171,26 @@ def _matches(term: NodeSelectorTerm, node: ObjectMeta) -> bool:
         return False
 
 
-def rejected_status(pod: Pod, rejection: Rejection, started_at: str) -> PodStatus:
+def rejected_status(pod: KubeletPod, rejection: Rejection, started_at: str) -> PodStatus:
     kept: Iterable[Condition] = pod.status.conditions or ()
     return PodStatus(
         phase="Failed",
         reason=rejection.reason,
         message=f"Pod was rejected: {rejection.message}",
         start_time=started_at,
-        qos_class=qos_class(pod),
+        qos_class=pod_qos_class(pod),
         conditions=tuple(condition for condition in kept if condition.type not in KUBELET_CONDITIONS) or None,
         observed_generation=pod.metadata.generation,
     )
 
 
-def _placed(pod: Pod) -> PlacedPod:
+def _placed(pod: KubeletPod) -> PlacedPod:
     """As far as its requests go."""
-
-    def requirements(resources: Resources) -> Requirements:
-        return Requirements(requests=resources.requests, limits=resources.limits)
 
     def placed(container: Container) -> PlacedContainer:
         return PlacedContainer(
             name=container.name,
-            resources=requirements(container.resources),
+            resources=container.resources,
             restart_policy=container.restart_policy,
         )
 
@@ -202,6 +198,6 @@ def _placed(pod: Pod) -> PlacedPod:
         containers=tuple(map(placed, pod.spec.containers)),
         init_containers=tuple(map(placed, pod.inits)),
         overhead=pod.spec.overhead,
-        resources=requirements(pod.spec.resources) if pod.spec.resources is not None else None,
+        resources=pod.spec.resources,
     )
     return PlacedPod(spec=spec)

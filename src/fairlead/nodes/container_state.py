@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from fairlead.model.times import rfc3339
 from fairlead.nodes.health import Check, Tally
 from fairlead.nodes.provider import RunPhase, RunReport, Traits
-from fairlead.nodes.spec import Container, Pod, Terminated, Waiting
-from fairlead.nodes.times import stamp
+from fairlead.nodes.spec import Container, KubeletPod, Terminated, Waiting
 
 # A container that ends is started again at once; from the second time on it waits, longer each time.
 BACKOFF_FIRST_S = 10.0
@@ -60,7 +60,7 @@ def observe(
     life: ContainerRecord,
     run: RunReport | None,
     container: Container,
-    pod: Pod,
+    pod: KubeletPod,
     traits: Traits,
     now: datetime,
     said: list[PodEvent],
@@ -74,8 +74,8 @@ def observe(
             exit_code=KILLED,
             reason="ContainerStatusUnknown",
             message="The container could not be located when its node came back",
-            started_at=stamp(life.started_at) if life.started_at else None,
-            finished_at=stamp(now),
+            started_at=rfc3339(life.started_at) if life.started_at else None,
+            finished_at=rfc3339(now),
         )
         return replace(life, ended=ended, ended_at=now)
     if run.phase is RunPhase.WAITING:
@@ -102,8 +102,8 @@ def observe(
         signal=run.signal,
         reason=run.reason or ("Completed" if run.exit_code == 0 else "Error"),
         message=run.message,
-        started_at=stamp(run.started_at) if run.started_at else None,
-        finished_at=stamp(ended_at),
+        started_at=rfc3339(run.started_at) if run.started_at else None,
+        finished_at=rfc3339(ended_at),
         container_id=run.id,
     )
     return replace(life, ended=ended, ended_at=ended_at)
@@ -114,13 +114,13 @@ def is_running(life: ContainerRecord, run: RunReport | None) -> bool:
     return is_ours and life.is_ordered and life.ended is None
 
 
-def init_policy(pod: Pod, container: Container) -> str:
+def init_policy(pod: KubeletPod, container: Container) -> str:
     if container.is_sidecar:
         return "Always"
     return "Never" if pod.spec.restart_policy == "Never" else "OnFailure"
 
 
-def policy_of(pod: Pod, container: Container) -> str:
+def policy_of(pod: KubeletPod, container: Container) -> str:
     return container.restart_policy or pod.spec.restart_policy
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from fairlead.model.times import rfc3339
 from fairlead.nodes import health
 from fairlead.nodes.container_state import ContainerRecord, PodEvent, init_policy, is_forgotten, policy_of, restarts
 from fairlead.nodes.provider import RunPhase, RunReport
-from fairlead.nodes.spec import Container, ContainerState, ContainerStatus, Pod, Running, Waiting
-from fairlead.nodes.times import stamp
+from fairlead.nodes.spec import Container, ContainerState, ContainerStatus, KubeletPod, Running, Waiting
 
 CREATING = Waiting(reason="ContainerCreating")
 INITIALIZING = Waiting(reason="PodInitializing")
@@ -17,7 +17,7 @@ def _state(
     container: Container,
     life: ContainerRecord,
     run: RunReport | None,
-    pod: Pod,
+    pod: KubeletPod,
     policy: str,
     is_stopping: bool,
     waiting: Waiting,
@@ -40,7 +40,7 @@ def _state(
         return ContainerState(waiting=waiting), before
     if run is not None and run.attempt == life.attempt:
         if run.phase is RunPhase.RUNNING:
-            started = Running(started_at=stamp(life.started_at) if life.started_at else None)
+            started = Running(started_at=rfc3339(life.started_at) if life.started_at else None)
             return ContainerState(running=started), before
         if run.reason:
             return ContainerState(waiting=Waiting(reason=run.reason, message=run.message)), before
@@ -76,7 +76,7 @@ def main_status(
     container: Container,
     life: ContainerRecord,
     run: RunReport | None,
-    pod: Pod,
+    pod: KubeletPod,
     is_stopping: bool,
     waiting: Waiting,
 ) -> ContainerStatus:
@@ -86,7 +86,7 @@ def main_status(
 
 
 def init_status(
-    container: Container, life: ContainerRecord, run: RunReport | None, pod: Pod, is_stopping: bool
+    container: Container, life: ContainerRecord, run: RunReport | None, pod: KubeletPod, is_stopping: bool
 ) -> ContainerStatus:
     if container.is_sidecar:
         return main_status(container, life, run, pod, is_stopping, INITIALIZING)
@@ -95,7 +95,7 @@ def init_status(
     return _status(container, life, run, state, before, is_done)
 
 
-def new_waits(pod: Pod, statuses: Iterable[ContainerStatus]) -> list[PodEvent]:
+def new_waits(pod: KubeletPod, statuses: Iterable[ContainerStatus]) -> list[PodEvent]:
     """A warning for every container that has begun to wait for something the user should know of."""
     told = {
         (status.name, status.state.waiting.reason)

@@ -17,9 +17,9 @@ from fairlead.cluster.clock import Clock
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct
 from fairlead.model.quantity import Quantity
+from fairlead.model.times import parse_time_or_none
 from fairlead.nodes.env import Missing, Sources
-from fairlead.nodes.spec import CLAIMS, CONFIG_MAPS, SECRETS, VOLUMES, PersistentVolume, Pod
-from fairlead.nodes.times import moment
+from fairlead.nodes.spec import CLAIMS, CONFIG_MAPS, SECRETS, VOLUMES, KubeletPod, PersistentVolume
 from fairlead.nodes.volumes import Needs
 
 # Long enough for the containers of a rollout to share one read, short enough for a correction to be seen.
@@ -55,7 +55,7 @@ class Contents:
         self._remembered: OrderedDict[tuple[str, ...], Remembered] = OrderedDict()
 
     async def sources(
-        self, pod: Pod, needs: Needs, *, pod_ip: str, host_ip: str, allocatable: Mapping[str, Quantity]
+        self, pod: KubeletPod, needs: Needs, *, pod_ip: str, host_ip: str, allocatable: Mapping[str, Quantity]
     ) -> Sources:
         namespace = pod.metadata.namespace
         maps = {name: await self._object(CONFIG_MAPS, namespace, name) for name in sorted(needs.config_maps)}
@@ -74,7 +74,7 @@ class Contents:
             allocatable=allocatable,
         )
 
-    def forget(self, pod: Pod) -> None:
+    def forget(self, pod: KubeletPod) -> None:
         """Its tokens are of no more use."""
         for key in [key for key in self._remembered if key[0] == "token" and key[1] == pod.uid]:
             del self._remembered[key]
@@ -93,7 +93,7 @@ class Contents:
         volume: PersistentVolume | None = await self._object(VOLUMES, "", volume_name) if volume_name else None
         return volume if volume is not None else f'persistentvolumeclaim "{name}" is not bound to a volume yet'
 
-    async def _token(self, pod: Pod, audience: str, life_s: int) -> str:
+    async def _token(self, pod: KubeletPod, audience: str, life_s: int) -> str:
         account = pod.spec.service_account_name
         if not account:
             raise Missing("a service-account token is asked for and the pod has no service account")
@@ -108,7 +108,7 @@ class Contents:
             body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
             path = f"/api/v1/namespaces/{pod.metadata.namespace}/serviceaccounts/{account}/token"
             answer = msgspec.json.decode(await self._client.request("POST", path, body=body), type=TokenAnswer)
-            expires = moment(answer.status.expiration_timestamp)
+            expires = parse_time_or_none(answer.status.expiration_timestamp)
             left_s = self._left_s(expires) if expires is not None else float(life_s)
             return answer.status.token, self._clock.elapsed_s() + left_s * TOKEN_LIFE
 

@@ -22,6 +22,7 @@ from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.model.intents import Delete, PatchStatus, RecordEvent, Regarding, WakeAfter
 from fairlead.model.node import Node
+from fairlead.model.times import rfc3339
 from fairlead.nodes.admission import Occupancy, Rejection, admit, has_begun, rejected_status
 from fairlead.nodes.container_state import PodEvent
 from fairlead.nodes.contents import Contents
@@ -30,9 +31,8 @@ from fairlead.nodes.node import Profile, node_body
 from fairlead.nodes.plan import DueProbe, Memory, Order, Plan, after_probe, plan_pod, recall, with_problems
 from fairlead.nodes.pods import PodMirror
 from fairlead.nodes.provider import ProbeResult, Provider, ProviderError, Run, Sandbox
-from fairlead.nodes.spec import PODS, Container, Pod, PodStatus, Waiting
+from fairlead.nodes.spec import PODS, Container, KubeletPod, PodStatus, Waiting
 from fairlead.nodes.status import is_same
-from fairlead.nodes.times import stamp
 from fairlead.nodes.volumes import Needs, env_needs, pod_volumes, volume_needs
 
 log = structlog.get_logger("fairlead.nodes")
@@ -60,11 +60,11 @@ class PodRecord:
     results: list[tuple[DueProbe, ProbeResult]] = field(default_factory=list)
     probing: set[tuple[str, str]] = field(default_factory=set)
     based_on: str = ""
-    answer: Pod | None = None
+    answer: KubeletPod | None = None
     told_generation: int = 0
     told_missing: str = ""
 
-    def latest(self, seen: Pod) -> Pod:
+    def latest(self, seen: KubeletPod) -> KubeletPod:
         """The pod as our own last write left it, until the watch shows something newer than what we wrote over."""
         if self.answer is not None and seen.metadata.resource_version == self.based_on:
             return self.answer
@@ -128,13 +128,13 @@ class PodController:
             if has_begun(pod) and not pod.is_finished and (not node or pod.spec.node_name == node):
                 self._occupancy(pod.spec.node_name).add(pod)
 
-    def pod(self, namespace: str, name: str) -> Pod | None:
+    def pod(self, namespace: str, name: str) -> KubeletPod | None:
         return self._pods.get(f"{namespace}/{name}")
 
-    def pods(self) -> list[Pod]:
+    def pods(self) -> list[KubeletPod]:
         return list(self._pods)
 
-    def provider_of(self, pod: Pod) -> Provider | None:
+    def provider_of(self, pod: KubeletPod) -> Provider | None:
         entry = self._nodes.get(pod.spec.node_name)
         return entry[1] if entry is not None else None
 
@@ -162,7 +162,7 @@ class PodController:
                 self._tell(seen, PodEvent("FailedCreatePodSandBox", str(problem), warning=True))
             raise TemporaryError(str(problem), delay_s=1.0) from problem
 
-    async def _take_up(self, pod: Pod) -> PodRecord | None:
+    async def _take_up(self, pod: KubeletPod) -> PodRecord | None:
         entry = self._nodes.get(pod.spec.node_name)
         if entry is None:
             return None
@@ -170,7 +170,7 @@ class PodController:
         rejection = None if has_begun(pod) else await self._rejection(pod, profile)
         held = PodRecord(pod.uid, profile, provider, recall(pod, self._clock.now()))
         if rejection is not None:
-            await self._patch(pod, pod, held, rejected_status(pod, rejection, stamp(self._clock.now())))
+            await self._patch(pod, pod, held, rejected_status(pod, rejection, rfc3339(self._clock.now())))
             if held.answer is None:
                 return None  # it is gone
             self._tell(pod, PodEvent(rejection.reason, rejection.message, warning=True))
@@ -180,7 +180,7 @@ class PodController:
         self._keys[pod.uid] = pod.key
         return held
 
-    async def _rejection(self, pod: Pod, profile: Profile) -> Rejection | None:
+    async def _rejection(self, pod: KubeletPod, profile: Profile) -> Rejection | None:
         """Why the node does not admit the pod; one that it admits is reckoned with from here on.
 
         A rejection is final, so it is given only on grounds of the node as the server has it now, and without pods
@@ -209,7 +209,7 @@ class PodController:
         del self._held[key]
         self._keys.pop(held.uid, None)
 
-    async def _look_at(self, pod: Pod, seen: Pod, held: PodRecord) -> WakeAfter | None:
+    async def _look_at(self, pod: KubeletPod, seen: KubeletPod, held: PodRecord) -> WakeAfter | None:
         now = self._clock.now()
         while held.results:
             due, result = held.results.pop(0)
@@ -230,7 +230,7 @@ class PodController:
             return None
         return self._wake(plan, held, missing)
 
-    async def _make_ready(self, pod: Pod, held: PodRecord) -> str | None:
+    async def _make_ready(self, pod: KubeletPod, held: PodRecord) -> str | None:
         """The sandbox, made once and again when its contents may have changed; or what is missing for it."""
         if pod.is_finished or (pod.is_terminating and not held.is_created):
             return None
@@ -256,7 +256,7 @@ class PodController:
         held.is_created = True
         return None
 
-    async def _carry_out(self, seen: Pod, held: PodRecord) -> Plan:
+    async def _carry_out(self, seen: KubeletPod, held: PodRecord) -> Plan:
         """Plan, and hand the orders over, until the provider has what the plan wants."""
         while True:
             pod = held.latest(seen)
@@ -282,7 +282,7 @@ class PodController:
             if is_settled:
                 return plan
 
-    def _plan(self, pod: Pod, held: PodRecord) -> Plan:
+    def _plan(self, pod: KubeletPod, held: PodRecord) -> Plan:
         return plan_pod(
             pod,
             held.provider.status(pod.uid),
@@ -292,7 +292,7 @@ class PodController:
             traits=held.provider.traits,
         )
 
-    async def _runs(self, pod: Pod, held: PodRecord, plan: Plan) -> tuple[tuple[Run, ...], dict[str, Waiting]]:
+    async def _runs(self, pod: KubeletPod, held: PodRecord, plan: Plan) -> tuple[tuple[Run, ...], dict[str, Waiting]]:
         """The plan's orders with all that is needed to run them; a container that lacks something, with what."""
         runs: list[Run] = []
         problems: dict[str, Waiting] = {}
@@ -319,7 +319,7 @@ class PodController:
             runs.append(run)
         return tuple(runs), problems
 
-    async def _sources(self, pod: Pod, held: PodRecord, needs: Needs) -> Sources:
+    async def _sources(self, pod: KubeletPod, held: PodRecord, needs: Needs) -> Sources:
         report = held.provider.status(pod.uid)
         profile = held.profile
         return await self._contents.sources(
@@ -332,7 +332,7 @@ class PodController:
 
     # -- writing --------------------------------------------------------------------------------------------
 
-    async def _patch(self, pod: Pod, seen: Pod, held: PodRecord, status: PodStatus) -> None:
+    async def _patch(self, pod: KubeletPod, seen: KubeletPod, held: PodRecord, status: PodStatus) -> None:
         is_told = held.told_generation >= pod.metadata.generation or (
             pod.status.observed_generation >= pod.metadata.generation
         )
@@ -363,14 +363,14 @@ class PodController:
                 held.answer = None
                 raise to_retry(result)
 
-    async def _let_go(self, pod: Pod) -> None:
+    async def _let_go(self, pod: KubeletPod) -> None:
         """The pod has ended: away with it, if it still is the one we mean."""
         intent = Delete(kind=PODS, name=pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.uid, grace_s=0)
         result = await self._writer.carry_out(intent)
         if result.outcome not in (Outcome.DONE, Outcome.CONFLICT):
             raise to_retry(result)
 
-    def _tell(self, pod: Pod, said: PodEvent) -> None:
+    def _tell(self, pod: KubeletPod, said: PodEvent) -> None:
         part = ""
         if said.container:
             is_init = any(each.name == said.container for each in pod.inits)
@@ -437,7 +437,7 @@ def _is_new(order: Order, known: tuple[Order, ...]) -> bool:
     return not any((order.name, order.attempt) == (other.name, other.attempt) for other in known)
 
 
-def _resolved(pod: Pod, container: Container, attempt: int, sources: Sources) -> Run:
+def _resolved(pod: KubeletPod, container: Container, attempt: int, sources: Sources) -> Run:
     env = container_env(pod, container, sources)
     for mount in container.volume_mounts or ():
         sub_path(mount, env)  # a bad one fails the container before it is started

@@ -15,8 +15,8 @@ from fairlead.nodes.spec import (
     ConfigMap,
     Container,
     EnvVar,
+    KubeletPod,
     PersistentVolume,
-    Pod,
     ResourceSelector,
     Secret,
     VolumeMount,
@@ -47,7 +47,7 @@ class Sources:
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
 
 
-def container_env(pod: Pod, container: Container, sources: Sources) -> dict[str, str]:
+def container_env(pod: KubeletPod, container: Container, sources: Sources) -> dict[str, str]:
     env = dict(sources.services)
     for whole in container.env_from or ():
         if whole.config_map_ref is not None:
@@ -66,7 +66,9 @@ def container_env(pod: Pod, container: Container, sources: Sources) -> dict[str,
     return env
 
 
-def _value(pod: Pod, container: Container, variable: EnvVar, env: Mapping[str, str], sources: Sources) -> str | None:
+def _value(
+    pod: KubeletPod, container: Container, variable: EnvVar, env: Mapping[str, str], sources: Sources
+) -> str | None:
     source = variable.value_from
     if source is None:
         return expand(variable.value or "", env)
@@ -115,7 +117,7 @@ def _decoded(value: str) -> bytes:
         return value.encode()
 
 
-def pod_field(pod: Pod, path: str, sources: Sources) -> str:
+def pod_field(pod: KubeletPod, path: str, sources: Sources) -> str:
     """A field of the pod by its path, as the downward API names them."""
     meta = pod.metadata
     match path:
@@ -150,7 +152,7 @@ def _listed(values: Mapping[str, str]) -> str:
     return "\n".join(f"{key}={quoted(values[key])}" for key in sorted(values))
 
 
-def resource_field(pod: Pod, container: Container | None, wanted: ResourceSelector, sources: Sources) -> str:
+def resource_field(pod: KubeletPod, container: Container | None, wanted: ResourceSelector, sources: Sources) -> str:
     """A request or limit, divided and rounded up; a limit that is not set is what the node has to give."""
     if wanted.container_name:
         container = pod.container(wanted.container_name)

@@ -26,6 +26,7 @@ from fairlead.cluster.writer import Outcome, Writer
 from fairlead.model.intents import Delete, WakeAfter
 from fairlead.model.kinds import LEASES
 from fairlead.model.node import Node
+from fairlead.model.times import rfc3339_micro
 from fairlead.nodes.contents import Contents, ServiceEnv
 from fairlead.nodes.controller import PodController, to_retry
 from fairlead.nodes.lease_renewer import LeaseRenewer
@@ -40,7 +41,6 @@ from fairlead.nodes.node import (
 )
 from fairlead.nodes.pods import PodMirror
 from fairlead.nodes.provider import Provider
-from fairlead.nodes.times import stamp_micro
 
 log = structlog.get_logger("fairlead.nodes")
 
@@ -206,7 +206,7 @@ class VirtualKubelet:
     async def _renew(self, name: str) -> None:
         if name not in self._nodes:
             return
-        now = stamp_micro(self._clock.now())
+        now = rfc3339_micro(self._clock.now())
         spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": now}
         try:
             await self._liveness.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)

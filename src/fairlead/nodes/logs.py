@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fairlead.cluster.clock import Clock
+from fairlead.model.times import rfc3339_micro
 from fairlead.nodes.provider import LogOptions
-from fairlead.nodes.times import stamp_micro
 
 BLOCK_BYTES = 1 << 16
 # How often a log that is followed is looked at.
@@ -162,7 +162,7 @@ def _shown(line: bytes, options: LogOptions) -> bytes | None:
         return line
     at, _, tag, text = parts
     # Times of one width and zone compare as text.
-    if options.since is not None and at[:26] < stamp_micro(options.since).encode()[:26]:
+    if options.since is not None and at[:26] < rfc3339_micro(options.since).encode()[:26]:
         return None
     if tag == b"P":
         text = text.rstrip(b"\n")

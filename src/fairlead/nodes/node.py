@@ -17,7 +17,7 @@ from fairlead.model.meta import Condition
 from fairlead.model.node import Node
 from fairlead.model.quantity import Quantity, nanos
 from fairlead.model.resources import is_extended
-from fairlead.nodes.times import moment, stamp, stamp_micro
+from fairlead.model.times import parse_time_or_none, rfc3339, rfc3339_micro
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_S = 40
@@ -117,7 +117,7 @@ def _merged(
         theirs = there.pop(ours["type"], None)
         if theirs is not None and theirs.status == ours["status"]:
             ours = {**ours, "lastTransitionTime": theirs.last_transition_time or ours["lastTransitionTime"]}
-            told_at = moment(theirs.last_heartbeat_time)
+            told_at = parse_time_or_none(theirs.last_heartbeat_time)
             is_old = told_at is None or (now - told_at).total_seconds() >= HEARTBEAT_S
             is_changed = is_changed or is_old or theirs.reason != ours["reason"]
         else:
@@ -173,7 +173,7 @@ def _said(profile: Profile) -> list[tuple[str, str, str, str]]:
 
 
 def _condition(kind: str, status: str, reason: str, message: str, now: datetime) -> dict[str, str]:
-    at = stamp(now)
+    at = rfc3339(now)
     return {
         "type": kind,
         "status": status,
@@ -197,6 +197,6 @@ def lease_body(profile: Profile, node_uid: str, now: datetime, duration_s: int =
         "spec": {
             "holderIdentity": profile.name,
             "leaseDurationSeconds": duration_s,
-            "renewTime": stamp_micro(now),
+            "renewTime": rfc3339_micro(now),
         },
     }

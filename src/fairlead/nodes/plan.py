@@ -2,7 +2,7 @@
 
 Called by `nodes.controller` for one pod at a time. The answer says which runs the provider shall have, what the
 status is, which probes are due and when to look again. Knows no network, no clock and no provider. The life of a
-single container is in `nodes.lives`.
+single container is in `nodes.container_state`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace as changed
 
+from fairlead.model.times import parse_time_or_none
 from fairlead.nodes import health
 from fairlead.nodes.container_state import (
     ContainerRecord,
@@ -24,16 +25,15 @@ from fairlead.nodes.container_state import (
 )
 from fairlead.nodes.container_status import CREATING, INITIALIZING, init_status, main_status, new_waits
 from fairlead.nodes.health import Check
-from fairlead.nodes.provider import PodReport, Traits
+from fairlead.nodes.provider import PodReport, RunReport, Traits
 from fairlead.nodes.spec import (
     Container,
-    Pod,
+    KubeletPod,
     PodStatus,
     Probe,
     Waiting,
 )
 from fairlead.nodes.status import Standing, pod_status
-from fairlead.nodes.times import moment
 
 # How long a container whose configuration is incomplete waits before it is tried again.
 PROBLEM_RETRY_S = 5.0
@@ -80,7 +80,7 @@ class Plan:
 # --- remembering ------------------------------------------------------------------------------------------
 
 
-def recall(pod: Pod, now: datetime) -> Memory:
+def recall(pod: KubeletPod, now: datetime) -> Memory:
     """What the pod's status tells of its life before this process: attempts, ends, and what was running."""
     lives = {}
     images = {container.name: container.image for container in pod.all_containers}
@@ -96,12 +96,12 @@ def recall(pod: Pod, now: datetime) -> Memory:
             attempt=status.restart_count,
             is_ordered=has_begun or is_between,
             image=status.image if has_begun and status.image else images.get(status.name, ""),
-            started_at=moment(status.state.running.started_at) if status.state.running else None,
+            started_at=parse_time_or_none(status.state.running.started_at) if status.state.running else None,
             ended=ended,
-            ended_at=(moment(ended.finished_at) or now) if ended else None,
+            ended_at=(parse_time_or_none(ended.finished_at) or now) if ended else None,
             last=None if is_between else before,
         )
-    return Memory(started_at=moment(pod.status.start_time) or now, lives=lives)
+    return Memory(started_at=parse_time_or_none(pod.status.start_time) or now, lives=lives)
 
 
 def with_problems(memory: Memory, problems: Mapping[str, Waiting], now: datetime) -> Memory:
@@ -114,7 +114,7 @@ def with_problems(memory: Memory, problems: Mapping[str, Waiting], now: datetime
 
 
 def after_probe(
-    pod: Pod, memory: Memory, due: DueProbe, ok: bool, output: str, now: datetime
+    pod: KubeletPod, memory: Memory, due: DueProbe, ok: bool, output: str, now: datetime
 ) -> tuple[Memory, tuple[PodEvent, ...]]:
     """The memory once a probe's result is in; a result about an attempt that is over changes nothing."""
     life, container = memory.lives.get(due.container), pod.container(due.container)
@@ -141,96 +141,59 @@ def after_probe(
 # --- the plan ---------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making: each phase below moves the records on and adds what it has to tell."""
+
+    pod: KubeletPod
+    report: PodReport | None
+    traits: Traits
+    now: datetime
+    lives: dict[str, ContainerRecord] = field(default_factory=dict)
+    said: list[PodEvent] = field(default_factory=list)
+    wakes: list[datetime] = field(default_factory=list)
+
+    def run_of(self, name: str) -> RunReport | None:
+        return self.report.runs.get(name) if self.report is not None else None
+
+    def is_running(self, name: str) -> bool:
+        return is_running(self.lives[name], self.run_of(name))
+
+    def advance(self, container: Container, policy: str) -> ContainerRecord:
+        life = self.lives[container.name] = advance(container, self.lives[container.name], policy, self.now, self.wakes)
+        return life
+
+
 def plan_pod(
-    pod: Pod, report: PodReport | None, memory: Memory, *, now: datetime, node_ip: str, traits: Traits | None = None
+    pod: KubeletPod,
+    report: PodReport | None,
+    memory: Memory,
+    *,
+    now: datetime,
+    node_ip: str,
+    traits: Traits | None = None,
 ) -> Plan:
     traits = traits or Traits()
-    if not traits.probes:
-        pod = _without_probes(pod)
-    said: list[PodEvent] = []
-    wakes: list[datetime] = []
-    runs = report.runs if report is not None else {}
-    lives = {
-        container.name: observe(
-            memory.lives.get(container.name, ContainerRecord()),
-            runs.get(container.name),
-            container,
-            pod,
-            traits,
-            now,
-            said,
-        )
-        for container in pod.all_containers
-    }
-
-    # 1. Is the pod to end as a whole?
-    memory = _with_end(pod, memory, now, wakes)
+    draft = _Draft(pod if traits.probes else _without_probes(pod), report, traits, now)
+    pod = draft.pod
+    _observe(draft, memory)
+    memory = _with_end(pod, memory, now, draft.wakes)
     is_stopping = memory.kill_at is not None or pod.is_finished
-
-    # 2. Init containers, one after the other; sidecars among them stay. Once the containers proper have begun, a
-    # sidecar that is down for a while does not make the pod uninitialized again.
-    has_begun = any(lives[container.name].is_ordered for container in pod.spec.containers)
-    are_done = has_begun and all(is_done(lives[main.name], policy_of(pod, main)) for main in pod.spec.containers)
+    has_begun = any(draft.lives[main.name].is_ordered for main in pod.spec.containers)
+    are_done = has_begun and all(is_done(draft.lives[main.name], policy_of(pod, main)) for main in pod.spec.containers)
     is_initialized, has_failed = has_begun or not pod.inits, False
-    for container in pod.inits:
-        if is_stopping or are_done:
-            break
-        policy = init_policy(pod, container)
-        life = lives[container.name] = advance(container, lives[container.name], policy, now, wakes)
-        if container.is_sidecar:
-            passed = is_running(life, runs.get(container.name)) and health.has_started(container, dict(life.tallies))
-        else:
-            passed = life.ended is not None and life.ended.exit_code == 0
-            has_failed = has_failed or (policy == "Never" and life.ended is not None and not passed)
-        if not passed and not has_begun:
-            break
-    else:
-        is_initialized = is_initialized or not is_stopping
-
-    # 3. The containers proper, all at once.
-    if is_initialized and not is_stopping:
-        for container in pod.spec.containers:
-            policy = policy_of(pod, container)
-            lives[container.name] = advance(container, lives[container.name], policy, now, wakes)
-    mains_done = is_stopping or has_failed or are_done
-
-    # 4. What has to end now: everything of a pod that ends, sidecars last and in reverse.
-    if mains_done:
-        before, lives = lives, _stopped(pod, lives, memory.kill_at, now)
-        if traits.tells_starts:
-            # What never ran, and waits for its image perhaps, is not killed either.
-            begun = [name for name, life in lives.items() if life.kill_at and not before[name].kill_at]
-            said += [
-                PodEvent("Killing", f"Stopping container {name}", container=name)
-                for name in begun
-                if is_running(lives[name], runs.get(name))
-            ]
-    orders = tuple(
-        Order(name, life.attempt, life.kill_at) for name, life in lives.items() if life.is_ordered and not life.ended
-    )
-    wakes += [order.kill_at for order in orders if order.kill_at is not None and order.kill_at > now]
-    is_over = mains_done and not orders
-
-    # 5. Probes of what runs.
-    due: list[DueProbe] = []
-    for container in (*(init for init in pod.inits if init.is_sidecar), *pod.spec.containers):
-        life = lives[container.name]
-        if is_running(life, runs.get(container.name)):
-            lives[container.name], found = _probed(container, life, is_stopping or life.kill_at is not None, now)
-            due += [probe for probe, at in found if at <= now]
-            wakes += [at for _, at in found if at > now]
-
-    # 6. What the status says.
-    memory = replace(memory, lives=lives)
-    inits = [
-        init_status(container, lives[container.name], runs.get(container.name), pod, mains_done)
-        for container in pod.inits
-    ]
-    waiting = CREATING if is_initialized or not pod.inits else INITIALIZING
-    mains = [
-        main_status(container, lives[container.name], runs.get(container.name), pod, mains_done, waiting)
-        for container in pod.spec.containers
-    ]
+    if not is_stopping and not are_done:
+        is_initialized, has_failed = _advance_inits(draft, has_begun)
+    if not is_stopping and is_initialized:
+        for main in pod.spec.containers:
+            draft.advance(main, policy_of(pod, main))
+    is_ending = is_stopping or has_failed or are_done
+    if is_ending:
+        _stop(draft, memory.kill_at)
+    orders = _orders(draft)
+    due = _due_probes(draft, is_stopping)
+    memory = replace(memory, lives=draft.lives)
+    is_over = is_ending and not orders
     standing = Standing(
         pod_ip=report.ip if report is not None else pod.status.pod_ip,
         node_ip=node_ip,
@@ -240,23 +203,91 @@ def plan_pod(
         reason=memory.failure.reason if memory.failure else "",
         message=memory.failure.message if memory.failure else "",
     )
-    if pod.is_finished and not orders:
-        status = pod.status  # what was said of a finished pod, by us or by who evicted it, stands
-    else:
-        status = pod_status(pod, inits, mains, standing, now)
-    said += new_waits(pod, (*inits, *mains))
+    status = _status(draft, standing, is_ending)  # adds to what is said
     return Plan(
         memory=memory,
         orders=orders,
         status=status,
         is_over=is_over and pod.is_terminating,
-        due=tuple(due),
-        said=tuple(said),
-        wake_at=min(wakes, default=None),
+        due=due,
+        said=tuple(draft.said),
+        wake_at=min(draft.wakes, default=None),
     )
 
 
-def _with_end(pod: Pod, memory: Memory, now: datetime, wakes: list[datetime]) -> Memory:
+def _observe(draft: _Draft, memory: Memory) -> None:
+    """What became of each container since the last look."""
+    for container in draft.pod.all_containers:
+        known = memory.lives.get(container.name, ContainerRecord())
+        run = draft.run_of(container.name)
+        draft.lives[container.name] = observe(known, run, container, draft.pod, draft.traits, draft.now, draft.said)
+
+
+def _advance_inits(draft: _Draft, has_begun: bool) -> tuple[bool, bool]:
+    """Init containers, one after the other; sidecars among them stay. Whether all have passed, and whether one failed.
+
+    Once the containers proper have begun, a sidecar that is down for a while does not make the pod uninitialized again.
+    """
+    has_failed = False
+    for container in draft.pod.inits:
+        policy = init_policy(draft.pod, container)
+        life = draft.advance(container, policy)
+        if container.is_sidecar:
+            passed = draft.is_running(container.name) and health.has_started(container, dict(life.tallies))
+        else:
+            passed = life.ended is not None and life.ended.exit_code == 0
+            has_failed = has_failed or (policy == "Never" and life.ended is not None and not passed)
+        if not passed and not has_begun:
+            return False, has_failed
+    return True, has_failed
+
+
+def _stop(draft: _Draft, kill_at: datetime | None) -> None:
+    """What has to end now: everything of a pod that ends, sidecars last and in reverse."""
+    before, draft.lives = draft.lives, _stopped(draft.pod, draft.lives, kill_at, draft.now)
+    if not draft.traits.tells_starts:
+        return
+    for name, life in draft.lives.items():
+        # What never ran, and waits for its image perhaps, is not killed either.
+        if life.kill_at and not before[name].kill_at and draft.is_running(name):
+            draft.said.append(PodEvent("Killing", f"Stopping container {name}", container=name))
+
+
+def _orders(draft: _Draft) -> tuple[Order, ...]:
+    wanted = {name: life for name, life in draft.lives.items() if life.is_ordered and not life.ended}
+    draft.wakes += [life.kill_at for life in wanted.values() if life.kill_at is not None and life.kill_at > draft.now]
+    return tuple(Order(name, life.attempt, life.kill_at) for name, life in wanted.items())
+
+
+def _due_probes(draft: _Draft, is_stopping: bool) -> tuple[DueProbe, ...]:
+    due: list[DueProbe] = []
+    sidecars = (init for init in draft.pod.inits if init.is_sidecar)
+    for container in (*sidecars, *draft.pod.spec.containers):
+        if not draft.is_running(container.name):
+            continue
+        life = draft.lives[container.name]
+        is_ending = is_stopping or life.kill_at is not None
+        draft.lives[container.name], found = _probed(container, life, is_ending, draft.now)
+        due += [probe for probe, at in found if at <= draft.now]
+        draft.wakes += [at for _, at in found if at > draft.now]
+    return tuple(due)
+
+
+def _status(draft: _Draft, standing: Standing, is_ending: bool) -> PodStatus:
+    pod, lives = draft.pod, draft.lives
+    inits = [init_status(each, lives[each.name], draft.run_of(each.name), pod, is_ending) for each in pod.inits]
+    waiting = CREATING if standing.is_initialized or not pod.inits else INITIALIZING
+    mains = [
+        main_status(each, lives[each.name], draft.run_of(each.name), pod, is_ending, waiting)
+        for each in pod.spec.containers
+    ]
+    draft.said += new_waits(pod, (*inits, *mains))
+    if pod.is_finished and standing.is_over:
+        return pod.status  # what was said of a finished pod, by us or by who evicted it, stands
+    return pod_status(pod, inits, mains, standing, draft.now)
+
+
+def _with_end(pod: KubeletPod, memory: Memory, now: datetime, wakes: list[datetime]) -> Memory:
     if pod.is_terminating:
         grace_s = pod.metadata.deletion_grace_period_seconds
         kill_at = now + timedelta(seconds=pod.grace_s if grace_s is None else grace_s)
@@ -276,7 +307,7 @@ def _with_end(pod: Pod, memory: Memory, now: datetime, wakes: list[datetime]) ->
 
 
 def _stopped(
-    pod: Pod, lives: Mapping[str, ContainerRecord], kill_at: datetime | None, now: datetime
+    pod: KubeletPod, lives: Mapping[str, ContainerRecord], kill_at: datetime | None, now: datetime
 ) -> dict[str, ContainerRecord]:
     deadline = kill_at or now + timedelta(seconds=pod.grace_s)
     stopped = dict(lives)
@@ -315,7 +346,7 @@ def _probed(
     return (replace(life, tallies=tallies) if tallies != life.tallies else life), found
 
 
-def _without_probes(pod: Pod) -> Pod:
+def _without_probes(pod: KubeletPod) -> KubeletPod:
     if not any(c.startup_probe or c.liveness_probe or c.readiness_probe for c in pod.all_containers):
         return pod
 

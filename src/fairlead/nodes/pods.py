@@ -12,10 +12,10 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.watch import Watch, selectors
-from fairlead.nodes.spec import PODS, Pod
+from fairlead.nodes.spec import PODS, KubeletPod
 
 
-class PodMirror(Mirror[Pod]):
+class PodMirror(Mirror[KubeletPod]):
     def __init__(
         self, client: Client, is_ours: Callable[[str], bool], *, clock: Clock, rng: Rng, metrics: Metrics
     ) -> None:
@@ -26,10 +26,10 @@ class PodMirror(Mirror[Pod]):
         watch = Watch(client, PODS, clock=clock, rng=rng, metrics=metrics, selectors=bound)
         super().__init__(watch, PODS, metrics)
 
-    def replace(self, objects: Mapping[str, Pod]) -> None:
+    def replace(self, objects: Mapping[str, KubeletPod]) -> None:
         super().replace({key: pod for key, pod in objects.items() if self._is_ours(pod.spec.node_name)})
 
-    def apply(self, changes: Iterable[tuple[bool, Pod]]) -> None:
+    def apply(self, changes: Iterable[tuple[bool, KubeletPod]]) -> None:
         # A deletion is let through in any case: the node may have ceased to be ours while the pod was still here.
         super().apply((exists, pod) for exists, pod in changes if not exists or self._is_ours(pod.spec.node_name))
 
@@ -39,7 +39,7 @@ class PodMirror(Mirror[Pod]):
             if self.get(pod.key) is None:
                 self.apply([(True, pod)])
 
-    def forget(self, pod: Pod) -> None:
+    def forget(self, pod: KubeletPod) -> None:
         """It turned out to be gone; needed only for one that came by `adopt`, the watch tells of all others."""
         if self.get(pod.key) is pod:
             self.apply([(False, pod)])

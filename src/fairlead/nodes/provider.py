@@ -29,7 +29,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
-from fairlead.nodes.spec import Container, Pod, Probe
+from fairlead.nodes.spec import Container, KubeletPod, Probe
 
 Notify = Callable[[str], None]
 """Told the uid of a pod whose status has changed."""
@@ -78,7 +78,7 @@ class Folder:
 class Sandbox:
     """What the containers of a pod share."""
 
-    pod: Pod
+    pod: KubeletPod
     volumes: Mapping[str, Folder] = field(default_factory=dict)
 
 
@@ -157,7 +157,7 @@ class Provider(Protocol):
 
     async def create(self, sandbox: Sandbox) -> None: ...
 
-    async def adopt(self, pod: Pod) -> None: ...
+    async def adopt(self, pod: KubeletPod) -> None: ...
 
     async def update(self, uid: str, runs: tuple[Run, ...]) -> None: ...
 

@@ -20,11 +20,11 @@ from aiohttp import web
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
+from fairlead.model.times import parse_time_or_none, rfc3339
 from fairlead.nodes.controller import PodController
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.provider import LogOptions, Unsupported, Usage
-from fairlead.nodes.spec import Pod
-from fairlead.nodes.times import moment, stamp
+from fairlead.nodes.spec import KubeletPod
 
 log = structlog.get_logger("fairlead.nodes.server")
 
@@ -74,7 +74,7 @@ def open_log(
         raise LogProblem(400, str(problem)) from problem
 
 
-def _waiting(pod: Pod, container: str) -> str:
+def _waiting(pod: KubeletPod, container: str) -> str:
     for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
         if status.name == container and status.state.waiting is not None:
             return status.state.waiting.reason
@@ -95,7 +95,7 @@ def log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
     def is_true(name: str) -> bool:
         return query.get(name, "").lower() in ("true", "1")
 
-    since = moment(query.get("sinceTime"))
+    since = parse_time_or_none(query.get("sinceTime"))
     if (ago_s := number("sinceSeconds")) is not None:
         since = now - timedelta(seconds=ago_s)
     return LogOptions(
@@ -185,11 +185,11 @@ class KubeletServer:
 
     async def _summary(self, request: web.Request) -> web.Response:
         node, pods = self._called(request)
-        now = stamp(self._clock.now())
+        now = rfc3339(self._clock.now())
         body = {"node": {"nodeName": node}, "pods": [self._pod_summary(pod, now) for pod in pods]}
         return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
-    def _pod_summary(self, pod: Pod, now: str) -> dict[str, object]:
+    def _pod_summary(self, pod: KubeletPod, now: str) -> dict[str, object]:
         used = self._used(pod)
         containers = [{"name": name, **_summed([usage], now)} for name, usage in sorted(used.items())]
         reference = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.uid}
@@ -230,7 +230,7 @@ class KubeletServer:
         said = f"{verb} is not served by Fairlead's virtual nodes; logs are: kubectl logs POD [-c CONTAINER] [-f]\n"
         return web.Response(status=501, text=said)
 
-    def _called(self, request: web.Request) -> tuple[str, list[Pod]]:
+    def _called(self, request: web.Request) -> tuple[str, list[KubeletPod]]:
         """The node whose address was called and its pods; all of them where nodes share an address."""
         address = (request.get_extra_info("sockname") or ("",))[0]
         nodes = self._kubelet.addresses
@@ -238,7 +238,7 @@ class KubeletServer:
         pods = [pod for pod in self._pods.pods() if pod.spec.node_name in set(names)]
         return names[0] if names else "", pods
 
-    def _used(self, pod: Pod) -> Mapping[str, Usage]:
+    def _used(self, pod: KubeletPod) -> Mapping[str, Usage]:
         provider = self._pods.provider_of(pod)
         return provider.usage(pod.uid) if provider is not None else {}
 

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ApiStruct, Condition, ObjectMeta
-from fairlead.model.pod import Affinity
+from fairlead.model.pod import Affinity, PodIP, ResourceRequirements
 from fairlead.model.quantity import Quantity
 from fairlead.model.taints import Toleration
 
@@ -115,11 +115,6 @@ class Lifecycle(ApiStruct):
 # --- containers and volumes -------------------------------------------------------------------------------
 
 
-class Resources(ApiStruct):
-    requests: dict[str, Quantity] | None = None
-    limits: dict[str, Quantity] | None = None
-
-
 class Port(ApiStruct):
     container_port: int = 0
     host_port: int = 0
@@ -145,7 +140,7 @@ class Container(ApiStruct):
     env: tuple[EnvVar, ...] | None = None
     env_from: tuple[EnvFrom, ...] | None = None
     ports: tuple[Port, ...] | None = None
-    resources: Resources = Resources()
+    resources: ResourceRequirements = ResourceRequirements()
     volume_mounts: tuple[VolumeMount, ...] | None = None
     startup_probe: Probe | None = None
     liveness_probe: Probe | None = None
@@ -272,7 +267,7 @@ class PodSpec(ApiStruct):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] | None = None
     overhead: dict[str, Quantity] | None = None
-    resources: Resources | None = None
+    resources: ResourceRequirements | None = None
 
 
 # --- status -----------------------------------------------------------------------------------------------
@@ -315,19 +310,15 @@ class ContainerStatus(ApiStruct):
     container_id: str = msgspec.field(default="", name="containerID")
 
 
-class Ip(ApiStruct):
-    ip: str = ""
-
-
 class PodStatus(ApiStruct):
     phase: str = ""
     conditions: tuple[Condition, ...] | None = None
     message: str = ""
     reason: str = ""
     host_ip: str = msgspec.field(default="", name="hostIP")
-    host_ips: tuple[Ip, ...] | None = msgspec.field(default=None, name="hostIPs")
+    host_ips: tuple[PodIP, ...] | None = msgspec.field(default=None, name="hostIPs")
     pod_ip: str = msgspec.field(default="", name="podIP")
-    pod_ips: tuple[Ip, ...] | None = msgspec.field(default=None, name="podIPs")
+    pod_ips: tuple[PodIP, ...] | None = msgspec.field(default=None, name="podIPs")
     start_time: str | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
@@ -335,7 +326,7 @@ class PodStatus(ApiStruct):
     observed_generation: int = 0
 
 
-class Pod(ApiStruct):
+class KubeletPod(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -412,7 +403,7 @@ class PersistentVolume(ApiObject, frozen=True):
         return found.path if found is not None else ""
 
 
-PODS = Kind("", "v1", "pods", "Pod", Pod)
+PODS = Kind("", "v1", "pods", "Pod", KubeletPod)
 CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim)
 VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume, namespaced=False)
 SECRETS = Kind("", "v1", "secrets", "Secret", Secret)

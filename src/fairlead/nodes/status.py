@@ -10,9 +10,10 @@ from datetime import datetime
 import msgspec
 
 from fairlead.model.meta import Condition
-from fairlead.model.quantity import nanos
-from fairlead.nodes.spec import Container, ContainerStatus, Ip, Pod, PodStatus
-from fairlead.nodes.times import stamp
+from fairlead.model.pod import PodIP
+from fairlead.model.qos import qos_class
+from fairlead.model.times import rfc3339
+from fairlead.nodes.spec import ContainerStatus, KubeletPod, PodStatus
 
 # Ours to write; any other condition on a pod stays as it is.
 READY_TO_START = "PodReadyToStartContainers"
@@ -38,7 +39,11 @@ class Standing:
 
 
 def pod_status(
-    pod: Pod, inits: Sequence[ContainerStatus], mains: Sequence[ContainerStatus], standing: Standing, now: datetime
+    pod: KubeletPod,
+    inits: Sequence[ContainerStatus],
+    mains: Sequence[ContainerStatus],
+    standing: Standing,
+    now: datetime,
 ) -> PodStatus:
     phase = pod_phase(pod, inits, mains, standing)
     if pod.is_finished:
@@ -50,18 +55,20 @@ def pod_status(
         reason=standing.reason if phase == "Failed" else "",
         message=standing.message if phase == "Failed" else "",
         host_ip=standing.node_ip,
-        host_ips=(Ip(ip=standing.node_ip),) if standing.node_ip else None,
+        host_ips=(PodIP(ip=standing.node_ip),) if standing.node_ip else None,
         pod_ip=standing.pod_ip,
-        pod_ips=(Ip(ip=standing.pod_ip),) if standing.pod_ip else None,
-        start_time=stamp(standing.started_at),
+        pod_ips=(PodIP(ip=standing.pod_ip),) if standing.pod_ip else None,
+        start_time=rfc3339(standing.started_at),
         init_container_statuses=tuple(inits) or None,
         container_statuses=tuple(mains) or None,
-        qos_class=qos_class(pod),
+        qos_class=pod_qos_class(pod),
         observed_generation=pod.metadata.generation,
     )
 
 
-def pod_phase(pod: Pod, inits: Sequence[ContainerStatus], mains: Sequence[ContainerStatus], standing: Standing) -> str:
+def pod_phase(
+    pod: KubeletPod, inits: Sequence[ContainerStatus], mains: Sequence[ContainerStatus], standing: Standing
+) -> str:
     has_succeeded = bool(mains) and all(_exit_code(status) == 0 for status in mains)
     if standing.is_over and (standing.reason or pod.is_terminating):
         return "Succeeded" if has_succeeded and not standing.reason else "Failed"
@@ -81,7 +88,7 @@ def _exit_code(status: ContainerStatus) -> int | None:
 
 
 def _conditions(
-    pod: Pod,
+    pod: KubeletPod,
     phase: str,
     inits: Sequence[ContainerStatus],
     mains: Sequence[ContainerStatus],
@@ -128,14 +135,16 @@ def _conditions(
     return ours + tuple(condition for condition in pod.status.conditions or () if condition.type not in wanted)
 
 
-def _sidecars(pod: Pod, inits: Iterable[ContainerStatus]) -> list[ContainerStatus]:
+def _sidecars(pod: KubeletPod, inits: Iterable[ContainerStatus]) -> list[ContainerStatus]:
     names = {container.name for container in pod.inits if container.is_sidecar}
     return [status for status in inits if status.name in names]
 
 
 def _condition(name: str, status: str, reason: str, message: str, before: Condition | None, now: datetime) -> Condition:
     since = before.last_transition_time if before is not None and before.status == status else None
-    return Condition(type=name, status=status, reason=reason, message=message, last_transition_time=since or stamp(now))
+    return Condition(
+        type=name, status=status, reason=reason, message=message, last_transition_time=since or rfc3339(now)
+    )
 
 
 def is_same(one: PodStatus, other: PodStatus) -> bool:
@@ -143,21 +152,8 @@ def is_same(one: PodStatus, other: PodStatus) -> bool:
     return msgspec.structs.replace(one, observed_generation=0) == msgspec.structs.replace(other, observed_generation=0)
 
 
-def qos_class(pod: Pod) -> str:
-    """Guaranteed where every container's limits are its requests, BestEffort where none says anything."""
-    if pod.status.qos_class:
-        return pod.status.qos_class
-    says_anything, is_guaranteed = False, True
-    for container in pod.all_containers:
-        limits, requests = _positive(container, "limits"), _positive(container, "requests")
-        says_anything = says_anything or bool(limits or requests)
-        is_guaranteed = is_guaranteed and len(limits) == 2 and {**limits, **requests} == limits
-    if not says_anything:
-        return "BestEffort"
-    return "Guaranteed" if is_guaranteed else "Burstable"
-
-
-def _positive(container: Container, side: str) -> dict[str, int]:
-    quantities = getattr(container.resources, side) or {}
-    amounts = {name: nanos(quantities[name]) for name in ("cpu", "memory") if name in quantities}
-    return {name: value for name, value in amounts.items() if value > 0}
+def pod_qos_class(pod: KubeletPod) -> str:
+    """The server's, or what it would say."""
+    return pod.status.qos_class or qos_class(
+        (each.resources.requests, each.resources.limits) for each in pod.all_containers
+    )

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.waits import first_of
 
 T = TypeVar("T")
 
@@ -40,11 +41,5 @@ class TimerQueue(Generic[T]):
             await self._pause(wait_s)
 
     async def _pause(self, wait_s: float | None) -> None:
-        pause = asyncio.ensure_future(self._clock.sleep(max(0.0, wait_s))) if wait_s is not None else None
-        sooner = asyncio.ensure_future(self._sooner.wait())
-        try:
-            await asyncio.wait([sooner, *([pause] if pause else [])], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sooner.cancel()
-            if pause is not None:
-                pause.cancel()
+        pause = [self._clock.sleep(max(0.0, wait_s))] if wait_s is not None else []
+        await first_of(self._sooner.wait(), *pause)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fairlead.nodes.env import Missing, Sources, config_map_keys, pod_field, resource_field, secret_keys
 from fairlead.nodes.provider import File, Folder
-from fairlead.nodes.spec import DownwardVolume, KeysVolume, Pod, Volume
+from fairlead.nodes.spec import DownwardVolume, KeysVolume, KubeletPod, Volume
 
 DEFAULT_MODE = 0o644
 # Secrets and tokens are for who runs the pod alone, whatever mode is asked for.
@@ -29,7 +29,7 @@ class Needs:
         return bool(self.config_maps or self.secrets or self.tokens)
 
 
-def volume_needs(pod: Pod) -> Needs:
+def volume_needs(pod: KubeletPod) -> Needs:
     needs = Needs()
     for volume in pod.spec.volumes or ():
         if volume.config_map is not None:
@@ -48,13 +48,13 @@ def volume_needs(pod: Pod) -> Needs:
     return needs
 
 
-def claim_name(pod: Pod, volume: Volume) -> str:
+def claim_name(pod: KubeletPod, volume: Volume) -> str:
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else ""
 
 
-def env_needs(pod: Pod) -> Needs:
+def env_needs(pod: KubeletPod) -> Needs:
     needs = Needs()
     for container in pod.all_containers:
         for whole in container.env_from or ():
@@ -72,11 +72,11 @@ def env_needs(pod: Pod) -> Needs:
     return needs
 
 
-def pod_volumes(pod: Pod, sources: Sources) -> dict[str, Folder]:
+def pod_volumes(pod: KubeletPod, sources: Sources) -> dict[str, Folder]:
     return {volume.name: _folder(pod, volume, sources) for volume in pod.spec.volumes or ()}
 
 
-def _folder(pod: Pod, volume: Volume, sources: Sources) -> Folder:
+def _folder(pod: KubeletPod, volume: Volume, sources: Sources) -> Folder:
     if volume.empty_dir is not None:
         return Folder()
     if volume.host_path is not None:
@@ -146,7 +146,7 @@ def _keys(volume: KeysVolume, keys: dict[str, bytes] | None, default_mode: int |
     return files
 
 
-def _downward(pod: Pod, volume: DownwardVolume, sources: Sources, default_mode: int | None) -> dict[str, File]:
+def _downward(pod: KubeletPod, volume: DownwardVolume, sources: Sources, default_mode: int | None) -> dict[str, File]:
     mode = default_mode if default_mode is not None else DEFAULT_MODE
     files = {}
     for item in volume.items or ():

@@ -10,6 +10,7 @@ import structlog
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.gpu_requests import DEVICES
@@ -162,13 +163,7 @@ class Binder:
         )
 
     async def _until_news(self, at_most_s: float) -> None:
-        news = asyncio.ensure_future(self._news.wait())
-        pause = asyncio.ensure_future(self._clock.sleep(at_most_s))
-        try:
-            await asyncio.wait([news, pause], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            news.cancel()
-            pause.cancel()
+        await first_of(self._news.wait(), self._clock.sleep(at_most_s))
 
 
 def _is_promised(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:

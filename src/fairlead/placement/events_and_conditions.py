@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-from fairlead.cluster.clock import rfc3339
 from fairlead.model.intents import Patch, RecordEvent, Regarding
 from fairlead.model.pod import Pod
+from fairlead.model.times import rfc3339
 from fairlead.placement.spec import PODS
 
 UNSCHEDULABLE = "Unschedulable"

@@ -18,6 +18,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta as Change
 from fairlead.cluster.mirror import Mirror, Subscription
+from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.forecast import Forecast, unmatched
@@ -253,15 +254,8 @@ class Loop:
         if self._leading and self._is_held_up:
             times.append(self._clock.elapsed_s() + HELD_UP_S)
         next_s = min((each for each in times if each is not None), default=None)
-        ringing = asyncio.ensure_future(self._wakeup.wait())
-        awaited: list[asyncio.Future[Any]] = [ringing]
-        if next_s is not None:
-            awaited.append(asyncio.ensure_future(self._clock.sleep(max(0.01, next_s - self._clock.elapsed_s()))))
-        try:
-            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for future in awaited:
-                future.cancel()
+        pause = [] if next_s is None else [self._clock.sleep(max(0.01, next_s - self._clock.elapsed_s()))]
+        await first_of(self._wakeup.wait(), *pause)
 
     # -- what changed -----------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.cluster.clock import Clock
 from fairlead.nodes.provider import PodReport, Provider, Run, RunPhase, Sandbox
-from fairlead.nodes.spec import Container, Pod
+from fairlead.nodes.spec import Container, KubeletPod
 
 
 @dataclass(slots=True)
@@ -36,14 +36,14 @@ class ProviderCase:
         self.notified.append(uid)
         self._changed.set()
 
-    def pod(self, name: str = "p", exits: int | None = None, **spec: Any) -> Pod:
+    def pod(self, name: str = "p", exits: int | None = None, **spec: Any) -> KubeletPod:
         container = {"name": "main", **self.container(exits)}
         annotations = container.pop("annotations", {})
         metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": annotations}
         whole = {"nodeName": "node", "containers": [container], "terminationGracePeriodSeconds": 5, **spec}
-        return msgspec.convert({"metadata": metadata, "spec": whole}, Pod)
+        return msgspec.convert({"metadata": metadata, "spec": whole}, KubeletPod)
 
-    async def started(self, pod: Pod, attempt: int = 0) -> tuple[Run, ...]:
+    async def started(self, pod: KubeletPod, attempt: int = 0) -> tuple[Run, ...]:
         await self.provider.create(Sandbox(pod))
         runs = runs_of(pod, attempt)
         await self.provider.update(pod.uid, runs)
@@ -60,7 +60,7 @@ class ProviderCase:
                 await self._changed.wait()
 
 
-def runs_of(pod: Pod, attempt: int = 0) -> tuple[Run, ...]:
+def runs_of(pod: KubeletPod, attempt: int = 0) -> tuple[Run, ...]:
     return tuple(_run(container, attempt) for container in pod.spec.containers)
 
 

@@ -83,7 +83,7 @@ class Dispatcher:
 
     async def _answer(self, request: web.Request, route: Route, parameters: dict[str, str]) -> Answer:
         address = request.remote or ""
-        user = ANYBODY if route.public else await self._caller(request, address)
+        user = ANYBODY if route.public else await self._caller(request, address, route.audiences)
         if wait_s := self._limits.take(user.username or f"address {address}", self._clock.elapsed_s()):
             message = f"too many requests from {user.username or address}: slow down"
             raise Problem(429, "TooManyRequests", message, retry_after_s=wait_s)
@@ -91,7 +91,7 @@ class Dispatcher:
         body = await whole_body(request, route.most_bytes, BODY_S)
         return await route.handle(Call(user, self._table.guard, parameters, dict(request.query), request.headers, body))
 
-    async def _caller(self, request: web.Request, address: str) -> User:
+    async def _caller(self, request: web.Request, address: str, audiences: tuple[str, ...]) -> User:
         if not (request.secure or self._allow_plaintext or _is_here(address)):
             message = (
                 "a token must not cross a network in the clear: serve TLS (settings tls.certificate and tls.key), "
@@ -100,7 +100,8 @@ class Dispatcher:
             raise Problem(403, "InsecureTransport", message)
         if self._table.guard is None:
             raise Problem(503, "Unavailable", "there is no cluster to ask about callers yet", retry_after_s=2.0)
-        return await self._table.guard.user(request.headers.get("Authorization", ""), address)
+        authorization = request.headers.get("Authorization", "")
+        return await self._table.guard.user(authorization, address, audiences)
 
     def _not_served(self, request: web.Request) -> Problem:
         methods = self._table.methods(request.path)

@@ -57,6 +57,7 @@ class Action(msgspec.Struct, frozen=True):
 class TokenStatus(ApiStruct, frozen=True):
     authenticated: bool = False
     user: User = User()
+    audiences: tuple[str, ...] | None = None
     error: str = ""
 
 
@@ -111,25 +112,31 @@ class Guard:
         self._allowed: Cache[bool] = Cache(clock)
         self._unknown = Limits(UNKNOWN_PER_S, UNKNOWN_BURST)
 
-    async def user(self, authorization: str, address: str) -> User:
-        """The user of this token; a Problem when the cluster knows no such token."""
+    async def user(self, authorization: str, address: str, audiences: tuple[str, ...] = ()) -> User:
+        """The user of this token; a Problem when the cluster knows no such token, or it is for none of the audiences.
+
+        Without audiences it must be issued for the cluster's API server.
+        """
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             raise unauthorized("wanted an Authorization header with a bearer token the cluster knows")
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        known = self._users.get(digest)
+        key = (digest, audiences)
+        known = self._users.get(key)
         if known is not None:
             return known
         if wait_s := self._unknown.take(address, self._clock.elapsed_s()):
             raise Problem(429, "TooManyRequests", "too many unknown tokens from this address", retry_after_s=wait_s)
         if not token.isascii():  # nobody's: no need to ask the cluster
             raise unauthorized("the cluster does not know this token")
-        body = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
-        review = await self._client.create(TOKEN_REVIEWS, body)
+        review = await self._client.create(TOKEN_REVIEWS, _token_review(token, audiences))
         if not review.status.authenticated or not review.status.user.username:
-            raise unauthorized("the cluster does not know this token")
-        self._users.keep(digest, review.status.user)
+            raise unauthorized("the cluster does not know this token" + _issued_for(audiences))
+        # A server that knows nothing of audiences names none: such a token may be meant for anyone.
+        if audiences and not set(audiences) & set(review.status.audiences or ()):
+            raise unauthorized("the cluster does not confirm the audience of this token" + _issued_for(audiences))
+        self._users.keep(key, review.status.user)
         return review.status.user
 
     async def allows(self, user: User, action: Action) -> bool:
@@ -145,6 +152,15 @@ class Guard:
     async def require(self, user: User, action: Action) -> None:
         if not await self.allows(user, action):
             raise Problem(403, "Forbidden", f"{user.username} may not {action.described()}")
+
+
+def _token_review(token: str, audiences: tuple[str, ...]) -> dict[str, Any]:
+    spec: dict[str, Any] = {"token": token, **({"audiences": list(audiences)} if audiences else {})}
+    return {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": spec}
+
+
+def _issued_for(audiences: tuple[str, ...]) -> str:
+    return f"; wanted one issued for the audience {' or '.join(map(repr, audiences))}" if audiences else ""
 
 
 def _access_review(user: User, action: Action) -> dict[str, Any]:

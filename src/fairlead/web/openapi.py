@@ -62,8 +62,9 @@ def _given(routes: list[Route]) -> list[type]:
 
 def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {"operationId": _operation_id(route), "summary": route.summary}
-    if route.description:
-        operation["description"] = route.description
+    description = " ".join(part for part in (route.description, _audience(route)) if part)
+    if description:
+        operation["description"] = description
     if route.public:
         operation["security"] = []
     names = re.findall(r"\{(\w+)\}", route.path)
@@ -91,6 +92,11 @@ def _operation(route: Route) -> dict[str, Any]:
     answers |= {code: {"description": FAILURES[code], "content": failure} for code in expected if code not in answers}
     operation["responses"] = answers
     return operation
+
+
+def _audience(route: Route) -> str:
+    names = " or ".join(f"`{each}`" for each in route.audiences)
+    return f"The token must be issued for the audience {names}." if names else ""
 
 
 def _operation_id(route: Route) -> str:

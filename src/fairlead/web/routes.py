@@ -65,6 +65,8 @@ class Route:
     # Open to callers without a token; only for what changes nothing and shows no secret.
     public: bool = False
     changes: bool = False
+    # One of these a caller's token must be issued for; none: the cluster's API server.
+    audiences: tuple[str, ...] = ()
     most_bytes: int = MOST_BYTES
     # Kept out of the document: the document itself.
     hidden: bool = False
@@ -72,6 +74,8 @@ class Route:
     def __post_init__(self) -> None:
         if self.public and self.changes:
             raise ValueError(f"{self.method} {self.path} changes something and must not be public")
+        if self.public and self.audiences:
+            raise ValueError(f"{self.method} {self.path} is public and asks for an audience: it sees no token")
 
     def pattern(self) -> re.Pattern[str]:
         return re.compile(_PARAMETER.sub(r"(?P<\1>[^/]+)", self.path))

@@ -5,8 +5,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.local.controllers.moments import written
-from fairlead.local.controllers.owners import controller_reference
 from fairlead.local.controllers.spec import (
     CRON_JOBS,
     DAEMON_SETS,
@@ -14,12 +12,12 @@ from fairlead.local.controllers.spec import (
     JOBS,
     REPLICA_SETS,
     STATEFUL_SETS,
+    ControllerPod,
     CronJob,
     DaemonSet,
     Deployment,
     Job,
     Node,
-    Pod,
     ReplicaSet,
     StatefulSet,
 )
@@ -34,7 +32,9 @@ from fairlead.model.intents import (
     WakeAfter,
 )
 from fairlead.model.kinds import Kind
+from fairlead.model.owners import controller_reference
 from fairlead.model.selectors import Selector, equal_to
+from fairlead.model.times import rfc3339
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ SELECTOR: Selector = equal_to(APP)
 
 
 def ago(seconds: float) -> str:
-    return written(NOW - timedelta(seconds=seconds))
+    return rfc3339(NOW - timedelta(seconds=seconds))
 
 
 def decoded(struct: type[T], body: Json) -> T:
@@ -82,7 +82,7 @@ def pod(
     status: Json | None = None,
     spec: Json | None = None,
     **meta: Any,
-) -> Pod:
+) -> ControllerPod:
     if owner is not None:
         meta.setdefault("ownerReferences", [controller_reference(kind_of(owner), owner.metadata)])
     if going:
@@ -100,7 +100,7 @@ def pod(
             **(status or {}),
         },
     }
-    return decoded(Pod, body)
+    return decoded(ControllerPod, body)
 
 
 def node(name: str, *, ready: str | None = "True", taints: list[Json] | None = None, **spec: Any) -> Node:

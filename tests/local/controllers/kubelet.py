@@ -9,17 +9,18 @@ from datetime import datetime
 from typing import Any
 
 from fairlead.cluster.client import Client
-from fairlead.cluster.clock import RealClock, rfc3339, rfc3339_micro
+from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ClusterError, Refused
 from fairlead.cluster.mirror import Mirror
 from fairlead.local.controllers.daemonsets import target_node
-from fairlead.local.controllers.spec import LEASES, NODES, PODS, Pod
+from fairlead.local.controllers.spec import LEASES, NODES, PODS, ControllerPod
+from fairlead.model.times import rfc3339, rfc3339_micro
 
 ACT = "test/act"
 
 
 class FakeKubelet:
-    def __init__(self, client: Client, pods: Mirror[Pod], nodes: tuple[str, ...]) -> None:
+    def __init__(self, client: Client, pods: Mirror[ControllerPod], nodes: tuple[str, ...]) -> None:
         self._client = client
         self._pods = pods
         self._nodes = nodes
@@ -61,7 +62,7 @@ class FakeKubelet:
             status = {"status": {"conditions": [{**ready, **times}]}}
             await self._client.patch(NODES, name, status, subresource="status")
 
-    async def _serve(self, pod: Pod) -> None:
+    async def _serve(self, pod: ControllerPod) -> None:
         if pod.spec.node_name in self.dead:
             return
         try:
@@ -71,7 +72,7 @@ class FakeKubelet:
         except ClusterError:
             await asyncio.sleep(0.1)
 
-    async def _act(self, pod: Pod) -> None:
+    async def _act(self, pod: ControllerPod) -> None:
         metadata = pod.metadata
         if pod.is_terminating:
             if metadata.finalizers and not pod.is_finished:
@@ -83,7 +84,7 @@ class FakeKubelet:
             act = metadata.annotations.get(ACT, "")
             await self._say(pod, {"succeed": "Succeeded", "fail": "Failed"}.get(act, "Running"), ready=not act)
 
-    def _choose(self, pod: Pod) -> str:
+    def _choose(self, pod: ControllerPod) -> str:
         wanted = pod.metadata.annotations.get("test/node")
         if wanted:
             return wanted
@@ -93,7 +94,7 @@ class FakeKubelet:
         self._placed += 1
         return self._nodes[self._placed % len(self._nodes)]
 
-    async def _say(self, pod: Pod, phase: str, *, ready: bool = False) -> None:
+    async def _say(self, pod: ControllerPod, phase: str, *, ready: bool = False) -> None:
         now = rfc3339(RealClock().now())
         self._address = getattr(self, "_address", 0) + 1
         address = f"10.{64 + (self._address >> 16 & 63)}.{self._address >> 8 & 255}.{self._address & 255}"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.local.controllers.cron import BadSchedule, parse_schedule
 from fairlead.local.controllers.cronjobs import SCHEDULED_AT, CronJobInput, plan_cron_job
-from fairlead.local.controllers.owners import controller_reference
 from fairlead.local.controllers.spec import CRON_JOBS, CronJob, Job
+from fairlead.model.cron import BadSchedule, parse_schedule
 from fairlead.model.intents import Intent, RecordEvent
+from fairlead.model.owners import controller_reference
 from tests.local.controllers.builders import NOW, ago, bodies, said, status_of, template, workload
 
 
@@ -154,6 +154,9 @@ def test_when_it_last_ran_is_read_off_the_jobs() -> None:
         pytest.param({"schedule": "0 13 * * *", "timeZone": "Europe/Berlin"}, 1, id="due elsewhere"),
         pytest.param({"schedule": "nonsense"}, 0, id="no schedule"),
         pytest.param({"timeZone": "Mars/Olympus"}, 0, id="no such place"),
+        pytest.param({"timeZone": "Europe"}, 0, id="a folder of zones"),
+        pytest.param({"timeZone": "x" * 5000}, 0, id="a name too long for a file"),
+        pytest.param({"timeZone": "../UTC"}, 0, id="a path out of the zones"),
     ],
 )
 def test_what_is_due(spec: dict[str, Any], made: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.local.controllers.daemonsets import DaemonSetInput, Placing, fits, plan_daemon_set, target_node
 from fairlead.local.controllers.revisions import HASH, plan_revision, revision_data
-from fairlead.local.controllers.spec import DAEMON_SETS, ControllerRevision, DaemonSet, Node, Pod
+from fairlead.local.controllers.spec import DAEMON_SETS, ControllerPod, ControllerRevision, DaemonSet, Node
 from fairlead.model.intents import Create, Intent
 from tests.local.controllers.builders import (
     APP,
@@ -42,13 +42,13 @@ def revision(owner: DaemonSet, number: int = 1, image: str = "one") -> Controlle
     return decoded(ControllerRevision, {"metadata": meta, "data": data, "revision": number})
 
 
-def daemon(name: str, owner: DaemonSet, on: str, *, image: str = "one", **more: Any) -> Pod:
+def daemon(name: str, owner: DaemonSet, on: str, *, image: str = "one", **more: Any) -> ControllerPod:
     hashed = revision(owner, image=image).metadata.labels[HASH]
     return pod(name, owner, node=on, labels={**APP, HASH: hashed}, **more)
 
 
 def plan(
-    owner: DaemonSet, nodes: list[Node], *pods: Pod, revisions: list[ControllerRevision] | None = None
+    owner: DaemonSet, nodes: list[Node], *pods: ControllerPod, revisions: list[ControllerRevision] | None = None
 ) -> list[Intent]:
     held = [revision(owner)] if revisions is None else revisions
     return plan_daemon_set(DaemonSetInput(owner, SELECTOR, tuple(nodes), pods, tuple(held)), NOW)
@@ -106,7 +106,9 @@ def test_a_daemon_is_made_for_its_node_and_bears_what_daemons_bear() -> None:
     assert said(intents) == ["create Pod", "status web"]
     (body,) = bodies(intents)
     assert (
-        target_node(decoded(Pod, {"metadata": body["metadata"], "spec": {"affinity": body["spec"]["affinity"]}}))
+        target_node(
+            decoded(ControllerPod, {"metadata": body["metadata"], "spec": {"affinity": body["spec"]["affinity"]}})
+        )
         == "n2"
     )
     assert {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"} in body["spec"][

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.local.controllers.deployments import DeploymentInput, plan_deployment
-from fairlead.local.controllers.owners import controller_reference
 from fairlead.local.controllers.spec import DEPLOYMENTS, REVISION, Deployment, ReplicaSet, share_of
-from fairlead.local.controllers.templates import HASH_LABEL, template_hash
 from fairlead.model.intents import Create, Patch, PatchStatus
+from fairlead.model.owners import controller_reference
+from fairlead.model.templates import HASH_LABEL, template_hash
 from tests.local.controllers.builders import (
     APP,
     NOW,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.local.controllers.endpoints import MOST, ServiceInput, plan_endpoints
-from fairlead.local.controllers.spec import EndpointSlice, Pod, Service
+from fairlead.local.controllers.spec import ControllerPod, EndpointSlice, Service
 from fairlead.model.intents import Intent
 from tests.local.controllers.builders import APP, NOW, bodies, decoded, metadata, patches, pod, said
 
@@ -16,17 +16,17 @@ def service(ports: list[dict[str, Any]] | None = None, labels: dict[str, str] | 
     return decoded(Service, {"metadata": metadata("web", labels=labels or {}), "spec": body})
 
 
-def backend(number: int, **more: Any) -> Pod:
+def backend(number: int, **more: Any) -> ControllerPod:
     status = {"podIP": f"10.1.{number >> 8}.{number & 255}"}
     return pod(f"p{number:04}", status={**status, **more.pop("addresses", {})}, **more)
 
 
-def seen(owner: Service, pods: list[Pod], slices: list[dict[str, Any]] | None = None) -> ServiceInput:
+def seen(owner: Service, pods: list[ControllerPod], slices: list[dict[str, Any]] | None = None) -> ServiceInput:
     held = (decoded(EndpointSlice, {**body, "metadata": {**body["metadata"], "uid": "u"}}) for body in slices or ())
     return ServiceInput(owner, tuple(pods), tuple(held), {"n1": "z1"})
 
 
-def made(owner: Service, pods: list[Pod]) -> list[dict[str, Any]]:
+def made(owner: Service, pods: list[ControllerPod]) -> list[dict[str, Any]]:
     return bodies(plan_endpoints(seen(owner, pods), NOW))
 
 

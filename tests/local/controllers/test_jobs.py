@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.local.controllers.jobs import JobInput, parse_indexes, plan_job, written_indexes
-from fairlead.local.controllers.spec import Job, Pod
+from fairlead.local.controllers.spec import ControllerPod, Job
 from fairlead.model.intents import Intent
 from tests.local.controllers.builders import (
     NOW,
@@ -30,12 +30,12 @@ def job(status: dict[str, Any] | None = None, **spec: Any) -> Job:
     return workload(Job, "sum", status=held, **made)
 
 
-def worker(name: str, owner: Job, *, tracked: bool = True, index: int | None = None, **more: Any) -> Pod:
+def worker(name: str, owner: Job, *, tracked: bool = True, index: int | None = None, **more: Any) -> ControllerPod:
     annotations = {} if index is None else {INDEX: str(index)}
     return pod(name, owner, finalizers=[TRACKING] if tracked else [], annotations=annotations, **more)
 
 
-def plan(owner: Job, *pods: Pod) -> list[Intent]:
+def plan(owner: Job, *pods: ControllerPod) -> list[Intent]:
     return plan_job(JobInput(owner, SELECTOR, pods), NOW)
 
 

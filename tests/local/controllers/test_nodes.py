@@ -7,10 +7,10 @@ import pytest
 
 from fairlead.local.controllers.evictions import TaintedPodInput, plan_eviction
 from fairlead.local.controllers.lostpods import LostPodInput, plan_lost_pod
-from fairlead.local.controllers.moments import parse_moment
 from fairlead.local.controllers.nodes import NodeInput, plan_node
-from fairlead.local.controllers.spec import NodeTaint, Pod
+from fairlead.local.controllers.spec import ControllerPod, NodeTaint
 from fairlead.model.taints import NO_EXECUTE
+from fairlead.model.times import parse_time
 from tests.local.controllers.builders import NOW, ago, node, patches, pod, said, status_of
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -101,7 +101,7 @@ def stay(tolerations: list[dict[str, Any]], *, since_s: float = 100, told: bool 
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}] if told else []
     found = pod("p", spec={"tolerations": tolerations}, status={"conditions": conditions}, **more)
     taint = NodeTaint(key=UNREACHABLE, effect=NO_EXECUTE)
-    return TaintedPodInput(found, ((taint, parse_moment(ago(since_s))),))
+    return TaintedPodInput(found, ((taint, parse_time(ago(since_s))),))
 
 
 BEARS = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"}
@@ -130,7 +130,7 @@ def test_who_leaves_a_tainted_node(seen: TaintedPodInput, wanted: list[str]) -> 
 OUT = [taint("node.kubernetes.io/out-of-service", "NoExecute")]
 
 
-def told(phase: str = "Failed") -> Pod:
+def told(phase: str = "Failed") -> ControllerPod:
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]
     return pod("p", phase=phase, status={"conditions": conditions})
 
@@ -139,12 +139,10 @@ def told(phase: str = "Failed") -> Pod:
     ("seen", "wanted"),
     [
         pytest.param(LostPodInput(pod("p"), node("n1")), [], id="its node is there"),
-        pytest.param(
-            LostPodInput(pod("p"), None, parse_moment(ago(10))), ["wake 30"], id="its node was missed just now"
-        ),
-        pytest.param(LostPodInput(pod("p"), None, parse_moment(ago(50))), [], id="the server still knows the node"),
-        pytest.param(LostPodInput(pod("p"), None, parse_moment(ago(50)), 40, True), ["status p"], id="told why"),
-        pytest.param(LostPodInput(told(), None, parse_moment(ago(50)), 40, True), ["delete p grace=0"], id="given up"),
+        pytest.param(LostPodInput(pod("p"), None, parse_time(ago(10))), ["wake 30"], id="its node was missed just now"),
+        pytest.param(LostPodInput(pod("p"), None, parse_time(ago(50))), [], id="the server still knows the node"),
+        pytest.param(LostPodInput(pod("p"), None, parse_time(ago(50)), 40, True), ["status p"], id="told why"),
+        pytest.param(LostPodInput(told(), None, parse_time(ago(50)), 40, True), ["delete p grace=0"], id="given up"),
         pytest.param(LostPodInput(pod("p", node="", going=True), None), ["delete p grace=0"], id="going, never placed"),
         pytest.param(LostPodInput(pod("p", node=""), None), [], id="waiting to be placed"),
         pytest.param(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.local.controllers.replicasets import ReplicaSetInput, deletion_cost, plan_replica_set
-from fairlead.local.controllers.spec import REPLICA_SETS, Pod, ReplicaSet
+from fairlead.local.controllers.spec import REPLICA_SETS, ControllerPod, ReplicaSet
 from fairlead.model.intents import Delete
 from tests.local.controllers.builders import (
     APP,
@@ -27,7 +27,7 @@ def replica_set(replicas: int, **more: Any) -> ReplicaSet:
     return workload(ReplicaSet, replicas=replicas, **more)
 
 
-def seen(owner: ReplicaSet, *pods: Pod, **more: Any) -> ReplicaSetInput:
+def seen(owner: ReplicaSet, *pods: ControllerPod, **more: Any) -> ReplicaSetInput:
     return ReplicaSetInput(REPLICA_SETS, owner, SELECTOR, pods, **more)
 
 
@@ -129,7 +129,7 @@ def test_a_pod_that_no_longer_matches_is_let_go_and_replaced() -> None:
         pytest.param(pod("unlike", labels={}), id="not matching"),
     ],
 )
-def test_what_is_not_to_be_claimed_is_left_alone(stranger: Pod) -> None:
+def test_what_is_not_to_be_claimed_is_left_alone(stranger: ControllerPod) -> None:
     assert said(plan_replica_set(seen(replica_set(0), stranger), NOW)) == ["status web"]
 
 
@@ -160,7 +160,7 @@ def test_a_refused_create_becomes_a_condition_until_it_passes() -> None:
 def test_pods_that_fail_at_once_are_replaced_at_a_pace() -> None:
     owner = replica_set(2)
 
-    def failed(count: int, age_s: float) -> list[Pod]:
+    def failed(count: int, age_s: float) -> list[ControllerPod]:
         return [pod(f"f{age_s:g}-{n}", owner, phase="Failed", creationTimestamp=ago(age_s)) for n in range(count)]
 
     assert len(bodies(plan_replica_set(seen(owner, *failed(11, 3)), NOW))) == 1

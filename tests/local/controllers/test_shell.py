@@ -8,14 +8,15 @@ import pytest
 from fairlead.cluster.client import Client
 from fairlead.cluster.controller import TemporaryError
 from fairlead.cluster.errors import AlreadyExists, Conflict, Forbidden, Refused, Status
+from fairlead.cluster.expectations import OVERDUE_S
 from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.shell import Shell
 from fairlead.cluster.writer import Outcome, Result
 from fairlead.local.controllers import KINDS
-from fairlead.local.controllers.expectations import OVERDUE_S
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.local.controllers.replicasets import ReplicaSetInput, plan_replica_set
-from fairlead.local.controllers.shell import ControllerContext, Shell
-from fairlead.local.controllers.spec import NAMESPACES, PODS, REPLICA_SETS, Namespace, Pod, ReplicaSet
+from fairlead.local.controllers.spec import NAMESPACES, PODS, REPLICA_SETS, ControllerPod, Namespace, ReplicaSet
 from fairlead.model.intents import Create, Delete, Intent, RecordEvent, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.testing.clock import ManualClock
@@ -79,7 +80,7 @@ class Bench:
         wanted = [intent for intent in plan_replica_set(seen, self.clock.now()) if not _is_status(intent)]
         return await self.shell.hand_over(key, wanted)
 
-    def show(self, *pods: Pod) -> None:
+    def show(self, *pods: ControllerPod) -> None:
         self.mirrors.of(PODS).apply([(True, found) for found in pods])
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.local.controllers.revisions import HASH, plan_revision, revision_data
-from fairlead.local.controllers.spec import STATEFUL_SETS, ApiObject, ControllerRevision, Pod, StatefulSet
+from fairlead.local.controllers.spec import STATEFUL_SETS, ApiObject, ControllerPod, ControllerRevision, StatefulSet
 from fairlead.local.controllers.statefulsets import StatefulSetInput, ordinal_of, plan_stateful_set
 from fairlead.model.intents import Create, Intent
 from tests.local.controllers.builders import (
@@ -41,12 +41,12 @@ def revision(image: str, number: int = 1) -> ControllerRevision:
     return decoded(ControllerRevision, {"metadata": meta, "data": revision_data(template(image)), "revision": number})
 
 
-def member(number: int, *, image: str = "one", **more: Any) -> Pod:
+def member(number: int, *, image: str = "one", **more: Any) -> ControllerPod:
     owner = workload(StatefulSet, "db")
     return pod(f"db-{number}", owner, labels={**APP, HASH: revision(image).metadata.name}, **more)
 
 
-def plan(owner: StatefulSet, *pods: Pod, claims: tuple[ApiObject, ...] = ()) -> list[Intent]:
+def plan(owner: StatefulSet, *pods: ControllerPod, claims: tuple[ApiObject, ...] = ()) -> list[Intent]:
     held = (revision("one", 1), revision("two", 2)) if owner.spec.template == template("two") else (revision("one"),)
     return plan_stateful_set(StatefulSetInput(owner, SELECTOR, pods, held, claims), NOW)
 
@@ -72,7 +72,7 @@ def steps(intents: list[Intent]) -> list[str]:
         pytest.param([member(0), member(1, ready=False), member(2), member(3)], [], id="not while another is unwell"),
     ],
 )
-def test_in_order(pods: list[Pod], wanted: list[str]) -> None:
+def test_in_order(pods: list[ControllerPod], wanted: list[str]) -> None:
     assert steps(plan(stateful(), *pods)) == wanted
 
 

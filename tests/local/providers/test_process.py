@@ -37,13 +37,13 @@ from fairlead.nodes.provider import (
     Sandbox,
     Unsupported,
 )
-from fairlead.nodes.spec import Pod, Probe
+from fairlead.nodes.spec import KubeletPod, Probe
 
 
-def pod(name: str, *command: str, image: str = "busybox", **container: Any) -> Pod:
+def pod(name: str, *command: str, image: str = "busybox", **container: Any) -> KubeletPod:
     main = {"name": "main", "image": image, "command": list(command) or None, **container}
     metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}"}
-    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "n", "containers": [main]}}, Pod)
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "n", "containers": [main]}}, KubeletPod)
 
 
 def free_port() -> int:
@@ -66,27 +66,27 @@ class Machine:
     def __init__(self, provider: ProcessProvider) -> None:
         self.provider = provider
 
-    async def start(self, started: Pod, volumes: dict[str, Folder] | None = None, attempt: int = 0) -> None:
+    async def start(self, started: KubeletPod, volumes: dict[str, Folder] | None = None, attempt: int = 0) -> None:
         await self.provider.create(Sandbox(started, volumes or {}))
         container = started.spec.containers[0]
         env = {variable.name: variable.value or "" for variable in container.env or ()}
         run = Run(container, attempt, command=container.command, args=container.args, env=env)
         await self.provider.update(started.uid, (run,))
 
-    def report(self, started: Pod) -> RunReport:
+    def report(self, started: KubeletPod) -> RunReport:
         report = self.provider.status(started.uid)
         assert report is not None
         return report.runs["main"]
 
-    async def ended(self, started: Pod) -> RunReport:
+    async def ended(self, started: KubeletPod) -> RunReport:
         await until(lambda: self.report(started).phase is RunPhase.EXITED)
         return self.report(started)
 
-    async def says(self, started: Pod, options: LogOptions | None = None) -> str:
+    async def says(self, started: KubeletPod, options: LogOptions | None = None) -> str:
         text = [part async for part in self.provider.logs(started.uid, "main", options or LogOptions())]
         return b"".join(text).decode()
 
-    async def run(self, started: Pod, volumes: dict[str, Folder] | None = None) -> str:
+    async def run(self, started: KubeletPod, volumes: dict[str, Folder] | None = None) -> str:
         """What it wrote, once it has ended."""
         await self.start(started, volumes)
         await self.ended(started)
@@ -103,11 +103,11 @@ async def until(true: Callable[[], object], timeout_s: float = 60.0) -> None:
             await asyncio.sleep(0.01)
 
 
-async def is_ok(machine: "Machine", probed: Pod, probe: Probe) -> bool:
+async def is_ok(machine: "Machine", probed: KubeletPod, probe: Probe) -> bool:
     return (await machine.provider.probe(probed.uid, "main", probe)).ok
 
 
-async def has_said(machine: "Machine", heard: Pod, text: str) -> bool:
+async def has_said(machine: "Machine", heard: KubeletPod, text: str) -> bool:
     return await machine.says(heard) == text
 
 
@@ -226,7 +226,7 @@ async def test_host_aliases_are_in_the_hosts_file_and_go_before_services(machine
     await machine.provider.set_names(lambda namespace: {"web": ("127.96.0.7",)})
     body = msgspec.to_builtins(pod("p", "sh", "-c", "getent ahostsv4 two web | grep STREAM; cat /etc/hosts"))
     body["spec"]["hostAliases"] = aliases
-    said = await machine.run(msgspec.convert(body, Pod))
+    said = await machine.run(msgspec.convert(body, KubeletPod))
     assert [line.split()[0] for line in said.splitlines() if "STREAM" in line][:2] == ["127.1.2.3", "127.1.2.4"]
     assert "# Entries added by HostAliases.\n127.1.2.3\tone\ttwo\n127.1.2.4\tweb\n" in said
 
@@ -530,14 +530,14 @@ PROGRAM = textwrap.dedent("""
     from fairlead.cluster.clock import RealClock
     from fairlead.local.providers.process import ProcessProvider
     from fairlead.nodes.provider import Run, Sandbox
-    from fairlead.nodes.spec import Pod
+    from fairlead.nodes.spec import KubeletPod
 
     async def main():
         provider = ProcessProvider(Path(sys.argv[1]), clock=RealClock())
         asyncio.ensure_future(provider.run())
         spec = {"containers": [{"name": "main", "image": "x",
                 "command": ["sh", "-c", "setsid sh -c 'sleep 300 & sleep 301' & sleep 302"]}]}
-        pod = msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec}, Pod)
+        pod = msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec}, KubeletPod)
         await provider.create(Sandbox(pod))
         container = pod.spec.containers[0]
         await provider.update("u", (Run(container, 0, command=container.command),))
@@ -581,7 +581,7 @@ async def test_what_an_earlier_keeper_left_is_swept_at_start(tmp_path: Path) -> 
             process.wait()
 
 
-def test_the_keeper_needs_nothing_but_python() -> None:
+def test_the_supervisor_needs_nothing_but_python() -> None:
     path = Path(sys.modules[ProcessProvider.__module__].__file__ or "").with_name("supervisor.py")
     code = f"import runpy, sys, json; runpy.run_path({str(path)!r}); print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True, text=True)

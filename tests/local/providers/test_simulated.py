@@ -12,15 +12,15 @@ import pytest
 
 from fairlead.local.providers.simulated import SimulatedProvider, Span, Stages, simulated_ip
 from fairlead.nodes.provider import LogOptions, Run, RunPhase, RunReport, Sandbox, Unsupported
-from fairlead.nodes.spec import Pod
+from fairlead.nodes.spec import KubeletPod
 from fairlead.testing.clock import ManualClock
 
 
-def pod(name: str = "p", status: dict[str, Any] | None = None, **annotations: str) -> Pod:
+def pod(name: str = "p", status: dict[str, Any] | None = None, **annotations: str) -> KubeletPod:
     notes = {f"simulate.fairlead.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
     metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": notes}
     spec = {"containers": [{"name": "main", "image": "x"}], "initContainers": [{"name": "first", "image": "x"}]}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, Pod)
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, KubeletPod)
 
 
 class Theatre:
@@ -28,13 +28,13 @@ class Theatre:
         self.clock = clock
         self.provider = SimulatedProvider(clock=clock, rng=rest.pop("rng", lambda: 0.5), **rest)
 
-    async def start(self, played: Pod, container: str = "main", attempt: int = 0) -> None:
+    async def start(self, played: KubeletPod, container: str = "main", attempt: int = 0) -> None:
         await self.provider.create(Sandbox(played))
         found = played.container(container)
         assert found is not None
         await self.provider.update(played.uid, (Run(found, attempt),))
 
-    def run(self, played: Pod, container: str = "main") -> RunReport:
+    def run(self, played: KubeletPod, container: str = "main") -> RunReport:
         report = self.provider.status(played.uid)
         assert report is not None
         return report.runs[container]

@@ -9,7 +9,7 @@ import msgspec
 from fairlead.cluster.clock import RealClock
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.nodes.provider import LogOptions, Run, RunPhase, Sandbox
-from fairlead.nodes.spec import Pod
+from fairlead.nodes.spec import KubeletPod
 from tests.local.proxy.test_server import Bench, is_answered, until
 
 PORT = 18077
@@ -27,13 +27,13 @@ for _ in range(4):
 """
 
 
-def python(name: str, code: str) -> Pod:
+def python(name: str, code: str) -> KubeletPod:
     container = {"name": "main", "image": "python:3", "command": ["python3", "-c", code]}
     metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}"}
-    return msgspec.convert({"metadata": metadata, "spec": {"containers": [container]}}, Pod)
+    return msgspec.convert({"metadata": metadata, "spec": {"containers": [container]}}, KubeletPod)
 
 
-async def start(provider: ProcessProvider, pod: Pod) -> str:
+async def start(provider: ProcessProvider, pod: KubeletPod) -> str:
     await provider.create(Sandbox(pod))
     container = pod.spec.containers[0]
     await provider.update(pod.uid, (Run(container, 0, command=container.command),))

@@ -1,7 +1,7 @@
 //go:build ignore
 
 // Asks the plugins of kube-scheduler 1.36.4 about clusters read as JSON lines and writes the lines back with their
-// answers under "expect", in the form of the vectors beside it. Built by hand in a copy of tests/kube/rig (same go.mod):
+// answers under "expect", in the form of the vectors beside it. Built by hand in a copy of tests/rigs/kube (same go.mod):
 // `go build -trimpath -mod=mod -o recorder recorder.go`. Never part of a build of ours.
 package main
 

@@ -94,7 +94,7 @@ class Case:
 
     def controller_does(self, replicas: int) -> list[Any]:
         now = datetime(2026, 1, 1, tzinfo=UTC)
-        pods = tuple(msgspec.convert(pod, controllers.Pod) for pod in self.placed_pods())
+        pods = tuple(msgspec.convert(pod, controllers.ControllerPod) for pod in self.placed_pods())
         if self.owner_kind == "StatefulSet":
             owner = msgspec.convert(self.owner(replicas), controllers.StatefulSet)
             selector = controllers.parse_selector(owner.spec.selector)

@@ -8,6 +8,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from fairlead.model.qos import qos_class
+
 Thing = dict[str, Any]
 
 
@@ -103,7 +105,7 @@ class Pods(Strategy):
     def prepare_create(self, thing: Thing) -> None:
         # Whoever brings a class with them keeps it.
         given = (thing.get("status") or {}).get("qosClass")
-        status: Thing = {"phase": "Pending", "qosClass": given or qos_class(thing["spec"])}
+        status: Thing = {"phase": "Pending", "qosClass": given or pod_qos_class(thing["spec"])}
         if thing["spec"].get("schedulingGates"):
             status["conditions"] = [
                 {
@@ -359,29 +361,11 @@ def _merge_label_keys(pod: Thing) -> None:
                     term["labelSelector"].setdefault("matchExpressions", []).append(wanted)
 
 
-def qos_class(spec: Mapping[str, Any]) -> str:
-    """Guaranteed when every container limits cpu and memory at what it requests, BestEffort when none says anything."""
+def pod_qos_class(spec: Mapping[str, Any]) -> str:
     whole = spec.get("resources")
-    if whole is not None:
-        asked, limits = _compute(whole.get("requests")), _compute(whole.get("limits"))
-        if not asked and not limits:
-            return "BestEffort"
-        both = not whole.get("limits") or limits.keys() == {"cpu", "memory"}
-        return "Guaranteed" if both and all(limits.get(name) == each for name, each in asked.items()) else "Burstable"
-    guaranteed, anything = True, False
-    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
-        resources = container.get("resources") or {}
-        asked, limits = _compute(resources.get("requests")), _compute(resources.get("limits"))
-        anything = anything or bool(asked or limits)
-        equal = all(asked.get(name, limit) == limit for name, limit in limits.items())
-        guaranteed = guaranteed and limits.keys() == {"cpu", "memory"} and equal
-    if not anything:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"
-
-
-def _compute(resources: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: value for name, value in (resources or {}).items() if name in ("cpu", "memory") and str(value) != "0"}
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    counted = [each.get("resources") or {} for each in containers] if whole is None else [whole]
+    return qos_class((each.get("requests"), each.get("limits")) for each in counted)
 
 
 def established(thing: Thing, now: str) -> list[Thing]:

@@ -1,6 +1,6 @@
 """The facts about Kubernetes' own kinds: which resources exist, which fields their types have.
 
-`facts.json` is written by tests/kube/rig/facts.py from the real server. Its keys, per field: `t` type (`string`,
+`facts.json` is written by tests/rigs/kube/facts.py from the real server. Its keys, per field: `t` type (`string`,
 `@core.v1.Pod` a struct, `[]…` a list, `{}…` a map), `g` Go's name of it where `t` does not tell, `f` flags (p pointer,
 o omitempty, z omitzero), `b` protobuf's numbers (more than one where a struct is inlined), `i` the inlined struct
 it comes from, `e` enum, `d` default

@@ -1,6 +1,6 @@
 """Some types as the real server has them inside: what it shows when it refuses a value or a change.
 
-`internal.json` is written by tests/kube/rig/facts.py: of each type its fields in order, as Go's name, JSON's name and
+`internal.json` is written by tests/rigs/kube/facts.py: of each type its fields in order, as Go's name, JSON's name and
 form (`*` a pointer, `[]` a list, `{}` a map, `@` a struct, `inline` metadata that stands among the other fields).
 """
 

@@ -19,6 +19,7 @@ from fairlead.cluster.writer import Writer
 from fairlead.local.controllers import spec
 from fairlead.local.controllers.accounts import ROOT_CA, namespace_defaults_controller
 from fairlead.local.controllers.budgets import budget_controller
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.cronjobs import cron_job_controller
 from fairlead.local.controllers.daemonsets import daemon_set_controller
 from fairlead.local.controllers.deployments import deployment_controller
@@ -33,7 +34,6 @@ from fairlead.local.controllers.namespaces import namespace_controller
 from fairlead.local.controllers.nodes import node_controller
 from fairlead.local.controllers.protection import claim_controller, volume_controller
 from fairlead.local.controllers.replicasets import replica_set_controller, replication_controller_controller
-from fairlead.local.controllers.shell import ControllerContext
 from fairlead.local.controllers.statefulsets import stateful_set_controller
 from fairlead.local.controllers.storage import binding_controller, volume_phase_controller
 from fairlead.model.kinds import Kind

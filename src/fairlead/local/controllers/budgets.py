@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.moments import seconds_since
-from fairlead.local.controllers.shell import ControllerContext, event
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.spec import (
     BUDGETS,
     DEPLOYMENTS,
@@ -20,13 +19,14 @@ from fairlead.local.controllers.spec import (
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
+    ControllerPod,
     DisruptionBudget,
-    Pod,
     share_of,
 )
 from fairlead.local.controllers.statuses import plan_status, with_condition
-from fairlead.model.intents import Intent, WakeAfter
+from fairlead.model.intents import Intent, WakeAfter, event
 from fairlead.model.selectors import Selector, SelectorError, parse_label_selector
+from fairlead.model.times import seconds_since
 
 ALLOWED: Final = "DisruptionAllowed"
 # An eviction that was granted and not seen to happen by then did not happen.
@@ -36,7 +36,7 @@ GRANTED_S: Final = 120.0
 @dataclass(frozen=True, slots=True)
 class BudgetInput:
     budget: DisruptionBudget
-    pods: tuple[Pod, ...]  # that its selector matches
+    pods: tuple[ControllerPod, ...]  # that its selector matches
     expected: int | None  # pods their controllers want; None where one of them cannot say
     problem: str = ""
 
@@ -124,7 +124,7 @@ def budget_controller(workshop: ControllerContext) -> Controller:
         chosen = tuple(pod for pod in matching if selector.matches(pod.metadata.labels) and not pod.is_finished)
         return BudgetInput(budget, chosen, *expected(chosen))
 
-    def expected(chosen: tuple[Pod, ...]) -> tuple[int | None, str]:
+    def expected(chosen: tuple[ControllerPod, ...]) -> tuple[int | None, str]:
         sizes: dict[str, int] = {}
         for pod in chosen:
             controller = pod.metadata.controller
@@ -141,7 +141,7 @@ def budget_controller(workshop: ControllerContext) -> Controller:
             sizes[owner.metadata.uid] = owner.spec.replicas
         return sum(sizes.values()), ""
 
-    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+    def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
         found = set()
         for pod in (delta.old, delta.new):
             for budget in budgets.by("namespace", pod.metadata.namespace) if pod is not None else ():

@@ -10,13 +10,14 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fairlead.cluster.controller import Controller
-from fairlead.local.controllers.cron import BadSchedule, Schedule, parse_schedule
-from fairlead.local.controllers.moments import parse_moment, written
-from fairlead.local.controllers.owners import controller_reference, is_controlled_by
-from fairlead.local.controllers.shell import ControllerContext, claimed_keys, event
+from fairlead.cluster.shell import claimed_keys
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.spec import CRON_JOBS, JOBS, CronJob, Job
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.cron import BadSchedule, Schedule, parse_schedule
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.owners import controller_reference, is_controlled_by
+from fairlead.model.times import parse_time, parse_time_or_none, rfc3339
 
 Json = dict[str, Any]
 
@@ -39,7 +40,7 @@ def plan_cron_job(seen: CronJobInput, now: datetime) -> list[Intent]:
     except BadSchedule as problem:
         note = f"unparseable schedule: {spec.schedule!r} : {problem}"
         return [event(CRON_JOBS, cron.metadata, "UnparseableSchedule", note, warning=True), *intents]
-    except (ZoneInfoNotFoundError, ValueError):
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder of zones, a name too long for a file
         note = f"invalid timeZone: {spec.time_zone!r}"
         return [event(CRON_JOBS, cron.metadata, "UnknownTimeZone", note, warning=True), *intents]
     following = schedule.next_after(now, zone, _since(seen, now))
@@ -60,7 +61,7 @@ def _since(seen: CronJobInput, now: datetime) -> datetime:
     """Times up to here are dealt with, or too old to be."""
     cron = seen.cron
     last = _last_scheduled(seen)
-    started = parse_moment(last or cron.metadata.creation_timestamp or written(now))
+    started = parse_time(last or cron.metadata.creation_timestamp or rfc3339(now))
     deadline = cron.spec.starting_deadline_seconds
     return started if deadline is None else max(started, now - timedelta(seconds=deadline))
 
@@ -71,16 +72,9 @@ def _last_scheduled(seen: CronJobInput) -> str | None:
         seen.cron.status.get("lastScheduleTime"),
         *(job.metadata.annotations.get(SCHEDULED_AT) for job in seen.jobs),
     ]
-    moments = [moment for text in told if text and (moment := _readable(text)) is not None]
-    return written(max(moments)) if moments else None
-
-
-def _readable(text: str) -> datetime | None:
-    """Anybody may write a Job's annotations: what is no time says nothing."""
-    try:
-        return parse_moment(text)
-    except (ValueError, OverflowError):
-        return None
+    # Anybody may write a Job's annotations: what is no time says nothing.
+    moments = [moment for text in told if text and (moment := parse_time_or_none(text)) is not None]
+    return rfc3339(max(moments)) if moments else None
 
 
 def _plan_run(seen: CronJobInput, schedule: Schedule, zone: tzinfo, now: datetime) -> list[Intent]:

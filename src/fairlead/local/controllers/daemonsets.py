@@ -14,31 +14,32 @@ import msgspec
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.moments import seconds_since
-from fairlead.local.controllers.owners import claim
+from fairlead.cluster.shell import BURST, claimed_keys
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.replicasets import available_in_s, is_available
 from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision
-from fairlead.local.controllers.shell import BURST, ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import (
     DAEMON_SETS,
     NODES,
     PODS,
     REVISIONS,
+    ControllerPod,
     ControllerRevision,
     DaemonSet,
     Node,
-    Pod,
     Toleration,
     parse_selector,
     share_of,
 )
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.local.controllers.templates import fresh_name, pod_body
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
 from fairlead.model.meta import ApiStruct
+from fairlead.model.owners import claim
 from fairlead.model.pod import Affinity
 from fairlead.model.selectors import Selector
 from fairlead.model.taints import CORDON, NO_EXECUTE, NO_SCHEDULE, is_tolerated
+from fairlead.model.templates import fresh_name, pod_body
+from fairlead.model.times import seconds_since
 from fairlead.nodes.admission import matches_node
 
 Json = dict[str, Any]
@@ -74,7 +75,7 @@ class DaemonSetInput:
     daemons: DaemonSet
     selector: Selector
     nodes: tuple[Node, ...]
-    pods: tuple[Pod, ...]  # its own, and those nobody controls
+    pods: tuple[ControllerPod, ...]  # its own, and those nobody controls
     revisions: tuple[ControllerRevision, ...]
     names_taken: frozenset[str] = frozenset()  # revisions of the namespace
 
@@ -86,7 +87,7 @@ class Site:
     node: str
     may_come: bool
     may_stay: bool
-    pods: list[Pod] = field(default_factory=list)
+    pods: list[ControllerPod] = field(default_factory=list)
 
 
 def plan_daemon_set(seen: DaemonSetInput, now: datetime) -> list[Intent]:
@@ -120,9 +121,9 @@ def plan_daemon_set(seen: DaemonSetInput, now: datetime) -> list[Intent]:
     return [*intents, WakeAfter(seconds=min(later))] if later else intents
 
 
-def _sites(seen: DaemonSetInput, mine: Iterable[Pod]) -> list[Site]:
+def _sites(seen: DaemonSetInput, mine: Iterable[ControllerPod]) -> list[Site]:
     placing = msgspec.convert(seen.daemons.spec.template.get("spec") or {}, Placing)
-    on_node: dict[str, list[Pod]] = defaultdict(list)
+    on_node: dict[str, list[ControllerPod]] = defaultdict(list)
     for pod in mine:
         on_node[target_node(pod)].append(pod)
     sites = []
@@ -135,11 +136,11 @@ def _sites(seen: DaemonSetInput, mine: Iterable[Pod]) -> list[Site]:
     return sites
 
 
-def _age(pod: Pod) -> tuple[bool, str, str]:
+def _age(pod: ControllerPod) -> tuple[bool, str, str]:
     return not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.metadata.name
 
 
-def target_node(pod: Pod) -> str:
+def target_node(pod: ControllerPod) -> str:
     """The node a daemon is on, or was made for."""
     if pod.spec.node_name:
         return pod.spec.node_name
@@ -203,7 +204,7 @@ class Daemons:
             if site.may_come and not staying and not going:
                 self._create(site.node)
 
-    def _replace_ended(self, pod: Pod) -> None:
+    def _replace_ended(self, pod: ControllerPod) -> None:
         rest_s = REST_S - seconds_since(pod.metadata.creation_timestamp, self._now)
         if rest_s > 0:
             self.waits.append(rest_s)
@@ -214,7 +215,7 @@ class Daemons:
             event(DAEMON_SETS, self._owner, f"{pod.status.phase}DaemonPod", f"{note}, will try to kill it")
         )
 
-    def _surplus(self, living: list[Pod]) -> list[Pod]:
+    def _surplus(self, living: list[ControllerPod]) -> list[ControllerPod]:
         """All but the oldest; while surging an old pod stays until its successor is available."""
         if not self._surge:
             return living[1:]
@@ -231,8 +232,8 @@ class Daemons:
             self._update_by_surge(wanted)
             return
         budget = self._unavailable
-        bad: list[Pod] = []
-        good: list[Pod] = []
+        bad: list[ControllerPod] = []
+        good: list[ControllerPod] = []
         for site in wanted:
             living = [pod for pod in site.pods if pod.is_active]
             old = next((pod for pod in living if not self._is_new(pod)), None)
@@ -285,15 +286,15 @@ class Daemons:
     def _desired(self) -> int:
         return sum(site.may_come for site in self._sites)
 
-    def _is_new(self, pod: Pod) -> bool:
+    def _is_new(self, pod: ControllerPod) -> bool:
         return pod.metadata.labels.get(HASH) == self._revision.hash
 
-    def _is_available(self, pod: Pod) -> bool:
+    def _is_available(self, pod: ControllerPod) -> bool:
         return is_available(pod, self._spec.min_ready_seconds, self._now)
 
     # -- as intents -----------------------------------------------------------------------------------------
 
-    def _delete(self, pod: Pod) -> None:
+    def _delete(self, pod: ControllerPod) -> None:
         metadata = pod.metadata
         self.changes += [
             Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),

@@ -11,24 +11,25 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.moments import seconds_since, written
-from fairlead.local.controllers.owners import claim, controller_reference
-from fairlead.local.controllers.shell import ControllerContext, claimed_keys, event
+from fairlead.cluster.shell import claimed_keys
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.spec import (
     DEPLOYMENTS,
     PODS,
     REPLICA_SETS,
     REVISION,
+    ControllerPod,
     Deployment,
-    Pod,
     ReplicaSet,
     parse_selector,
     share_of,
 )
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition, without_condition
-from fairlead.local.controllers.templates import HASH_LABEL, is_same_template, template_hash
-from fairlead.model.intents import Create, Delete, Intent, Patch, PatchStatus, WakeAfter
+from fairlead.model.intents import Create, Delete, Intent, Patch, PatchStatus, WakeAfter, event
+from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
+from fairlead.model.templates import HASH_LABEL, is_same_template, template_hash
+from fairlead.model.times import rfc3339, seconds_since
 
 Json = dict[str, Any]
 
@@ -58,7 +59,7 @@ class DeploymentInput:
     deployment: Deployment
     selector: Selector
     replica_sets: tuple[ReplicaSet, ...]  # its own, and those nobody controls
-    pods: tuple[Pod, ...] = ()  # of its ReplicaSets; asked for by Recreate only
+    pods: tuple[ControllerPod, ...] = ()  # of its ReplicaSets; asked for by Recreate only
     names_taken: frozenset[str] = frozenset()  # ReplicaSets of the namespace
     problem: str = ""  # why the last create was refused
 
@@ -481,13 +482,13 @@ def _progress(
         return progressing("True", "NewReplicaSetAvailable", f"{subject} has successfully progressed.")
     if _has_progressed(deployment.status, status):
         # Said again even under the same reason: the time of the last update is what the deadline counts from.
-        since = held["lastTransitionTime"] if held and held["status"] == "True" else written(now)
+        since = held["lastTransitionTime"] if held and held["status"] == "True" else rfc3339(now)
         fresh = {
             "type": PROGRESSING,
             "status": "True",
             "reason": "ReplicaSetUpdated",
             "message": f"{subject} is progressing.",
-            "lastUpdateTime": written(now),
+            "lastUpdateTime": rfc3339(now),
             "lastTransitionTime": since,
         }
         return [*without_condition(conditions, PROGRESSING), fresh]
@@ -543,7 +544,7 @@ def deployment_controller(workshop: ControllerContext) -> Controller:
             workshop.problem(DEPLOYMENTS, key),
         )
 
-    def of_gone_pods(delta: Delta[Pod]) -> Iterable[str]:
+    def of_gone_pods(delta: Delta[ControllerPod]) -> Iterable[str]:
         """Recreate waits for the last old pod to go; nothing else here depends on pods."""
         controller = delta.old.metadata.controller if delta.new is None and delta.old is not None else None
         if controller is None or controller.kind != REPLICA_SETS.kind or delta.old is None:

@@ -11,20 +11,20 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.owners import controller_reference
-from fairlead.local.controllers.shell import ControllerContext
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.spec import (
     ENDPOINT_SLICES,
     NODES,
     PODS,
     SERVICES,
+    ControllerPod,
     EndpointSlice,
-    Pod,
     Service,
     ServicePort,
 )
-from fairlead.local.controllers.templates import short_hash
+from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Create, Delete, Intent, Patch
+from fairlead.model.owners import controller_reference
 from fairlead.model.selectors import equal_to
 
 Json = dict[str, Any]
@@ -41,7 +41,7 @@ MOST: Final = 100
 @dataclass(frozen=True, slots=True)
 class ServiceInput:
     service: Service
-    pods: tuple[Pod, ...]  # that its selector matches
+    pods: tuple[ControllerPod, ...]  # that its selector matches
     slices: tuple[EndpointSlice, ...]  # that we keep for it
     zones: dict[str, str]  # node → zone
 
@@ -171,12 +171,12 @@ def _labels(service: Service) -> dict[str, str]:
     return {**copied, **own, **headless}
 
 
-def _address(pod: Pod, family: str) -> str:
+def _address(pod: ControllerPod, family: str) -> str:
     addresses = [address.ip for address in pod.status.pod_ips or ()] or [pod.status.pod_ip]
     return next((address for address in addresses if address and (":" in address) == (family == "IPv6")), "")
 
 
-def _endpoint(seen: ServiceInput, pod: Pod, address: str) -> Json:
+def _endpoint(seen: ServiceInput, pod: ControllerPod, address: str) -> Json:
     is_serving, metadata = pod.is_ready, pod.metadata
     is_ready = seen.service.spec.publish_not_ready_addresses or (is_serving and not pod.is_terminating)
     endpoint: Json = {
@@ -198,7 +198,7 @@ def _endpoint(seen: ServiceInput, pod: Pod, address: str) -> Json:
     return endpoint
 
 
-def _ports(service: Service, pod: Pod) -> Ports:
+def _ports(service: Service, pod: ControllerPod) -> Ports:
     found = []
     for port in service.spec.ports or ():
         number = _number(port, pod)
@@ -210,7 +210,7 @@ def _ports(service: Service, pod: Pod) -> Ports:
     return tuple(found)
 
 
-def _number(port: ServicePort, pod: Pod) -> int:
+def _number(port: ServicePort, pod: ControllerPod) -> int:
     target = port.target_port if port.target_port not in (None, "", 0) else port.port
     if isinstance(target, int):
         return target
@@ -242,7 +242,7 @@ def endpoints_controller(workshop: ControllerContext) -> Controller:
         labels = found.metadata.labels
         return labels.get(SERVICE_NAME) == service and labels.get(MANAGED_BY) == MANAGER
 
-    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+    def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
         found = set()
         for pod in (delta.old, delta.new):
             if pod is not None:

@@ -6,17 +6,17 @@ from datetime import datetime
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.owners import controller_reference, is_controlled_by
-from fairlead.local.controllers.shell import ControllerContext, event
-from fairlead.local.controllers.spec import CLAIMS, PODS, Claim, Json, Pod
-from fairlead.model.intents import Create, Intent
+from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.spec import CLAIMS, PODS, Claim, ControllerPod, Json
+from fairlead.model.intents import Create, Intent, event
+from fairlead.model.owners import controller_reference, is_controlled_by
 
 REPORTER = "ephemeral-volume-controller"
 
 
 @dataclass(frozen=True, slots=True)
 class PodInput:
-    pod: Pod
+    pod: ControllerPod
     claims: dict[str, Claim | None]  # by the name each must have
 
 
@@ -36,11 +36,11 @@ def plan_ephemerals(seen: PodInput, now: datetime) -> list[Intent]:
     return intents
 
 
-def _ephemerals(pod: Pod) -> list[Json]:
+def _ephemerals(pod: ControllerPod) -> list[Json]:
     return [volume for volume in pod.spec.volumes or () if "ephemeral" in volume]
 
 
-def _claim(pod: Pod, volume: Json, name: str) -> Json:
+def _claim(pod: ControllerPod, volume: Json, name: str) -> Json:
     template = volume["ephemeral"].get("volumeClaimTemplate") or {}
     given = template.get("metadata") or {}
     metadata = {key: given[key] for key in ("labels", "annotations") if given.get(key)}
@@ -58,7 +58,7 @@ def ephemeral_controller(workshop: ControllerContext) -> Controller:
         names = [f"{pod.metadata.name}-{volume['name']}" for volume in _ephemerals(pod)]
         return PodInput(pod, {name: claims.get(f"{pod.metadata.namespace}/{name}") for name in names})
 
-    def with_ephemerals(delta: Delta[Pod]) -> Iterable[str]:
+    def with_ephemerals(delta: Delta[ControllerPod]) -> Iterable[str]:
         return (delta.key,) if delta.new is not None and _ephemerals(delta.new) else ()
 
     made = workshop.controller(PODS, see, plan_ephemerals, name="ephemerals")

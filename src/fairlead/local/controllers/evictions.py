@@ -13,11 +13,11 @@ import msgspec
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.moments import parse_moment, written
-from fairlead.local.controllers.shell import ControllerContext, event
-from fairlead.local.controllers.spec import NODES, PODS, Node, NodeTaint, Pod
-from fairlead.model.intents import Delete, Intent, PatchStatus, WakeAfter
+from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.spec import NODES, PODS, ControllerPod, Node, NodeTaint
+from fairlead.model.intents import Delete, Intent, PatchStatus, WakeAfter, event
 from fairlead.model.taints import NO_EXECUTE
+from fairlead.model.times import parse_time, rfc3339
 
 DISRUPTED: Final = "DisruptionTarget"
 REPORTER: Final = "taint-eviction-controller"
@@ -25,7 +25,7 @@ REPORTER: Final = "taint-eviction-controller"
 
 @dataclass(frozen=True, slots=True)
 class TaintedPodInput:
-    pod: Pod
+    pod: ControllerPod
     taints: tuple[tuple[NodeTaint, datetime], ...]  # that execute, and since when
 
 
@@ -46,7 +46,7 @@ def plan_eviction(seen: TaintedPodInput, now: datetime) -> list[Intent]:
     ]
 
 
-def _ends_at(pod: Pod, taint: NodeTaint, since: datetime) -> datetime | None:
+def _ends_at(pod: ControllerPod, taint: NodeTaint, since: datetime) -> datetime | None:
     """When the pod must go because of this taint; None where it may stay for ever."""
     tolerations = [toleration for toleration in pod.spec.tolerations or () if toleration.tolerates(taint)]
     if not tolerations:
@@ -55,7 +55,7 @@ def _ends_at(pod: Pod, taint: NodeTaint, since: datetime) -> datetime | None:
     return since + timedelta(seconds=max(0, min(seconds))) if seconds else None
 
 
-def plan_told(pod: Pod, reason: str, message: str, now: datetime, *, phase: str = "") -> list[Intent]:
+def plan_told(pod: ControllerPod, reason: str, message: str, now: datetime, *, phase: str = "") -> list[Intent]:
     """The condition that tells whoever owns the pod that it was not the pod's own doing."""
     held = pod.condition(DISRUPTED)
     status: dict[str, Any] = {}
@@ -67,7 +67,7 @@ def plan_told(pod: Pod, reason: str, message: str, now: datetime, *, phase: str 
             "status": "True",
             "reason": reason,
             "message": message,
-            "lastTransitionTime": written(now),
+            "lastTransitionTime": rfc3339(now),
         }
         status["conditions"] = [*conditions, fresh]
     if phase and pod.status.phase != phase:
@@ -99,13 +99,13 @@ def eviction_controller(workshop: ControllerContext) -> Controller:
 
     def since(node: Node, taint: NodeTaint) -> datetime:
         if taint.time_added:
-            return parse_moment(taint.time_added)
+            return parse_time(taint.time_added)
         return noticed.setdefault((node.metadata.uid, taint.key, taint.value), workshop.clock.now())
 
     def executing(node: Node) -> list[NodeTaint]:
         return [taint for taint in node.spec.taints or () if taint.effect == NO_EXECUTE]
 
-    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+    def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
         node = nodes.get(delta.new.spec.node_name) if delta.new is not None and delta.new.spec.node_name else None
         return (delta.key,) if node is not None and executing(node) else ()
 

@@ -17,14 +17,15 @@ import structlog
 from fairlead.cluster.controller import Controller, TemporaryError
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.mirror import Delta, Mirror
+from fairlead.cluster.shell import SETTLE_S
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.discovery import Catalogue, discover
 from fairlead.local.controllers.mirrors import Mirrors
-from fairlead.local.controllers.owners import as_json, drop_finalizer, patch_metadata, release
-from fairlead.local.controllers.shell import SETTLE_S, ControllerContext
 from fairlead.local.controllers.spec import CUSTOM_KINDS
 from fairlead.model.intents import Delete, Intent, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ObjectMeta, OwnerReference
+from fairlead.model.owners import as_json, drop_finalizer, patch_metadata, release
 
 log = structlog.get_logger("fairlead.garbage")
 

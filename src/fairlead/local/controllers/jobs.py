@@ -17,14 +17,16 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.moments import parse_moment, seconds_since, written
-from fairlead.local.controllers.owners import claim, drop_finalizer
-from fairlead.local.controllers.shell import BURST, SETTLE_S, ControllerContext, claimed_keys, event
-from fairlead.local.controllers.spec import JOBS, PODS, Job, Pod, parse_selector
+from fairlead.cluster.shell import BURST, SETTLE_S, claimed_keys
+from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.spec import JOBS, PODS, ControllerPod, Job, parse_selector
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition
-from fairlead.local.controllers.templates import pod_body, short_hash
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.hashes import short_hash
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.owners import claim, drop_finalizer
 from fairlead.model.selectors import Selector
+from fairlead.model.templates import pod_body
+from fairlead.model.times import parse_time, rfc3339, seconds_since
 
 Json = dict[str, Any]
 
@@ -44,7 +46,7 @@ Ending = tuple[str, str, str]  # condition, reason, message
 class JobInput:
     job: Job
     selector: Selector
-    pods: tuple[Pod, ...]  # its own, and those nobody controls
+    pods: tuple[ControllerPod, ...]  # its own, and those nobody controls
 
 
 def plan_job(seen: JobInput, now: datetime) -> list[Intent]:
@@ -67,7 +69,7 @@ def plan_job(seen: JobInput, now: datetime) -> list[Intent]:
     intents += crew.changes
     intents += _plan_status(job, count, ending, now)
     if ending is None and job.spec.active_deadline_seconds is not None and not job.spec.suspend:
-        left_s = job.spec.active_deadline_seconds - seconds_since(job.status.get("startTime") or written(now), now)
+        left_s = job.spec.active_deadline_seconds - seconds_since(job.status.get("startTime") or rfc3339(now), now)
         crew.waits.append(max(left_s, 0.0) + 0.1)
     return [*intents, WakeAfter(seconds=min(crew.waits))] if crew.waits else intents
 
@@ -77,7 +79,7 @@ def _plan_finished(job: Job, now: datetime) -> list[Intent]:
     if ttl is None or job.is_terminating:
         return []
     failed = condition_of(job.conditions, "Failed")
-    ended = job.status.get("completionTime") or (failed["lastTransitionTime"] if failed else written(now))
+    ended = job.status.get("completionTime") or (failed["lastTransitionTime"] if failed else rfc3339(now))
     left_s = ttl - seconds_since(ended, now)
     if left_s > 0:
         return [WakeAfter(seconds=left_s)]
@@ -93,7 +95,7 @@ def _plan_finished(job: Job, now: datetime) -> list[Intent]:
 class Count:
     """Who runs, who has ended, and who of those is counted."""
 
-    def __init__(self, job: Job, pods: list[Pod], now: datetime) -> None:
+    def __init__(self, job: Job, pods: list[ControllerPod], now: datetime) -> None:
         self.job = job
         self.pods = pods
         self.is_indexed = job.spec.completion_mode == "Indexed"
@@ -106,7 +108,7 @@ class Count:
         self.uncounted = {name: [uid for uid in uids if uid in tracked] for name, uids in self._listed.items()}
         settled = {name: len(uids) - len(self.uncounted[name]) for name, uids in self._listed.items()}
         self._completed = parse_indexes(job.status.get("completedIndexes") or "")
-        self.ignored: list[Pod] = []  # failures that do not count
+        self.ignored: list[ControllerPod] = []  # failures that do not count
         room = BURST - len(known)
         for pod in pods:
             uid = pod.metadata.uid
@@ -123,7 +125,7 @@ class Count:
         self.failed_indexes = self._failed_indexes()
         self.counted = {name: job.count(name) + settled[name] for name in settled}
 
-    def _how_ended(self, pod: Pod) -> str:
+    def _how_ended(self, pod: ControllerPod) -> str:
         if pod.status.phase == "Succeeded":
             return "succeeded"
         if pod.status.phase == "Failed":
@@ -131,7 +133,7 @@ class Count:
         is_replaced_late = self.job.spec.pod_replacement_policy == "Failed" or bool(self.job.spec.pod_failure_policy)
         return "failed" if pod.is_terminating and not is_replaced_late else ""
 
-    def _is_no_failure(self, pod: Pod) -> bool:
+    def _is_no_failure(self, pod: ControllerPod) -> bool:
         """By a rule of the policy; or the Job has what it wanted and sent the pod home itself."""
         rule = matching_rule(self.job, pod)
         return (rule is not None and rule.action == "Ignore") or self.job.has("SuccessCriteriaMet")
@@ -178,12 +180,12 @@ class Count:
                 yield drop_finalizer(PODS, pod.metadata, TRACKING)
 
 
-def index_of(pod: Pod) -> int:
+def index_of(pod: ControllerPod) -> int:
     text = pod.metadata.annotations.get(INDEX, "")
     return int(text) if text.isdecimal() else -1
 
 
-def failures_of(pod: Pod) -> int:
+def failures_of(pod: ControllerPod) -> int:
     """How often the pod's index had failed before it."""
     text = pod.metadata.annotations.get(INDEX_FAILURES, "")
     return int(text) if text.isdecimal() else 0
@@ -220,7 +222,7 @@ class Rule:
     because: str
 
 
-def matching_rule(job: Job, pod: Pod) -> Rule | None:
+def matching_rule(job: Job, pod: ControllerPod) -> Rule | None:
     """The first rule of the Job's policy that speaks of how this pod failed."""
     for number, rule in enumerate((job.spec.pod_failure_policy or {}).get("rules") or ()):
         because = _because(rule, pod)
@@ -229,7 +231,7 @@ def matching_rule(job: Job, pod: Pod) -> Rule | None:
     return None
 
 
-def _because(rule: Json, pod: Pod) -> str:
+def _because(rule: Json, pod: ControllerPod) -> str:
     codes = rule.get("onExitCodes")
     if codes:
         for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())):
@@ -307,7 +309,7 @@ def _is_complete(job: Job, count: Count) -> bool:
 
 def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -> list[Intent]:
     conditions, told = job.conditions, list[Intent]()
-    started = job.status.get("startTime") or (None if job.spec.suspend else written(now))
+    started = job.status.get("startTime") or (None if job.spec.suspend else rfc3339(now))
     if ending is not None:
         kind, reason, message = ending
         conditions = _say(conditions, kind, reason, message, now)
@@ -327,7 +329,7 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
     elif job.has("Suspended"):
         conditions = _say(conditions, "Suspended", "JobResumed", "Job resumed", now, status="False")
         told.append(event(JOBS, job.metadata, "Resumed", "Job resumed"))
-        started = written(now)
+        started = rfc3339(now)
     wanted: Json = {
         "active": len(count.active) or None,
         "ready": sum(pod.is_ready for pod in count.active),
@@ -342,7 +344,7 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
         if job.spec.backoff_limit_per_index is not None:
             wanted["failedIndexes"] = written_indexes(count.failed_indexes)
     if any(found["type"] == "Complete" for found in conditions):
-        wanted["completionTime"] = written(now)
+        wanted["completionTime"] = rfc3339(now)
     listed = {name: uids for name, uids in count.uncounted.items() if uids}
     if job.status.get("uncountedTerminatedPods") != listed:
         # A merge patch removes only what it names.
@@ -353,7 +355,7 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
 def _say(
     conditions: list[Json], kind: str, reason: str, message: str, now: datetime, *, status: str = "True"
 ) -> list[Json]:
-    return with_condition(conditions, kind, status, reason, message, now, more={"lastProbeTime": written(now)})
+    return with_condition(conditions, kind, status, reason, message, now, more={"lastProbeTime": rfc3339(now)})
 
 
 # --- pods -------------------------------------------------------------------------------------------------
@@ -394,10 +396,10 @@ class Crew:
         elif len(working) < wanted:
             self._take_on(wanted - len(working), working)
 
-    def _is_index_needed(self, pod: Pod) -> bool:
+    def _is_index_needed(self, pod: ControllerPod) -> bool:
         return 0 <= index_of(pod) < (self._job.spec.completions or 0) and index_of(pod) not in self._count.completed
 
-    def _twins(self, surplus: list[Pod]) -> list[Pod]:
+    def _twins(self, surplus: list[ControllerPod]) -> list[ControllerPod]:
         """All but the first of each index."""
         if not self._count.is_indexed:
             return []
@@ -411,7 +413,7 @@ class Crew:
             seen.add(index_of(pod))
         return twins
 
-    def _take_on(self, missing: int, working: list[Pod]) -> None:
+    def _take_on(self, missing: int, working: list[ControllerPod]) -> None:
         metadata = self._job.metadata
         for number, index in enumerate(islice(self._places(working), min(missing, BURST))):
             place = f"-{index}" if self._count.is_indexed else ""
@@ -422,7 +424,7 @@ class Crew:
                 event(JOBS, metadata, "SuccessfulCreate", f"Created pod: {name}"),
             ]
 
-    def _places(self, working: list[Pod]) -> Iterable[int]:
+    def _places(self, working: list[ControllerPod]) -> Iterable[int]:
         """What the next pods are to do, those that must wait after a failure left out."""
         if self._job.spec.backoff_limit_per_index is None and self._must_wait(self._count.pods):
             return
@@ -434,13 +436,13 @@ class Crew:
             if index not in taken and not self._must_wait(self._failed_at(index)):
                 yield index
 
-    def _failed_at(self, index: int) -> list[Pod]:
+    def _failed_at(self, index: int) -> list[ControllerPod]:
         """Pods that failed at the index, where each index has a limit of its own."""
         if self._job.spec.backoff_limit_per_index is None:
             return []
         return [pod for pod in self._count.pods if index_of(pod) == index and pod.status.phase == "Failed"]
 
-    def _must_wait(self, pods: Iterable[Pod]) -> bool:
+    def _must_wait(self, pods: Iterable[ControllerPod]) -> bool:
         wait_s = self._backoff_s(pods)
         if wait_s > 0:
             self.waits.append(wait_s)
@@ -470,11 +472,11 @@ class Crew:
                 ]
         return body
 
-    def _counts(self, pod: Pod) -> bool:
+    def _counts(self, pod: ControllerPod) -> bool:
         rule = matching_rule(self._job, pod)
         return rule is None or rule.action != "Ignore"
 
-    def _backoff_s(self, pods: Iterable[Pod]) -> float:
+    def _backoff_s(self, pods: Iterable[ControllerPod]) -> float:
         """How long to wait yet: ends in a row without a success, the wait doubling with each."""
         ends = sorted((_ended_at(pod), pod.status.phase) for pod in pods if pod.is_finished)
         failures = 0
@@ -487,7 +489,7 @@ class Crew:
         delay_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2.0 ** (failures - 1))
         return (ends[-1][0] + timedelta(seconds=delay_s) - self._now).total_seconds()
 
-    def _let_off(self, pods: Iterable[Pod]) -> None:
+    def _let_off(self, pods: Iterable[ControllerPod]) -> None:
         """Not wanted for now, and no failure: the finalizer goes first, so that the end is not counted."""
         for pod in pods:
             if TRACKING in pod.metadata.finalizers:
@@ -495,7 +497,7 @@ class Crew:
             else:
                 self._delete(pod)
 
-    def _delete(self, pod: Pod) -> None:
+    def _delete(self, pod: ControllerPod) -> None:
         metadata = pod.metadata
         self.changes += [
             Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
@@ -503,12 +505,12 @@ class Crew:
         ]
 
 
-def _eagerness(pod: Pod) -> tuple[bool, bool, bool, str]:
+def _eagerness(pod: ControllerPod) -> tuple[bool, bool, bool, str]:
     """Who is let off first: one already half way out, one not placed, one not ready, the youngest."""
     return TRACKING in pod.metadata.finalizers, bool(pod.spec.node_name), pod.is_ready, pod.metadata.name
 
 
-def _ended_at(pod: Pod) -> datetime:
+def _ended_at(pod: ControllerPod) -> datetime:
     ends = [
         status.state.terminated.finished_at
         for status in pod.status.container_statuses or ()
@@ -516,7 +518,7 @@ def _ended_at(pod: Pod) -> datetime:
     ]
     ready = pod.condition("Ready")
     spare = (ready.last_transition_time if ready else None) or pod.metadata.creation_timestamp
-    return parse_moment(max(ends, default=spare) or "1970-01-01T00:00:00Z")
+    return parse_time(max(ends, default=spare) or "1970-01-01T00:00:00Z")
 
 
 def job_controller(workshop: ControllerContext) -> Controller:
@@ -535,7 +537,7 @@ def job_controller(workshop: ControllerContext) -> Controller:
     return made
 
 
-def plan_job_orphan(pod: Pod, now: datetime) -> list[Intent]:
+def plan_job_orphan(pod: ControllerPod, now: datetime) -> list[Intent]:
     return [drop_finalizer(PODS, pod.metadata, TRACKING)]
 
 
@@ -552,7 +554,7 @@ def job_orphan_controller(workshop: ControllerContext) -> Controller:
             return None
         return await shell.hand_over(key, plan_job_orphan(pod, workshop.clock.now()))
 
-    async def is_awaited(pod: Pod) -> bool:
+    async def is_awaited(pod: ControllerPod) -> bool:
         controller = pod.metadata.controller
         if controller is None:
             return False
@@ -563,7 +565,7 @@ def job_orphan_controller(workshop: ControllerContext) -> Controller:
             job = await workshop.reader.find(JOBS, controller.name, pod.metadata.namespace)
         return job is not None and job.metadata.uid == controller.uid and not job.is_finished
 
-    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+    def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
         pod = delta.new
         if pod is None or TRACKING not in pod.metadata.finalizers:
             return ()

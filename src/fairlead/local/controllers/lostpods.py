@@ -11,9 +11,10 @@ from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
+from fairlead.cluster.shell import SETTLE_S
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.evictions import DISRUPTED, plan_told
-from fairlead.local.controllers.shell import SETTLE_S, ControllerContext
-from fairlead.local.controllers.spec import NODES, PODS, Node, Pod
+from fairlead.local.controllers.spec import NODES, PODS, ControllerPod, Node
 from fairlead.model.intents import Delete, Intent, WakeAfter
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
@@ -21,7 +22,7 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 @dataclass(frozen=True, slots=True)
 class LostPodInput:
-    pod: Pod
+    pod: ControllerPod
     node: Node | None
     missed_at: datetime | None = None  # when its node was first missed
     quarantine_s: float = 40.0
@@ -47,7 +48,7 @@ def plan_lost_pod(seen: LostPodInput, now: datetime) -> list[Intent]:
     return plan_told(pod, "DeletionByPodGC", "PodGC: node no longer exists", now, phase=phase) or [_gone(pod)]
 
 
-def _gone(pod: Pod) -> Delete:
+def _gone(pod: ControllerPod) -> Delete:
     metadata = pod.metadata
     return Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, grace_s=0)
 
@@ -73,7 +74,7 @@ def lost_pod_controller(workshop: ControllerContext, quarantine_s: float) -> Con
         seen = LostPodInput(pod, None, missed_at, quarantine_s, is_confirmed)
         return await shell.hand_over(key, plan_lost_pod(seen, now))
 
-    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+    def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
         pod = delta.new
         if pod is None or (delta.old is not None and _same_place(delta.old, pod)):
             return ()
@@ -93,8 +94,8 @@ def lost_pod_controller(workshop: ControllerContext, quarantine_s: float) -> Con
     return made
 
 
-def _same_place(one: Pod, other: Pod) -> bool:
-    def place(pod: Pod) -> tuple[object, ...]:
+def _same_place(one: ControllerPod, other: ControllerPod) -> bool:
+    def place(pod: ControllerPod) -> tuple[object, ...]:
         return pod.metadata.uid, pod.spec.node_name, pod.is_terminating, pod.condition(DISRUPTED)
 
     return place(one) == place(other)

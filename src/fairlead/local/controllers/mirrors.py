@@ -11,36 +11,17 @@ from typing import Any
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.indexes import INDEXES, claimable
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Index, Mirror
-from fairlead.cluster.watch import HasMetadata, T, Watch
-from fairlead.local.controllers.owners import is_controlled_by
-from fairlead.local.controllers.spec import PODS, Pod
+from fairlead.cluster.watch import T, Watch
+from fairlead.local.controllers.spec import PODS, ControllerPod
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 
 
-def _uid(thing: HasMetadata) -> Iterable[str]:
-    return (thing.metadata.uid,)
-
-
-def _owners(thing: HasMetadata) -> Iterable[str]:
-    return {reference.uid for reference in thing.metadata.owner_references}
-
-
-def _namespace(thing: HasMetadata) -> Iterable[str]:
-    return (thing.metadata.namespace,)
-
-
-def _orphan(thing: HasMetadata) -> Iterable[str]:
-    return () if thing.metadata.controller else (thing.metadata.namespace,)
-
-
-def _node(pod: Pod) -> Iterable[str]:
+def _node(pod: ControllerPod) -> Iterable[str]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
-
-
-INDEXES: Mapping[str, Index[Any]] = {"uid": _uid, "owner": _owners, "namespace": _namespace, "orphan": _orphan}
 
 
 class Mirrors:
@@ -79,9 +60,7 @@ class Mirrors:
 
     def claimable(self, kind: Kind[T], owner: ObjectMeta) -> tuple[T, ...]:
         """What the owner controls, and what nobody controls in its namespace."""
-        mirror = self.of(kind)
-        controlled = [found for found in mirror.by("owner", owner.uid) if is_controlled_by(found, owner)]
-        return (*controlled, *mirror.by("orphan", owner.namespace))
+        return claimable(self.of(kind), owner)
 
     def holders_of(self, index: str, value: str) -> list[tuple[Kind[Any], Any]]:
         """Everything of any kind under this value of the index."""

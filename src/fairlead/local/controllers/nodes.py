@@ -14,12 +14,12 @@ import msgspec
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.moments import written
-from fairlead.local.controllers.shell import ControllerContext, event
-from fairlead.local.controllers.spec import LEASES, NODES, PODS, Node, NodeTaint, Pod
-from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
+from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.spec import LEASES, NODES, PODS, ControllerPod, Node, NodeTaint
+from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter, event
 from fairlead.model.kinds import Lease
 from fairlead.model.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE_KEY
+from fairlead.model.times import rfc3339
 
 Json = dict[str, Any]
 
@@ -49,7 +49,7 @@ class NodeInput:
     node: Node
     heard_at: datetime  # when its lease or its status was last seen to change
     grace_s: float
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[ControllerPod, ...] = ()
     is_anyone_heard: bool = True
     is_new: bool = False  # to us: everybody is, after a start
 
@@ -89,7 +89,7 @@ def _call_silent(node: Node, now: datetime) -> list[Intent]:
                 "status": "Unknown",
                 "reason": "NodeStatusUnknown",
                 "message": "Kubelet stopped posting node status.",
-                "lastTransitionTime": written(now),
+                "lastTransitionTime": rfc3339(now),
             }
         conditions.append(condition)
     held = {condition["type"] for condition in conditions}
@@ -100,7 +100,7 @@ def _call_silent(node: Node, now: datetime) -> list[Intent]:
             "reason": "NodeStatusNeverUpdated",
             "message": "Kubelet never posted node status.",
             "lastHeartbeatTime": node.metadata.creation_timestamp,
-            "lastTransitionTime": written(now),
+            "lastTransitionTime": rfc3339(now),
         }
         for kind in TOLD_BY_KUBELET
         if kind not in held
@@ -132,7 +132,7 @@ def _plan_taints(seen: NodeInput, now: datetime) -> list[Intent]:
         return []
     kept = [taint for taint in node.spec.taints or () if (taint.key, taint.effect) in wanted or not _is_ours(taint)]
     fresh = [
-        NodeTaint(key=key, effect=effect, time_added=written(now))
+        NodeTaint(key=key, effect=effect, time_added=rfc3339(now))
         for key, effect in sorted(wanted - held, key=lambda taint: (taint[1], taint[0]))
     ]
     taints = [_as_json(taint) for taint in (*kept, *fresh)]
@@ -165,7 +165,7 @@ def _plan_pods(seen: NodeInput, now: datetime) -> Iterable[Intent]:
         conditions: list[Json] = msgspec.to_builtins(list(pod.status.conditions or ()))
         for condition in conditions:
             if condition["type"] == "Ready":
-                condition |= {"status": "False", "lastTransitionTime": written(now)}
+                condition |= {"status": "False", "lastTransitionTime": rfc3339(now)}
         yield PatchStatus(
             kind=PODS,
             namespace=pod.metadata.namespace,
@@ -220,7 +220,7 @@ def node_controller(workshop: ControllerContext, grace_s: float) -> Controller:
         hear(node)
         return (node.metadata.name,) if node.ready is None or node.ready.status == "Unknown" else ()
 
-    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+    def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
         """A ready pod on a silent node: seen late, or said by somebody who cannot know."""
         pod = delta.new
         node = nodes.get(pod.spec.node_name) if pod is not None and pod.is_ready and pod.spec.node_name else None

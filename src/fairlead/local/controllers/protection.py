@@ -11,10 +11,11 @@ from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.owners import drop_finalizer
-from fairlead.local.controllers.shell import SETTLE_S, ControllerContext
-from fairlead.local.controllers.spec import CLAIMS, PODS, VOLUMES, ApiObject, Pod, Workload
+from fairlead.cluster.shell import SETTLE_S
+from fairlead.local.controllers.context import ControllerContext
+from fairlead.local.controllers.spec import CLAIMS, PODS, VOLUMES, ApiObject, ControllerPod, Workload
 from fairlead.model.intents import Intent, WakeAfter
+from fairlead.model.owners import drop_finalizer
 
 CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
 VOLUME_FINALIZER: Final = "kubernetes.io/pv-protection"
@@ -23,7 +24,7 @@ VOLUME_FINALIZER: Final = "kubernetes.io/pv-protection"
 @dataclass(frozen=True, slots=True)
 class ClaimInput:
     claim: ApiObject
-    pods: tuple[Pod, ...]  # of its namespace
+    pods: tuple[ControllerPod, ...]  # of its namespace
 
 
 def plan_claim(seen: ClaimInput, now: datetime) -> list[Intent]:
@@ -42,13 +43,13 @@ def plan_volume(volume: Workload, now: datetime) -> list[Intent]:
     return [] if volume.status.get("phase") == "Bound" else [drop_finalizer(VOLUMES, metadata, VOLUME_FINALIZER)]
 
 
-def claims_of(pod: Pod) -> set[str]:
+def claims_of(pod: ControllerPod) -> set[str]:
     """The claims a pod names, and those that are made for it alone."""
     named = {volume["persistentVolumeClaim"]["claimName"] for volume in _volumes(pod, "persistentVolumeClaim")}
     return named | {f"{pod.metadata.name}-{volume['name']}" for volume in _volumes(pod, "ephemeral")}
 
 
-def _volumes(pod: Pod, kind: str) -> Iterable[dict[str, dict[str, str]]]:
+def _volumes(pod: ControllerPod, kind: str) -> Iterable[dict[str, dict[str, str]]]:
     return (volume for volume in pod.spec.volumes or () if kind in volume)
 
 
@@ -68,7 +69,7 @@ def claim_controller(workshop: ControllerContext) -> Controller:
         living = await workshop.reader.list(PODS, namespace)
         return await shell.hand_over(key, plan_claim(ClaimInput(claim, tuple(living)), now))
 
-    def of_pod(delta: Delta[Pod]) -> Iterable[str]:
+    def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
         """The claims of a pod that has gone or ended."""
         if delta.old is None or (delta.new is not None and not delta.new.is_finished):
             return ()

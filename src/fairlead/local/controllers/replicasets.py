@@ -11,23 +11,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
-from fairlead.local.controllers.moments import parse_moment, seconds_since
-from fairlead.local.controllers.owners import claim, is_controlled_by
-from fairlead.local.controllers.shell import BURST, ControllerContext, claimed_keys, event
+from fairlead.cluster.shell import BURST, claimed_keys
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.spec import (
     PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
-    Pod,
+    ControllerPod,
     ReplicaSet,
     ReplicationController,
     parse_selector,
 )
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition, without_condition
-from fairlead.local.controllers.templates import fresh_name, pod_body
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
 from fairlead.model.kinds import Kind
+from fairlead.model.owners import claim, is_controlled_by
 from fairlead.model.selectors import Selector, equal_to
+from fairlead.model.templates import fresh_name, pod_body
+from fairlead.model.times import parse_time, seconds_since
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 FAILURE: Final = "ReplicaFailure"
@@ -42,8 +43,10 @@ class ReplicaSetInput:
     kind: Kind[Any]
     owner: ReplicaSet | ReplicationController
     selector: Selector
-    pods: tuple[Pod, ...]  # its own, and those nobody controls
-    neighbours: tuple[Pod, ...] = ()  # ready pods of ReplicaSets with the same controller, for the scale-down order
+    pods: tuple[ControllerPod, ...]  # its own, and those nobody controls
+    neighbours: tuple[
+        ControllerPod, ...
+    ] = ()  # ready pods of ReplicaSets with the same controller, for the scale-down order
     problem: str = ""  # why the last create was refused
 
 
@@ -66,21 +69,21 @@ def plan_replica_set(seen: ReplicaSetInput, now: datetime) -> list[Intent]:
     return [*intents, WakeAfter(seconds=min(later))] if later else intents
 
 
-def available_in_s(pod: Pod, min_ready_s: int, now: datetime) -> float:
+def available_in_s(pod: ControllerPod, min_ready_s: int, now: datetime) -> float:
     """Seconds until a ready pod has been ready for long enough; nothing or less if it has."""
     return (ready_at(pod) + timedelta(seconds=min_ready_s) - now).total_seconds() if min_ready_s else 0.0
 
 
-def is_available(pod: Pod, min_ready_s: int, now: datetime) -> bool:
+def is_available(pod: ControllerPod, min_ready_s: int, now: datetime) -> bool:
     return pod.is_ready and available_in_s(pod, min_ready_s, now) <= 0
 
 
-def ready_at(pod: Pod) -> datetime:
+def ready_at(pod: ControllerPod) -> datetime:
     ready = pod.condition("Ready")
-    return parse_moment(ready.last_transition_time) if ready and ready.last_transition_time else _LONG_AGO
+    return parse_time(ready.last_transition_time) if ready and ready.last_transition_time else _LONG_AGO
 
 
-def _allowed(mine: list[Pod], replicas: int, now: datetime) -> tuple[int, float]:
+def _allowed(mine: list[ControllerPod], replicas: int, now: datetime) -> tuple[int, float]:
     """How many pods may be made now, and in how many seconds more.
 
     A node may reject every pod that we make, as fast as we make them: then they come no faster than the whole set and
@@ -103,7 +106,7 @@ def _missing(seen: ReplicaSetInput, count: int, now: datetime) -> Iterable[Inten
         yield event(seen.kind, owner, "SuccessfulCreate", f"Created pod: {name}")
 
 
-def _surplus(seen: ReplicaSetInput, active: list[Pod], count: int, now: datetime) -> Iterable[Intent]:
+def _surplus(seen: ReplicaSetInput, active: list[ControllerPod], count: int, now: datetime) -> Iterable[Intent]:
     owner = seen.owner.metadata
     together = Counter(pod.spec.node_name for pod in (*active, *seen.neighbours) if pod.is_ready and pod.spec.node_name)
     for pod in sorted(active, key=lambda pod: _worth(pod, together, now))[: min(count, BURST)]:
@@ -111,9 +114,9 @@ def _surplus(seen: ReplicaSetInput, active: list[Pod], count: int, now: datetime
         yield event(seen.kind, owner, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
 
 
-def _worth(pod: Pod, together: Counter[str], now: datetime) -> tuple[Any, ...]:
+def _worth(pod: ControllerPod, together: Counter[str], now: datetime) -> tuple[Any, ...]:
     """The least comes first and goes first: Kubernetes' order, with ages compared by their powers of two."""
-    created = parse_moment(pod.metadata.creation_timestamp) if pod.metadata.creation_timestamp else now
+    created = parse_time(pod.metadata.creation_timestamp) if pod.metadata.creation_timestamp else now
     restarts = max((status.restart_count for status in pod.status.container_statuses or ()), default=0)
     return (
         bool(pod.spec.node_name),
@@ -133,7 +136,7 @@ def _age_rank(since: datetime, now: datetime) -> int:
     return max(nanoseconds, 0).bit_length()
 
 
-def deletion_cost(pod: Pod) -> int:
+def deletion_cost(pod: ControllerPod) -> int:
     text = pod.metadata.annotations.get(DELETION_COST, "0")
     digits = text.removeprefix("-")
     # Kubernetes takes neither a plus sign nor leading zeroes, and then counts the pod as of no cost.
@@ -141,7 +144,9 @@ def deletion_cost(pod: Pod) -> int:
     return int(text) if is_number and -(2**31) <= int(text) < 2**31 else 0
 
 
-def _status(seen: ReplicaSetInput, mine: list[Pod], active: list[Pod], now: datetime) -> list[Intent]:
+def _status(
+    seen: ReplicaSetInput, mine: list[ControllerPod], active: list[ControllerPod], now: datetime
+) -> list[Intent]:
     owner, spec = seen.owner, seen.owner.spec
     labelled = equal_to((spec.template.get("metadata") or {}).get("labels") or {})
     conditions = owner.conditions
@@ -187,7 +192,7 @@ def _controller(workshop: ControllerContext, kind: Kind[Any], selector_of: Any) 
             workshop.problem(kind, key),
         )
 
-    def neighbours(owner: Any) -> Iterable[Pod]:
+    def neighbours(owner: Any) -> Iterable[ControllerPod]:
         controller = owner.metadata.controller
         siblings = owners.by("owner", controller.uid) if controller else ()
         for sibling in siblings:

@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlead.local.controllers.owners import controller_reference
 from fairlead.local.controllers.spec import REVISIONS, ControllerRevision
-from fairlead.local.controllers.templates import short_hash
+from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Create, Delete, Intent, Patch
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
+from fairlead.model.owners import controller_reference
 
 Json = dict[str, Any]
 

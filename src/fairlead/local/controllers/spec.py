@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.model.kinds import EVENTS, LEASES, ConfigMap, Kind
 from fairlead.model.meta import ApiObject, ApiStruct, Condition, ObjectMeta
+from fairlead.model.pod import PodIP
 from fairlead.model.quantity import nanos
 from fairlead.model.selectors import LabelSelector, Selector, SelectorError, parse_label_selector
 from fairlead.model.taints import Taint
@@ -64,20 +65,16 @@ class ContainerStatus(ApiStruct):
     state: ContainerState = ContainerState()
 
 
-class PodAddress(ApiStruct):
-    ip: str = ""
-
-
 class PodStatus(ApiStruct):
     phase: str = ""
     conditions: tuple[Condition, ...] | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
-    pod_ips: tuple[PodAddress, ...] | None = msgspec.field(default=None, name="podIPs")
+    pod_ips: tuple[PodIP, ...] | None = msgspec.field(default=None, name="podIPs")
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
-class Pod(ApiObject):
+class ControllerPod(ApiObject):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -385,7 +382,7 @@ class StorageClass(ApiObject):
     volume_binding_mode: str = "Immediate"
 
 
-PODS: Final = Kind("", "v1", "pods", "Pod", Pod)
+PODS: Final = Kind("", "v1", "pods", "Pod", ControllerPod)
 NODES: Final = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", Namespace, namespaced=False)
 SERVICES: Final = Kind("", "v1", "services", "Service", Service)

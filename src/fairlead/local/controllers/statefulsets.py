@@ -12,25 +12,26 @@ from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.owners import claim, controller_reference
+from fairlead.cluster.shell import claimed_keys
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.replicasets import available_in_s, is_available
 from fairlead.local.controllers.revisions import HASH, Revision, plan_history, plan_revision, template_of
-from fairlead.local.controllers.shell import ControllerContext, claimed_keys, event
 from fairlead.local.controllers.spec import (
     CLAIMS,
     PODS,
     REVISIONS,
     STATEFUL_SETS,
     ApiObject,
+    ControllerPod,
     ControllerRevision,
-    Pod,
     StatefulSet,
     parse_selector,
 )
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.local.controllers.templates import pod_body
-from fairlead.model.intents import Create, Delete, Intent, WakeAfter
+from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
+from fairlead.model.templates import pod_body
 
 Json = dict[str, Any]
 
@@ -43,7 +44,7 @@ POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 class StatefulSetInput:
     owner: StatefulSet
     selector: Selector
-    pods: tuple[Pod, ...]  # its own, and those nobody controls
+    pods: tuple[ControllerPod, ...]  # its own, and those nobody controls
     revisions: tuple[ControllerRevision, ...]
     claims: tuple[ApiObject, ...] = ()  # of the namespace
     names_taken: frozenset[str] = frozenset()  # revisions of the namespace
@@ -89,7 +90,7 @@ class Ordinals:
     def __init__(
         self,
         seen: StatefulSetInput,
-        mine: Iterable[Pod],
+        mine: Iterable[ControllerPod],
         history: Iterable[ControllerRevision],
         update: Revision,
         now: datetime,
@@ -169,7 +170,7 @@ class Ordinals:
             if not self._is_well(pod):
                 return
 
-    def _is_well(self, pod: Pod) -> bool:
+    def _is_well(self, pod: ControllerPod) -> bool:
         return pod.is_active and is_available(pod, self._spec.min_ready_seconds, self._now)
 
     def _drop_claims(self) -> None:
@@ -253,7 +254,7 @@ class Ordinals:
             body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": made, "spec": template["spec"]}
             yield Create(kind=CLAIMS, namespace=metadata.namespace, body=body)
 
-    def _delete(self, pod: Pod) -> None:
+    def _delete(self, pod: ControllerPod) -> None:
         metadata, owner = pod.metadata, self._owner.metadata
         note = f"Delete Pod {metadata.name} in StatefulSet {owner.name} successful"
         self.changes += [

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from fairlead.local.controllers.moments import written
 from fairlead.local.controllers.spec import Workload
 from fairlead.model.intents import Intent, PatchStatus
 from fairlead.model.kinds import Kind
+from fairlead.model.times import rfc3339
 
 Json = dict[str, Any]
 
@@ -49,10 +49,10 @@ def with_condition(
     held = condition_of(conditions, kind)
     if held is not None and held["status"] == status and held.get("reason", "") == reason:
         return conditions
-    since = held["lastTransitionTime"] if held is not None and held["status"] == status else written(now)
+    since = held["lastTransitionTime"] if held is not None and held["status"] == status else rfc3339(now)
     fresh: Json = {"type": kind, "status": status, "lastTransitionTime": since, **(more or {})}
     if updated:
-        fresh["lastUpdateTime"] = written(now)
+        fresh["lastUpdateTime"] = rfc3339(now)
     fresh |= {name: value for name, value in (("reason", reason), ("message", message)) if value}
     return [*without_condition(conditions, kind), fresh]
 

@@ -13,10 +13,11 @@ from typing import Final
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
-from fairlead.local.controllers.shell import SETTLE_S, ControllerContext, event
+from fairlead.cluster.shell import SETTLE_S
+from fairlead.local.controllers.context import ControllerContext
 from fairlead.local.controllers.spec import CLAIMS, STORAGE_CLASSES, VOLUMES, Claim, Json, StorageClass, Volume
 from fairlead.local.controllers.statuses import plan_status
-from fairlead.model.intents import Create, Delete, Intent, Patch, RecordEvent, WakeAfter
+from fairlead.model.intents import Create, Delete, Intent, Patch, RecordEvent, WakeAfter, event
 from fairlead.model.quantity import nanos
 from fairlead.model.selectors import SelectorError, parse_label_selector
 from fairlead.model.volumes import BIND_COMPLETED_ANNOTATION, SELECTED_NODE_ANNOTATION, WAIT_FOR_FIRST_CONSUMER

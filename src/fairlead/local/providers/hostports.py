@@ -5,7 +5,7 @@ import asyncio
 from fairlead.cluster.clock import Clock
 from fairlead.local.proxy.plan import Address, Route
 from fairlead.local.proxy.server import MOST_CONNECTIONS, Listener
-from fairlead.nodes.spec import Pod
+from fairlead.nodes.spec import KubeletPod
 
 HOST = "127.0.0.1"
 
@@ -16,7 +16,7 @@ class HostPorts:
         self._slots = asyncio.Semaphore(MOST_CONNECTIONS)
         self._held: dict[str, dict[Address, Listener]] = {}
 
-    async def hold(self, pod: Pod, ip: str) -> str:
+    async def hold(self, pod: KubeletPod, ip: str) -> str:
         """Lead every host port of the pod to it; a sentence about the first that cannot be had."""
         held = self._held.setdefault(pod.uid, {})
         for address, port in host_ports(pod):
@@ -39,7 +39,7 @@ class HostPorts:
             await self.release(uid)
 
 
-def host_ports(pod: Pod) -> list[tuple[Address, int]]:
+def host_ports(pod: KubeletPod) -> list[tuple[Address, int]]:
     """Where the pod wants to be reached on this machine, and the port behind it; a pod of the host is there itself."""
     if pod.spec.host_network:
         return []

@@ -13,7 +13,7 @@ from fairlead.local.providers.namespaces import Bind, is_within
 from fairlead.local.providers.supervisor import MARK
 from fairlead.nodes.env import sub_path
 from fairlead.nodes.provider import Folder, ProviderError, Run, RunReport
-from fairlead.nodes.spec import Container, Pod
+from fairlead.nodes.spec import Container, KubeletPod
 
 SHIM = Path(__file__).with_name("shim")
 # As much of a container's last words, and of its log in their place, as a kubelet takes.
@@ -56,7 +56,7 @@ class Private:
 class PodSandbox:
     """One pod here: its address, its folder, its runs."""
 
-    pod: Pod
+    pod: KubeletPod
     ip: str
     folder: Path
     private: "Private"

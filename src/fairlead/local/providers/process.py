@@ -1,6 +1,6 @@
 """The process provider: containers are local processes, each pod with a loopback address of its own.
 
-A keeper process (`supervisor.py`) starts them, writes their logs and takes them all down when this process is gone,
+A supervisor process (`supervisor.py`) starts them, writes their logs and takes them all down when this process is gone,
 however it went. Where mount namespaces are allowed a container sees its volumes at their mount paths and a hosts file
 with the names of Services and pods; elsewhere volumes are offered by variables and by translated paths. Limits are
 not enforced.
@@ -55,7 +55,7 @@ from fairlead.nodes.provider import (
     Unsupported,
     Usage,
 )
-from fairlead.nodes.spec import Hook, Pod, Probe
+from fairlead.nodes.spec import Hook, KubeletPod, Probe
 from fairlead.nodes.timer_queue import TimerQueue
 
 log = structlog.get_logger("fairlead.process")
@@ -192,7 +192,7 @@ class ProcessProvider:
         except OSError as problem:
             raise ProviderError(f"the pod's folder cannot be written: {problem}") from problem
 
-    async def adopt(self, pod: Pod) -> None:
+    async def adopt(self, pod: KubeletPod) -> None:
         """Processes end with the Fairlead that started them: there is nothing to be found again."""
 
     async def update(self, uid: str, runs: tuple[Run, ...]) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.clock import Clock
+from fairlead.model.times import parse_time_or_none
 from fairlead.nodes.provider import (
     LogOptions,
     Notify,
@@ -24,9 +25,8 @@ from fairlead.nodes.provider import (
     Unsupported,
     Usage,
 )
-from fairlead.nodes.spec import Pod, Probe
+from fairlead.nodes.spec import KubeletPod, Probe
 from fairlead.nodes.timer_queue import TimerQueue
-from fairlead.nodes.times import moment
 
 # Annotations that steer a pod. Seconds may be a number or `from-to`, drawn evenly.
 START_AFTER = "simulate.fairlead.io/start-after"
@@ -100,13 +100,13 @@ class SimulatedProvider:
     async def create(self, sandbox: Sandbox) -> None:
         self._actor(sandbox.pod)
 
-    async def adopt(self, pod: Pod) -> None:
+    async def adopt(self, pod: KubeletPod) -> None:
         """Whatever its status says is running goes on as if nothing had happened."""
         actor = self._actor(pod, pod.status.pod_ip)
         for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
             if status.state.running is None or status.name in actor.runs:
                 continue
-            started_at = moment(status.state.running.started_at) or self._clock.now()
+            started_at = parse_time_or_none(status.state.running.started_at) or self._clock.now()
             run = RunReport(status.restart_count, RunPhase.RUNNING, started_at, id=status.container_id)
             actor.runs[status.name] = run
             self._plan_end(pod.uid, actor, status.name, run, started_at)
@@ -158,7 +158,7 @@ class SimulatedProvider:
 
     # -- acting ---------------------------------------------------------------------------------------------
 
-    def _actor(self, pod: Pod, ip: str = "") -> Actor:
+    def _actor(self, pod: KubeletPod, ip: str = "") -> Actor:
         actor = self._actors.get(pod.uid)
         if actor is None:
             self._ips += 1
@@ -215,7 +215,7 @@ def simulated_ip(number: int) -> str:
     return f"10.{64 + (number >> 16)}.{(number >> 8) & 255}.{number & 255}"
 
 
-def stages_of(pod: Pod, stages: Stages) -> Stages:
+def stages_of(pod: KubeletPod, stages: Stages) -> Stages:
     """The rules for one pod: the given ones, overruled by what its annotations say well enough to be understood."""
     notes = pod.metadata.annotations
     if (start := _span(notes.get(START_AFTER))) is not None:

@@ -21,6 +21,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.recorder import Recorder
+from fairlead.cluster.waits import first_of
 from fairlead.cluster.watch import Watch
 from fairlead.local.proxy.plan import Address, Names, Route, plan_names, plan_routes, plan_unserved, service_env
 from fairlead.local.proxy.spec import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service
@@ -214,14 +215,8 @@ class ServiceProxy:
             for subscription in subscriptions:
                 subscription.drain()
             await self._apply()
-            waits = [asyncio.ensure_future(subscription.wait()) for subscription in subscriptions]
-            if self._failed:
-                waits.append(asyncio.ensure_future(self._clock.sleep(RETRY_S)))
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
+            retry = [self._clock.sleep(RETRY_S)] if self._failed else []
+            await first_of(*(subscription.wait() for subscription in subscriptions), *retry)
             await self._clock.sleep(GATHER_S)
 
     async def _apply(self) -> None:

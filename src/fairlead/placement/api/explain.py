@@ -10,12 +10,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from fairlead.cluster.clock import Clock, rfc3339
+from fairlead.cluster.clock import Clock
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.pick import pick_named
 from fairlead.engine.unit import UnitPlaced
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
+from fairlead.model.times import rfc3339
 from fairlead.placement.api.reading import read_table
 from fairlead.placement.explain import explain, explain_again
 from fairlead.placement.explanation import (

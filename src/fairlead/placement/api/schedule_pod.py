@@ -14,10 +14,11 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.cluster.client import Client
-from fairlead.cluster.clock import Clock, rfc3339_micro
+from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import AlreadyExists, Unavailable
 from fairlead.cluster.mirror import Mirror
 from fairlead.model.meta import Condition
+from fairlead.model.times import rfc3339_micro
 from fairlead.placement.api.schedule_pod_body import Asked, Parsed, ScheduleAsked, invalid, parse_asked
 from fairlead.placement.explanation import PlaceReason
 from fairlead.placement.requests.reasons import read_reason

@@ -15,6 +15,7 @@ import msgspec
 from fairlead.engine.forecast import Change, Forecast
 from fairlead.engine.load_basis import Usage
 from fairlead.model.resources import CPU, MEMORY
+from fairlead.model.times import parse_time_or_none
 from fairlead.settings import ForecastFields
 
 RESOURCES: Final = (CPU, MEMORY)
@@ -231,11 +232,7 @@ def moment(told: Any) -> datetime | None:
     if isinstance(told, datetime):
         return told if told.tzinfo else told.replace(tzinfo=UTC)
     if isinstance(told, str):
-        try:
-            found = datetime.fromisoformat(told.strip())
-        except ValueError:
-            return None
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
+        return parse_time_or_none(told.strip())
     since = number(told)
     if since is None or not 0 < since < 1e14:
         return None

@@ -11,12 +11,13 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.waits import first_of, started
 from fairlead.engine.axes import Floats
 from fairlead.placement.forecasts.documents import Document
 from fairlead.placement.forecasts.prometheus import Key
@@ -74,21 +75,18 @@ class Forecaster:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Forecast every while until told to stop. No history and no place to write to can end it."""
-        stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
-        begun: list[asyncio.Future[Any]] = []
         try:
             while not stop.is_set():
-                pause = asyncio.ensure_future(self._clock.sleep(self._every_s))
-                working = asyncio.ensure_future(self.forecast())
-                begun = [working, pause]
-                for each in begun:
-                    await asyncio.wait([stopping, each], return_when=asyncio.FIRST_COMPLETED)
-                await _cancelled(*begun)
+                # A leader that is one no longer is cancelled here, in the middle of a pass.
+                await first_of(stop.wait(), self._pass())
         finally:
-            stopping.cancel()
-            # A leader that is one no longer is cancelled here, in the middle of a pass.
-            await _cancelled(*begun)
             await self.close()
+
+    async def _pass(self) -> None:
+        """Forecast, and take no less time than the period."""
+        async with started(self._clock.sleep(self._every_s)) as pause:
+            await self.forecast()
+            await asyncio.wait(pause)
 
     async def forecast(self) -> None:
         """One pass: look, smooth, write."""
@@ -183,10 +181,3 @@ def _silent(found: Sequence[tuple[Key, Ahead | str]], left_out: int) -> str | No
         return None
     reason, _ = reasons.most_common(1)[0]
     return f"{reasons.total()} of {len(found)} series are not forecast: {reason}"
-
-
-async def _cancelled(*tasks: "asyncio.Future[Any]") -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)

@@ -14,8 +14,10 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from fairlead.cluster.clock import Clock, rfc3339
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.waits import first_of
 from fairlead.engine.forecast import Forecast
+from fairlead.model.times import rfc3339
 from fairlead.placement.forecasts.documents import Document, Read, Subject, Summary, summary
 from fairlead.placement.forecasts.sources import Source, SourceProblem
 
@@ -111,18 +113,11 @@ class ForecastReader:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Read every period until told to stop. No source can end it."""
-        stopping = asyncio.ensure_future(stop.wait())
-        pause: asyncio.Future[None] | None = None
         try:
             while not stop.is_set():
                 await self.refresh()
-                pause = asyncio.ensure_future(self._clock.sleep(self._period_s))
-                await asyncio.wait([stopping, pause], return_when=asyncio.FIRST_COMPLETED)
-                pause.cancel()
+                await first_of(stop.wait(), self._clock.sleep(self._period_s))
         finally:
-            stopping.cancel()
-            if pause is not None:
-                pause.cancel()
             await self._source.close()
 
     async def refresh(self) -> None:

@@ -10,7 +10,7 @@ from fairlead.engine.removal import DELETION_COST
 from fairlead.model.intents import Evict, Patch, Scale
 from fairlead.model.kinds import POD_OBJECTS
 from fairlead.model.meta import Condition
-from fairlead.model.timestamps import rfc3339
+from fairlead.model.times import rfc3339
 from fairlead.placement.requests.progress import is_over
 from fairlead.placement.requests.spec import (
     ANNOTATION,

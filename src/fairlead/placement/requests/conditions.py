@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from fairlead.model.meta import Condition
-from fairlead.model.timestamps import rfc3339
+from fairlead.model.times import rfc3339
 from fairlead.placement.requests.admission import Unadmitted
 from fairlead.placement.requests.plan import RoundOptions
 

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -21,6 +20,7 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError, NotLeader
 from fairlead.cluster.mirror import Mirror, Subscription
+from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
 from fairlead.engine.forecast import unmatched
 from fairlead.model.intents import Delete, RecordEvent, Regarding
@@ -173,14 +173,7 @@ class RequestController:
 
     async def _rest(self, subscription: Subscription[ScheduleRequest], stop: asyncio.Event) -> None:
         pause_s = TICK_S if self._cache.unfinished() else TIDY_S
-        waits: list[Awaitable[Any]] = [subscription.wait(), stop.wait(), self._clock.sleep(pause_s)]
-        awaited = [asyncio.ensure_future(each) for each in waits]
-        try:
-            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for future in awaited:
-                future.cancel()
-            await asyncio.gather(*awaited, return_exceptions=True)
+        await first_of(subscription.wait(), stop.wait(), self._clock.sleep(pause_s))
 
     async def once(self) -> None:
         """One look at everything: what is under way goes on, then what waits is planned and begun."""

@@ -33,7 +33,7 @@ from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.resources import CPU, MEMORY
-from fairlead.model.timestamps import rfc3339
+from fairlead.model.times import rfc3339
 from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.forecasts.profiles import Profiles
 from fairlead.placement.requests.admission import Unadmitted

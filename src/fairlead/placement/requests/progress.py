@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from fairlead.model.pod import Pod
+from fairlead.model.times import parse_time_or_none
 from fairlead.placement.requests.spec import Item, ItemStatus, Place
 from fairlead.placement.reservations import GIVEN_UP, GivenUp
 
@@ -205,9 +206,4 @@ def is_over(since: str, seconds: float, now: datetime) -> bool:
 
 def moment(text: str) -> datetime:
     """A time as it was written down; what is none was long ago, so that nobody waits for it."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return LONG_AGO
-    # Without a zone it is UTC, as all that we write is.
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return parse_time_or_none(text) or LONG_AGO

@@ -4,35 +4,19 @@ Everything is a function of its arguments: the same template always has the same
 asks, when, and which one it is.
 """
 
-import hashlib
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
-from fairlead.local.controllers.owners import controller_reference
+from fairlead.model.hashes import short_hash
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
+from fairlead.model.owners import controller_reference
 
 Json = dict[str, Any]
 
 HASH_LABEL: Final = "pod-template-hash"
-# No vowels and nothing that looks like one: a name never spells a word.
-ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 # A name made from another is cut so that the suffix still fits a label.
 LONGEST_PREFIX: Final = 58
-
-_canonical = msgspec.json.Encoder(order="deterministic")
-
-
-def short_hash(*parts: Any, length: int = 10) -> str:
-    """A stable short name for anything JSON can hold."""
-    number = int.from_bytes(hashlib.sha256(_canonical.encode(parts)).digest()[:16])
-    letters = []
-    for _ in range(length):
-        number, letter = divmod(number, len(ALPHABET))
-        letters.append(ALPHABET[letter])
-    return "".join(letters)
 
 
 def template_hash(template: Json, collisions: int = 0) -> str:

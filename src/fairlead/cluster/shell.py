@@ -1,4 +1,4 @@
-"""The shell of a workload controller: see, plan, hand over.
+"""The shell of a reconciling controller: see, plan, hand over.
 
 Each kind brings two functions: `see` reads the mirrors, `plan` is pure. The shell waits until our own earlier
 writes are seen, hands the intents to the writer, makes pods in growing batches so that a refusal is met by one
@@ -14,16 +14,14 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.controller import Controller, TemporaryError
 from fairlead.cluster.errors import ApiError, NotLeader
+from fairlead.cluster.expectations import Expectations, MirrorLookup
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome, Result, Writer
-from fairlead.local.controllers.expectations import Expectations
-from fairlead.local.controllers.mirrors import Mirrors
-from fairlead.local.controllers.owners import is_adoption
-from fairlead.local.controllers.spec import NAMESPACES
-from fairlead.model.intents import Create, Intent, RecordEvent, Regarding, WakeAfter
-from fairlead.model.kinds import Kind
+from fairlead.model.intents import Create, Intent, RecordEvent, WakeAfter, event
+from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import ObjectMeta
+from fairlead.model.owners import is_adoption
 from fairlead.model.selectors import Selector
 
 S = TypeVar("S")
@@ -35,10 +33,10 @@ BURST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerContext:
-    """What every controller is built from."""
+class ShellContext:
+    """What the controllers of a room are built from."""
 
-    mirrors: Mirrors
+    mirrors: MirrorLookup
     reader: Client
     writer: Writer
     clock: Clock
@@ -81,10 +79,10 @@ class ControllerContext:
 
 
 class Shell:
-    def __init__(self, workshop: ControllerContext, name: str, kind: Kind[Any]) -> None:
+    def __init__(self, context: ShellContext, name: str, kind: Kind[Any]) -> None:
         self.name = name
-        self.ledger = Expectations(workshop.mirrors, workshop.reader, workshop.clock)
-        self._workshop = workshop
+        self.ledger = Expectations(context.mirrors, context.reader, context.clock)
+        self._context = context
         self._kind = kind
 
     async def hand_over(self, key: str, intents: Sequence[Intent]) -> WakeAfter | None:
@@ -99,18 +97,18 @@ class Shell:
 
     def _is_too_late(self, intent: Intent) -> bool:
         """Nothing can be made in a namespace that is going; to ask would only be refused."""
-        namespaces = self._workshop.mirrors.find(NAMESPACES)
+        namespaces = self._context.mirrors.find(NAMESPACES)
         if not isinstance(intent, Create) or namespaces is None:
             return False
         home = namespaces.get(intent.namespace)
-        return home is not None and home.is_terminating
+        return home is not None and home.metadata.deletion_timestamp is not None
 
     async def _carry_out(self, key: str, pairs: Sequence["Pair"]) -> list[Result]:
-        results = await self._workshop.writer.carry_out_all([intent for intent, _ in pairs])
+        results = await self._context.writer.carry_out_all([intent for intent, _ in pairs])
         for result, (_, events) in zip(results, pairs, strict=True):
             self.ledger.enter(key, result)
             if result.is_done:
-                await self._workshop.writer.carry_out_all(events)
+                await self._context.writer.carry_out_all(events)
         return results
 
     async def _create(self, key: str, pairs: Sequence["Pair"]) -> list[Result]:
@@ -123,14 +121,18 @@ class Shell:
 
     async def _without_late_adoptions(self, key: str, pairs: list["Pair"]) -> list["Pair"]:
         """An owner that is being deleted elsewhere must not take in what is just being set free."""
-        owner = self._workshop.mirrors.of(self._kind).get(key)
+        owner = self._owner(key)
         if owner is None or not any(is_adoption(intent, owner.metadata.uid) for intent, _ in pairs):
             return pairs
         metadata: ObjectMeta = owner.metadata
-        living = await self._workshop.reader.find(self._kind, metadata.name, metadata.namespace)
+        living = await self._context.reader.find(self._kind, metadata.name, metadata.namespace)
         if living is not None and living.metadata.uid == metadata.uid and not living.metadata.deletion_timestamp:
             return pairs
         raise TemporaryError("the owner is going: nothing is adopted")
+
+    def _owner(self, key: str) -> Any:
+        mirror = self._context.mirrors.find(self._kind)
+        return None if mirror is None else mirror.get(key)
 
     async def _judge(self, key: str, results: Iterable[Result]) -> None:
         problem: TemporaryError | None = None
@@ -149,19 +151,19 @@ class Shell:
                         refused = await self._tell_refusal(key, result)
                     problem = TemporaryError(str(result.error))
         if refused:
-            self._workshop.problems[entry] = refused
+            self._context.problems[entry] = refused
         else:
-            self._workshop.problems.pop(entry, None)
+            self._context.problems.pop(entry, None)
         if problem is not None:
             raise problem
 
     async def _tell_refusal(self, key: str, result: Result) -> str:
-        owner = self._workshop.mirrors.of(self._kind).get(key)
+        owner = self._owner(key)
         said = result.error.status.message if isinstance(result.error, ApiError) else str(result.error)
         if owner is not None:
             note = f"Error creating: {said}"
             told = event(self._kind, owner.metadata, "FailedCreate", note, warning=True)
-            await self._workshop.writer.carry_out(told)
+            await self._context.writer.carry_out(told)
         return said
 
 
@@ -180,35 +182,6 @@ def _with_their_events(intents: Iterable[Intent]) -> list[Pair]:
 
 def _is_namespace_going(error: Exception | None) -> bool:
     return isinstance(error, ApiError) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
-
-
-def event(
-    kind: Kind[Any],
-    about: ObjectMeta,
-    reason: str,
-    note: str,
-    *,
-    action: str = "",
-    warning: bool = False,
-    reporter: str = "",
-) -> RecordEvent:
-    """An event that names the controller of its kind, as Kubernetes calls it, unless another one tells it."""
-    regarding = Regarding(
-        kind=kind.kind,
-        api_version=kind.api_version,
-        name=about.name,
-        namespace=about.namespace,
-        uid=about.uid,
-        resource_version=about.resource_version,
-    )
-    return RecordEvent(
-        regarding=regarding,
-        reason=reason,
-        action=action or reason,
-        note=note,
-        warning=warning,
-        reporter=reporter or f"{kind.kind.lower().removesuffix('controller')}-controller",
-    )
 
 
 def claimed_keys(

@@ -1,4 +1,4 @@
-"""The ledger: our own writes that the mirrors have not shown yet.
+"""Expectations: our own writes that the mirrors have not shown yet.
 
 A planner that does not see what it has just done would do it again: make a second pod, delete a third. So the
 shell enters every write here and looks at a key again only when the mirrors show all of that key's writes.
@@ -6,18 +6,24 @@ It never guesses by time alone; what seems overdue is asked of the server itself
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.writer import Outcome, Result
-from fairlead.local.controllers.mirrors import Mirrors
 from fairlead.model.intents import Apply, Create, Delete, Patch, PatchStatus, Replace, Scale
 from fairlead.model.kinds import Kind
 
 # A watch is some milliseconds behind. What is made and gone again between two of its events is never shown.
 OVERDUE_S = 3.0
+
+
+class MirrorLookup(Protocol):
+    """The mirrors of a room, by kind."""
+
+    def find(self, kind: Kind[Any]) -> Mirror[Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class Awaited:
 
 
 class Expectations:
-    def __init__(self, mirrors: Mirrors, reader: Client, clock: Clock) -> None:
+    def __init__(self, mirrors: MirrorLookup, reader: Client, clock: Clock) -> None:
         self._mirrors = mirrors
         self._reader = reader
         self._clock = clock

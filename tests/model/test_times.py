@@ -6,13 +6,12 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from fairlead.cluster import clock
-from fairlead.model.timestamps import rfc3339, rfc3339_micro
-from fairlead.nodes import times
+from fairlead.model.times import rfc3339, rfc3339_micro
 
 EAST = timezone(timedelta(hours=2))
 
 
-@pytest.mark.parametrize("write", [rfc3339, clock.rfc3339, times.stamp])
+@pytest.mark.parametrize("write", [rfc3339, clock.rfc3339])
 @pytest.mark.parametrize(
     ("moment", "text"),
     [
@@ -28,7 +27,7 @@ def test_a_time_has_whole_seconds_and_a_year_of_four_digits(
     assert write(moment) == text
 
 
-@pytest.mark.parametrize("write", [rfc3339_micro, clock.rfc3339_micro, times.stamp_micro])
+@pytest.mark.parametrize("write", [rfc3339_micro])
 @pytest.mark.parametrize(
     ("moment", "text"),
     [

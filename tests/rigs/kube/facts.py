@@ -2,7 +2,7 @@
 
 Two sources: the running kube-apiserver (`/openapi/v3`, aggregated discovery) and the Go types it was built from
 (facts.go), which alone know pointers, omitempty, named types and protobuf numbers. No descriptions are kept.
-Run by hand after the rig's Kubernetes changes: `python -m tests.kube.rig.facts`; tests/kube/test_facts.py keeps the
+Run by hand after the rig's Kubernetes changes: `python -m tests.rigs.kube.facts`; tests/kube/test_facts.py keeps the
 file equal. fairlead/apiserver/schema/facts.py explains the file's short keys where it reads them.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tests.kube.rig.build import HERE, KUBERNETES, ensure_built
-from tests.kube.rig.servers import Rig
+from tests.rigs.kube.build import HERE, KUBERNETES, ensure_built
+from tests.rigs.kube.servers import Rig
 
 Json = dict[str, Any]
 Get = Callable[[str], Any]

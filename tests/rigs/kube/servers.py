@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 import yaml
 
-from tests.kube.rig.certificates import Authority, KeyPair, write_ec_key
+from tests.rigs.kube.certificates import Authority, KeyPair, write_ec_key
 
 HERE: Final = Path(__file__).resolve().parent
 DEPLOY: Final = HERE.parents[2] / "deploy"

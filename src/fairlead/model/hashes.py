@@ -1,0 +1,21 @@
+"""Short hashes: stable suffixes of names, from anything JSON can hold."""
+
+import hashlib
+from typing import Any, Final
+
+import msgspec
+
+# No vowels and nothing that looks like one: a name never spells a word.
+ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def short_hash(*parts: Any, length: int = 10) -> str:
+    """A stable short name for anything JSON can hold."""
+    number = int.from_bytes(hashlib.sha256(_canonical.encode(parts)).digest()[:16])
+    letters = []
+    for _ in range(length):
+        number, letter = divmod(number, len(ALPHABET))
+        letters.append(ALPHABET[letter])
+    return "".join(letters)
