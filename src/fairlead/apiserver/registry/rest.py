@@ -26,11 +26,10 @@ from fairlead.apiserver.fields.patches import spent_patch, strategic_problem
 from fairlead.apiserver.heavy import Heavy
 from fairlead.apiserver.json_values import copied, go_escaped, token
 from fairlead.apiserver.registry import apply as applying
-from fairlead.apiserver.registry import autoscalers, deletion
+from fairlead.apiserver.registry import deletion
 from fairlead.apiserver.registry.attributes import AdmissionAttributes, Admit, JsonObject, with_object
 from fairlead.apiserver.registry.decoding import decoded, without_type
 from fairlead.apiserver.registry.deletion import is_over, storage_precondition
-from fairlead.apiserver.registry.events import as_core, as_new
 from fairlead.apiserver.registry.judging import judge
 from fairlead.apiserver.registry.ownership import merged as merged_with
 from fairlead.apiserver.registry.ownership import record
@@ -103,10 +102,7 @@ class Rest:
         if resource.custom is not None:
             return self.versions.told(resource, entry)
         stored: JsonObject = msgspec.json.decode(entry.body)
-        if resource.storage_key == "events.k8s.io/events" and resource.group:
-            return as_new(stored)
-        if resource.storage_key == autoscalers.KEPT_AS:
-            return autoscalers.convert(stored, resource.version)
+        stored = resource.strategy.from_stored(stored, resource.group, resource.version)
         if stored.get("apiVersion") != resource.api_version:
             stored["apiVersion"] = resource.api_version
         return stored
@@ -129,9 +125,7 @@ class Rest:
     def _is_stored_form(self, resource: Resource, entry: Entry) -> bool:
         if resource.custom is not None:
             return self.versions.is_as_kept(resource, entry)
-        if resource.storage_key == autoscalers.KEPT_AS:
-            return False
-        return not (resource.storage_key == "events.k8s.io/events" and resource.group)
+        return resource.strategy.is_stored_form(resource.group)
 
     def find(self, storage_key: str, key: str) -> JsonObject | None:
         entry = self.store.get(storage_key, key)
@@ -583,13 +577,13 @@ class Rest:
     async def _stored(self, resource: Resource, thing: JsonObject) -> JsonObject:
         """As it is kept: kind and version first, so that a list can cut them off."""
         version = resource.api_version
-        if resource.storage_key == "events.k8s.io/events" and resource.group:
-            thing = as_core(thing)
-            version = thing["apiVersion"]
-        elif resource.custom is not None:
-            thing = await self.versions.kept(resource, thing)
-            version = thing["apiVersion"]
-        return {"kind": resource.kind, "apiVersion": version, **without_type(thing)}
+        if resource.custom is not None:
+            kept = await self.versions.kept(resource, thing)
+        else:
+            kept = resource.strategy.to_stored(thing, resource.group)
+        if kept is not thing or resource.custom is not None:
+            version = kept["apiVersion"]
+        return {"kind": resource.kind, "apiVersion": version, **without_type(kept)}
 
 
 def _unguarded(resource: Resource, name: str) -> Failure:

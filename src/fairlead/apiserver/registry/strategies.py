@@ -8,6 +8,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from fairlead.apiserver.registry import autoscalers
+from fairlead.apiserver.registry.events import as_core, as_new
 from fairlead.model.qos import qos_class
 
 Thing = dict[str, Any]
@@ -35,6 +37,18 @@ class Strategy:
 
     def convert(self, thing: Thing) -> None:
         """Bring another way of saying the same into the one that is kept, before defaults are set."""
+
+    def is_stored_form(self, group: str) -> bool:
+        """Whether a group tells objects as they are kept."""
+        return True
+
+    def from_stored(self, stored: Thing, group: str, version: str) -> Thing:
+        """What is kept, as a group's version tells it."""
+        return stored
+
+    def to_stored(self, thing: Thing, group: str) -> Thing:
+        """What a group was given, as it is kept."""
+        return thing
 
     def prepare_create(self, thing: Thing) -> None: ...
 
@@ -245,6 +259,15 @@ class Events(Strategy):
          "regarding.resourceVersion", "regarding.fieldPath", "reportingController"}
     )  # fmt: skip
 
+    def is_stored_form(self, group: str) -> bool:
+        return not group
+
+    def from_stored(self, stored: Thing, group: str, version: str) -> Thing:
+        return as_new(stored) if group else stored
+
+    def to_stored(self, thing: Thing, group: str) -> Thing:
+        return as_core(thing) if group else thing
+
     def field_names_in(self, group: str) -> frozenset[str]:
         other = "involvedObject." if group else "regarding."
         return frozenset(name for name in self.field_names if not name.startswith(other))
@@ -259,6 +282,14 @@ class Events(Strategy):
             for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"):
                 found[f"{prefix}.{name}"] = about.get(name, "")
         return found
+
+
+class Autoscalers(Strategy):
+    def is_stored_form(self, group: str) -> bool:
+        return False
+
+    def from_stored(self, stored: Thing, group: str, version: str) -> Thing:
+        return autoscalers.convert(stored, version)
 
 
 class Secrets(Strategy):
@@ -421,6 +452,7 @@ BY_KIND: dict[str, Strategy] = {
     "apps/replicasets": COUNTED,
     "apps/daemonsets": DaemonSets(),
     "apps/statefulsets": COUNTED,
+    autoscalers.KEPT_AS: Autoscalers(),
     "batch/jobs": Jobs(),
     "batch/cronjobs": COUNTED,
     "policy/poddisruptionbudgets": Simple(counted=True, guarded=True),
