@@ -454,3 +454,6 @@ def test_a_finished_pod_is_left_alone() -> None:
 )
 def test_quality_of_service(resources: dict[str, Any], expected: str) -> None:
     assert Stage(pod(containers=[container(resources=resources)])).look().status.qos_class == expected
+    # Resources of the pod as a whole count instead of its containers'.
+    whole = pod(containers=[container(resources={"requests": {"cpu": "2"}})], resources=resources)
+    assert Stage(whole).look().status.qos_class == expected

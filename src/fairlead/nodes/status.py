@@ -154,6 +154,6 @@ def is_same(one: PodStatus, other: PodStatus) -> bool:
 
 def pod_qos_class(pod: KubeletPod) -> str:
     """The server's, or what it would say."""
-    return pod.status.qos_class or qos_class(
-        (each.resources.requests, each.resources.limits) for each in pod.all_containers
-    )
+    whole = pod.spec.resources
+    resources = [each.resources for each in pod.all_containers] if whole is None else [whole]
+    return pod.status.qos_class or qos_class((each.requests, each.limits) for each in resources)
