@@ -1,5 +1,6 @@
 """A pod's place on this machine: its folder, what it finds there, and what a container of it is started with."""
 
+import asyncio
 import contextlib
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.local.providers.keeper import MARK
+from fairlead.local.providers.sessions import Files
 from fairlead.nodes.env import expand
 from fairlead.nodes.provider import Folder, ProviderError, Run, RunReport
 from fairlead.nodes.spec import Container, Pod
@@ -31,6 +33,9 @@ class Job:
     report: RunReport
     id: str
     kill_at: datetime | None = None
+    files: Files = field(default_factory=Files)
+    """Our ends of its input or its terminal, where it has one."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True)
