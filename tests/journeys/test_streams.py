@@ -274,12 +274,14 @@ def test_a_simulated_pod_says_that_it_is_one(kubectl: Typed) -> None:
         ({"Upgrade": "SPDY/3.1"}, 400, "not over SPDY/3.1"),
     ],
 )
-async def test_another_protocol_is_refused(kubectl: Typed, headers: dict[str, str], status: int, why: str) -> None:
-    url = f"{kubectl.server}/api/v1/namespaces/default/pods/web/exec?command=ls"
+def test_another_protocol_is_refused(kubectl: Typed, headers: dict[str, str], status: int, why: str) -> None:
     all_headers = {"Authorization": f"Bearer {kubectl.token}", "Connection": "Upgrade", **headers}
-    async with aiohttp.ClientSession() as session, session.get(url, headers=all_headers, ssl=kubectl.tls) as answer:
+    host, _, port = kubectl.server.removeprefix("https://").rpartition(":")
+    with contextlib.closing(http.client.HTTPSConnection(host, int(port), context=kubectl.tls, timeout=60)) as called:
+        called.request("GET", "/api/v1/namespaces/default/pods/web/exec?command=ls", headers=all_headers)
+        answer = called.getresponse()
         assert answer.status == status
-        assert why in await answer.text()
+        assert why in answer.read().decode()
 
 
 async def test_version_4_is_spoken_and_nonsense_on_the_channels_is_passed_over(kubectl: Typed) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from fairlead.cluster.kubeconfig import SERVICE_ACCOUNT
 from fairlead.local.providers.keeper import MARK
 from fairlead.local.providers.sessions import Files
 from fairlead.nodes.env import expand
@@ -174,6 +175,9 @@ def order_of(box: Box, run: Run, argv: list[str], mark: str, *, has_mounts: bool
         argv = [translated(word, mounts) for word in argv]
         env = {name: translated(value, mounts) for name, value in env.items()}
         cwd = translated(cwd, mounts)
+        # Last: a container's own variable of that name would lead Fairlead's programs to another account.
+        for source in (source for source, path, _ in mounts if path == str(SERVICE_ACCOUNT)):
+            env["FAIRLEAD_SERVICE_ACCOUNT"] = source
     is_free = not run.container.working_dir
     return {**order, "argv": argv, "env": {**env, MARK: mark}, "cwd": cwd, "any_cwd": is_free}
 
