@@ -31,7 +31,7 @@ from fairlead.lifecycle import flushed
 from fairlead.local import controllers
 from fairlead.local.controllers.spec import STORAGE_CLASSES
 from fairlead.local.controllers.storage import DEFAULT_CLASS
-from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names
+from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names, process_profiles
 from fairlead.model.intents import Apply, Create, Delete
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import Thing
@@ -190,7 +190,8 @@ async def _retire(runtime: Runtime, plan: FleetPlan) -> None:
 
 def _fleet(runtime: Runtime, cluster: Embedded, liveness: Client, options: UpOptions) -> Fleet:
     host, _, port = cluster.server.address.rpartition(":")
-    tls = cluster.certificates.server_context(runtime.clock.now(), ("localhost",), ("127.0.0.1",))
+    addresses = {"127.0.0.1", *(profile.ip for profile in process_profiles(options.fleet))}
+    tls = cluster.certificates.server_context(runtime.clock.now(), ("localhost",), tuple(sorted(addresses)))
     return Fleet(
         runtime.reader,
         liveness,

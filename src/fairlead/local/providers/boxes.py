@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.cluster.kubeconfig import SERVICE_ACCOUNT
+from fairlead.local.providers.addresses import HOST
 from fairlead.local.providers.keeper import MARK
 from fairlead.local.providers.sessions import Files
 from fairlead.nodes.env import expand
@@ -46,6 +47,7 @@ class Box:
     pod: Pod
     ip: str
     folder: Path
+    node_ip: str = HOST
     volumes: Mapping[str, Folder] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
 
@@ -195,7 +197,7 @@ def _env(box: Box) -> dict[str, str]:
         "POD_NAMESPACE": meta.namespace,
         "POD_UID": meta.uid,
         "POD_IP": box.ip,
-        "HOST_IP": "127.0.0.1",
+        "HOST_IP": box.node_ip,
         "NODE_NAME": box.pod.spec.node_name,
         "PYTHONUNBUFFERED": "1",
     }

@@ -20,6 +20,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
 from fairlead.local.providers.addresses import DEFAULT_RANGE as POD_RANGE
+from fairlead.local.providers.addresses import HOST, node_address
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.local.providers.simulated import SimulatedProvider, Stages
 from fairlead.local.proxy.plan import Names
@@ -84,7 +85,11 @@ class Fleet:
     ) -> None:
         """`access` opens the kubelet's HTTP API; `api` is where pods reach the API server; `folder` is ours alone."""
         self._plan = plan
-        self.processes = ProcessProvider(folder, clock=clock, pod_range=plan.pod_range, mounts=plan.mounts)
+        addresses = {profile.name: profile.ip for profile in process_profiles(plan)}
+        self._addresses = list(dict.fromkeys((HOST, *addresses.values())))
+        self.processes = ProcessProvider(
+            folder, clock=clock, pod_range=plan.pod_range, mounts=plan.mounts, node_addresses=addresses
+        )
         self.simulated = SimulatedProvider(clock=clock, rng=rng, stages=plan.stages)
         self.proxy = ServiceProxy.on(
             client,
@@ -94,6 +99,7 @@ class Fleet:
             metrics=metrics,
             service_range=plan.service_range,
             api=api,
+            node_addresses=self._addresses,
             on_names=self._named,
         )
         self.kubelet = VirtualKubelet(
@@ -116,7 +122,9 @@ class Fleet:
         Entered once the process nodes are registered; simulated ones, which may be thousands, follow.
         """
         async with AsyncExitStack() as stack:
-            port = await stack.enter_async_context(self._server.served()) if self._server is not None else 0
+            port = (
+                await stack.enter_async_context(self._server.served(self._addresses)) if self._server is not None else 0
+            )
             real = process_profiles(self._plan, port)
             for profile in real:
                 self.kubelet.add(profile, self.processes)
@@ -154,6 +162,7 @@ def process_profiles(plan: FleetPlan, kubelet_port: int = 0) -> list[Profile]:
         Profile(
             name=f"{plan.process_prefix}-{number}",
             provider="process",
+            ip=node_address(number),
             capacity=given,
             kubelet_port=kubelet_port,
             architecture=architecture(),

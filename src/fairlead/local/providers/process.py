@@ -23,7 +23,7 @@ import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.local.providers import usage
-from fairlead.local.providers.addresses import DEFAULT_RANGE, Addresses
+from fairlead.local.providers.addresses import DEFAULT_RANGE, HOST, Addresses
 from fairlead.local.providers.boxes import (
     Box,
     Job,
@@ -83,12 +83,15 @@ class ProcessProvider:
         pod_range: str = DEFAULT_RANGE,
         mounts: bool = True,
         low_ports: bool | None = None,
+        node_addresses: Mapping[str, str] | None = None,
     ) -> None:
         """`folder` is the provider's own; with `mounts=False` pods get no mount namespaces even where allowed.
 
         `low_ports` tells whether pods may listen below 1024; left out, this process's own right counts.
+        `node_addresses` are those of the nodes whose pods it runs; one that is left out has the machine's.
         """
         self._folder = folder.absolute()
+        self._node_addresses = node_addresses or {}
         self._clock = clock
         self._addresses = Addresses(pod_range)
         self._host_ports = HostPorts(clock)
@@ -182,8 +185,9 @@ class ProcessProvider:
         if box is None:
             folder = self._folder / "pods" / pod.uid
             wish = pod.status.pod_ip
-            ip = "127.0.0.1" if pod.spec.host_network else self._addresses.hold(pod.uid, wish)
-            box = self._boxes[pod.uid] = Box(pod, ip, folder)
+            node_ip = self._node_addresses.get(pod.spec.node_name, HOST)
+            ip = node_ip if pod.spec.host_network else self._addresses.hold(pod.uid, wish)
+            box = self._boxes[pod.uid] = Box(pod, ip, folder, node_ip)
         box.pod, box.volumes = pod, sandbox.volumes
         try:
             await asyncio.to_thread(self._write, box)
@@ -383,7 +387,7 @@ class ProcessProvider:
                 "containerPort, or run Fairlead with CAP_NET_BIND_SERVICE",
             )
             return
-        if closed_why := await self._host_ports.hold(box.pod, box.ip):
+        if closed_why := await self._host_ports.hold(box.pod, box.ip, box.node_ip):
             job.report = replace(job.report, reason="HostPortNotAvailable", message=closed_why)
             return
         try:
