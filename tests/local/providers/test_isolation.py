@@ -98,8 +98,11 @@ def by_disk():
     for folder, _, files in os.walk("/dev"):
         for name in files:
             path = os.path.join(folder, name)
-            if stat.S_ISBLK(os.stat(path).st_mode):
-                print("found a block device", path)
+            try:
+                if stat.S_ISBLK(os.stat(path).st_mode):
+                    print("found a block device", path)
+            except FileNotFoundError:
+                pass  # a terminal or shared memory of somebody who is gone
     with open("/proc/partitions") as file:
         for line in file.read().splitlines()[2:]:
             major, minor = line.split()[:2]
@@ -178,12 +181,13 @@ async def test_a_pod_finds_no_secret_of_fairlead_or_of_other_pods(
 
 
 async def said_by(machine: Machine, where: Any, *command: str) -> str:
-    """What a command in the pod's container writes."""
+    """What a command in the pod's container writes, its errors last."""
     session = await machine.provider.exec(where.uid, "main", command, StreamOptions())
     text = b""
     try:
-        while data := await session.read(1):
-            text += data
+        for stream in (1, 2):
+            while data := await session.read(stream):
+                text += data
     finally:
         await session.close()
     return text.decode()

@@ -179,6 +179,22 @@ async def test_a_command_has_a_terminal(machine: Machine) -> None:
         assert await session.wait() == 9
 
 
+async def test_a_command_joins_a_container_that_has_processes_of_its_own(tmp_path: Path) -> None:
+    # One with a low port, whose PID namespace the command enters: it has a terminal there, and ends with it.
+    async with at_work(ProcessProvider(tmp_path, clock=RealClock())) as machine:
+        here = await running(machine, ports=[{"containerPort": 80}])
+        async with in_pod(machine, here, "sh", options=TERMINAL) as session:
+            session.resize(101, 33)
+            await session.write(b"stty size; test $$ -lt 100 && echo few; setsid sleep 86409 & sleep 86410\n")
+            text = await until_read(session, b"few\r\n")
+            assert b"33 101" in text
+            await until(lambda: processes("86409") and processes("86410"))
+            await machine.provider.delete(here.uid)
+            assert await session.wait() == 137
+            assert not processes("86409")
+            assert not processes("86410")
+
+
 async def test_end_of_input_on_a_terminal_ends_what_reads_it(machine: Machine) -> None:
     here = await running(machine)
     async with in_pod(machine, here, "cat", options=TERMINAL) as session:
