@@ -78,7 +78,7 @@ class Story:
         around += [msgspec.convert(each, PersistentVolumeClaim) for each in storage["claims"]]
         around += [msgspec.convert(each, CsiNode) for each in storage["csi_nodes"]]
         self.around = around
-        self.state.related_objects([Change(each.metadata.key, None, each) for each in around])
+        self.state.related_mirrors([Change(each.metadata.key, None, each) for each in around])
         for document in world["nodes"]:
             self.set_node(document["metadata"]["name"])
         for document in world["pods"]:
@@ -125,7 +125,7 @@ class Story:
             case 5:
                 thing = rng.choice(self.around)
                 gone = rng.choice((None, thing))
-                self.state.related_objects([Change(thing.metadata.key, thing, gone)])
+                self.state.related_mirrors([Change(thing.metadata.key, thing, gone)])
             case 6:
                 world = {"nodes": [{"metadata": {"name": name}} for name in self.nodes]}
                 forecast = msgspec.convert(worlds.forecast(rng, world), Forecast)
@@ -222,7 +222,7 @@ def test_every_kept_decision_is_made_again_the_same(seed: int) -> None:
 def test_a_history_that_is_too_short_forgets_whole_decisions_and_keeps_the_others_right(seed: int) -> None:
     story = Story(Random(seed))
     story.history = story.state.history = History(story.state.table, most_decisions=3, most_changes=12)
-    story.state.related_objects([Change(each.metadata.key, None, each) for each in story.around])
+    story.state.related_mirrors([Change(each.metadata.key, None, each) for each in story.around])
     for _ in range(25):
         story.happens()
     assert len(story.history) <= 3
@@ -245,7 +245,7 @@ class Told:
             elif isinstance(thing, Pod):
                 self.see(thing)
             else:
-                self.state.related_objects([Change(thing.metadata.key, None, thing)])
+                self.state.related_mirrors([Change(thing.metadata.key, None, thing)])
 
     def see(self, pod: Pod) -> None:
         self.state.pods([Change(pod.key, self.seen.get(pod.key), pod)])

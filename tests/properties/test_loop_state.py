@@ -43,7 +43,7 @@ class Cluster:
         self.loop = server.loop
         self.carried_out = 0
         self.made = 0
-        self.sets = next(each for each in self.loop.related_mirrors if each.kind.struct is ReplicaSet)
+        self.sets = next(each for each in self.loop.surroundings if each.kind.struct is ReplicaSet)
 
     async def live(self, steps: int) -> None:
         # Of pods, of what was written, of all the rest.
@@ -202,7 +202,7 @@ class Cluster:
 
     def rebuilt(self) -> State:
         state = State()
-        state.related_objects([Change(each.metadata.key, None, each) for each in self.sets])
+        state.surroundings([Change(each.metadata.key, None, each) for each in self.sets])
         state.nodes([Change(node.name, None, node) for node in sorted(self.loop.nodes, key=_name)])
         state.pods([Change(pod.key, None, pod) for pod in self.loop.pods])
         return state

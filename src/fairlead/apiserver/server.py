@@ -25,6 +25,7 @@ from fairlead.apiserver.auth.tokens import ANONYMOUS, BadToken, Tokens
 from fairlead.apiserver.failures import (
     Failure,
     bad_request,
+    forbidden,
     internal,
     invalid,
     method_not_allowed,
@@ -38,7 +39,7 @@ from fairlead.apiserver.failures import (
     unsupported_media_type,
 )
 from fairlead.apiserver.fields import patches
-from fairlead.apiserver.handlers import discovery, lists, subresources
+from fairlead.apiserver.handlers import discovery, lists, streams, subresources
 from fairlead.apiserver.handlers.aggregation import pass_on
 from fairlead.apiserver.handlers.openapi import Schemas
 from fairlead.apiserver.handlers.watch import Watching
@@ -75,6 +76,7 @@ from fairlead.cluster.clock import rfc3339
 log = structlog.get_logger("fairlead.apiserver")
 
 MAX_BODY_BYTES = 3 << 20
+MAX_LINE_BYTES = 128 << 10  # the whole command of an exec stands in its first line
 MOST_WARNINGS = 20
 YAML_WEIGHT = 16  # how much longer YAML takes to read than JSON of its size
 JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
@@ -89,12 +91,7 @@ PATCH_TYPES = (
 )
 # What is not served, and how to get there otherwise: pods are processes of this machine.
 _REACH = "a pod's own address, and a Service's, can be reached from this machine (kubectl get pods,services -o wide)"
-INSTEAD = {
-    "exec": "a pod is a process of this machine; what it writes is in kubectl logs",
-    "attach": "what a pod writes is in kubectl logs",
-    "portforward": _REACH,
-    "proxy": _REACH,
-}
+INSTEAD = {"proxy": f"use kubectl port-forward; {_REACH}"}
 Logs = Callable[[JsonObject, Mapping[str, str]], AsyncIterator[bytes]]
 """A pod and the query of a log request → its lines, from whoever runs the pod."""
 
@@ -108,6 +105,7 @@ class Server:
         self.rbac = rbac
         self._api_services = api_services
         self.logs = logs
+        self.streams: streams.Streams | None = None
         self.ready = False
         self._impersonation = Impersonation(rbac)
         self.address = "127.0.0.1:0"
@@ -115,9 +113,13 @@ class Server:
         self._watches: set[asyncio.Task[Any]] = set()
 
     def application(self) -> web.Application:
-        # As on a real server, a compressed body is not unpacked.
         application = web.Application(
-            client_max_size=MAX_BODY_BYTES, handler_args={"max_field_size": 32768, "auto_decompress": False}
+            client_max_size=MAX_BODY_BYTES,
+            handler_args={
+                "max_field_size": 32768,
+                "max_line_size": MAX_LINE_BYTES,
+                "auto_decompress": False,  # as on a real server, a compressed body is not unpacked
+            },
         )
         application.router.add_route("*", "/{path:.*}", self.answer)
         return application
@@ -513,6 +515,8 @@ class Server:
             raise not_implemented(why)
         if asking.verb not in sub.verbs:
             raise method_not_allowed()
+        if asking.subresource in streams.KINDS:
+            return await self._stream(request, resource, asking, options)
         rest, namespace, name = self.rest, asking.namespace, asking.name
         match asking.subresource:
             case "status":
@@ -599,19 +603,29 @@ class Server:
         form = self._form(request, printed)
         return _json(scale if form is None else form.one(scale, request.query, True))
 
+    async def _stream(
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+    ) -> web.StreamResponse:
+        # A WebSocket is opened by GET, which must not be enough for those who may only read.
+        action = Action("create", asking.group, asking.plural, asking.subresource, asking.name, asking.namespace)
+        if not self.rbac.allows(options.user, action):
+            raise forbidden("", asking.plural, asking.name, "")
+        pod = self.rest.thing(resource, self.rest.entry(resource, asking.namespace, asking.name))
+        container = streams.check(request, asking, pod)
+        if self.streams is None:
+            raise not_implemented("nobody who runs pods is joined to this server, so there are no streams")
+        task = asyncio.current_task()
+        assert task is not None
+        self._watches.add(task)
+        try:
+            return await self.streams(request, asking.subresource, pod, container)
+        finally:
+            self._watches.discard(task)
+
     async def _log(self, request: web.Request, resource: Resource, asking: RequestInfo) -> web.StreamResponse:
         pod = self.rest.thing(resource, self.rest.entry(resource, asking.namespace, asking.name))
         query = dict(request.query)
-        names = [each["name"] for key in ("containers", "initContainers") for each in pod["spec"].get(key) or ()]
-        wanted = query.get("container") or (
-            pod["spec"]["containers"][0]["name"] if len(pod["spec"]["containers"]) == 1 else ""
-        )
-        if not wanted:
-            listed = " ".join(each["name"] for each in pod["spec"]["containers"])
-            raise bad_request(f"a container name must be specified for pod {asking.name}, choose one of: [{listed}]")
-        if wanted not in names:
-            raise bad_request(f"container {wanted} is not valid for pod {asking.name}")
-        query["container"] = wanted
+        query["container"] = streams.container_of(pod, query.get("container", ""))
         for number in ("tailLines", "limitBytes", "sinceSeconds"):
             value = whole_number(query, number)
             if value is not None and value < (1 if number != "tailLines" else 0):

@@ -278,9 +278,9 @@ def lines(told: PodExplanation) -> list[str]:
         found.append(line)
     if told.explanation is not None:
         found += _explained(told.explanation)
-    if told.reservation is not None:
-        found.append(f"promised {told.reservation.node} by request {told.reservation.request}, when that was planned:")
-        found += [f"  {line}" for line in _reason(told.reservation.reason)]
+    if told.promise is not None:
+        found.append(f"promised {told.promise.node} by request {told.promise.request}, when that was planned:")
+        found += [f"  {line}" for line in _reason(told.promise.reason)]
     return [*found, *(f"note: {note}" for note in told.notes)]
 
 

@@ -269,7 +269,7 @@ class Loop:
         wakeup_events: set[ClusterEvent] = set()
         for subscription in around:
             if subscription.is_dirty:
-                wakeup_events |= self._state.related_objects(subscription.drain())
+                wakeup_events |= self._state.related_mirrors(subscription.drain())
         if nodes.is_dirty:
             wakeup_events |= self._state.nodes(nodes.drain())
         if pods.is_dirty:

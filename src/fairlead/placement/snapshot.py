@@ -96,7 +96,7 @@ class Snapshot(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     classes: tuple[Pod, ...] = ()
     pods: tuple[SeatLine, ...] = ()
     # By kind: namespaces, services, controllers, budgets, storage.
-    related_objects: Mapping[str, tuple[Any, ...]] = {}
+    related_mirrors: Mapping[str, tuple[Any, ...]] = {}
     node_forecasts: Mapping[str, float | Change] = {}
     service_forecasts: tuple[ServiceForecast, ...] = ()
     node_usage: Mapping[str, Usage] = {}
@@ -139,7 +139,7 @@ def world_of(
         image_sizes={name: size for name, size in image_sizes.items() if name in images},
         classes=tuple(exemplars),
         pods=tuple(lines),
-        related_objects=_seen(around, forecast, pods),
+        related_mirrors=_seen(around, forecast, pods),
         node_forecasts=forecast.nodes,
         service_forecasts=tuple(
             ServiceForecast(namespace, service, change) for (namespace, service), change in forecast.services.items()
@@ -151,7 +151,7 @@ def world_of(
 def table_of(world: Snapshot) -> NodeTable:
     """The world as the engine's table."""
     table = NodeTable(capacity=max(64, len(world.nodes)))
-    for kind, things in world.related_objects.items():
+    for kind, things in world.related_mirrors.items():
         struct = _STRUCTS.get(kind)
         if struct is None:
             raise ValueError(f"world.surroundings: no kind {kind!r} is looked at; there are {', '.join(_STRUCTS)}")

@@ -158,7 +158,7 @@ class State:
 
     # -- surroundings -----------------------------------------------------------------------------------------
 
-    def related_objects(self, changes: Sequence[Change[Any]]) -> set[ClusterEvent]:
+    def related_mirrors(self, changes: Sequence[Change[Any]]) -> set[ClusterEvent]:
         wakeup_events: set[ClusterEvent] = set()
         for change in changes:
             thing = change.new if change.new is not None else change.old

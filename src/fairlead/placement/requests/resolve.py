@@ -1,7 +1,7 @@
 """Which workload a service name means.
 
 The Deployment, StatefulSet or ReplicaSet of that name; else the single workload behind the Service of that name; else
-the bare pods behind it. Anything else is refused with a sentence that names what was found. `ClusterLookup` reads the
+the pods of nobody behind it. Anything else is refused with a sentence that names what was found. `ClusterLookup` reads the
 cluster, `resolve` decides.
 """
 
