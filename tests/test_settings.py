@@ -111,6 +111,29 @@ def test_no_setting_is_called_like_a_services_variable() -> None:
     assert [key for key in KEYS if settings._SERVICE_LINK.search(settings._variable(key))] == []
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["FAIRLEAD_SANDBOX", "FAIRLEAD_VOLUME_DATA", "FAIRLEAD_VOLUME_KUBE_API_ACCESS_X2K4B", "FAIRLEAD_SERVICE_ACCOUNT"],
+)
+def test_what_process_pods_find_in_their_environment_is_not_a_setting(name: str) -> None:
+    assert load(environment={name: "/some/where"}) == Settings()
+
+
+@pytest.mark.parametrize("name", ["FAIRLEAD_SANDBOXES", "FAIRLEAD_VOLUMES", "FAIRLEAD_MY_SANDBOX"])
+def test_what_only_looks_like_it_is_a_mistake(name: str) -> None:
+    with pytest.raises(BadSettings, match="no such setting"):
+        load(environment={name: "x"})
+
+
+def test_no_setting_is_called_like_a_variable_of_process_pods() -> None:
+    assert [key for key in KEYS if settings._OF_PODS.fullmatch(settings.PREFIX + settings._variable(key))] == []
+
+
+def test_a_process_pod_without_mounts_is_told_where_its_service_account_is() -> None:
+    assert settings.service_account_folder({"FAIRLEAD_SERVICE_ACCOUNT": "/a/b"}) == Path("/a/b")
+    assert settings.service_account_folder({}) is None
+
+
 # --- mistakes ---------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from fairlead.cluster.backoff import Rng
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ConfigurationError
-from fairlead.cluster.kubeconfig import Connection, connect_by_kubeconfig, connect_in_cluster
+from fairlead.cluster.kubeconfig import SERVICE_ACCOUNT, Connection, connect_by_kubeconfig, connect_in_cluster
 from fairlead.cluster.lease import LeaseTimes, NamedLease
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Index, Mirror
@@ -151,7 +151,7 @@ def find_connection(settings: Settings, clock: Clock) -> Connection:
         return connect_by_kubeconfig(paths, clock, settings.context)
     address = configuration.in_cluster_address()
     if address is not None:
-        return connect_in_cluster(*address, clock)
+        return connect_in_cluster(*address, clock, configuration.service_account_folder() or SERVICE_ACCOUNT)
     raise ConfigurationError(
         f"no cluster to run against: no kubeconfig at {', '.join(map(str, paths))} and not running in a pod; "
         "name one with --kubeconfig or the KUBECONFIG variable"

@@ -20,6 +20,8 @@ API_VERSION = "fairlead.io/v1alpha1"
 KIND = "Configuration"
 PREFIX = "FAIRLEAD_"
 
+# What the process provider puts into every pod.
+_OF_PODS = re.compile(r"FAIRLEAD_(SANDBOX|SERVICE_ACCOUNT|VOLUME_\w*)")
 # What Kubernetes puts into every pod beside a Service called fairlead or fairlead-something.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
 
@@ -265,6 +267,13 @@ def in_cluster_address(environment: Mapping[str, str] | None = None) -> tuple[st
     return (host, port) if host and port else None
 
 
+def service_account_folder(environment: Mapping[str, str] | None = None) -> Path | None:
+    """Where a process pod without mounts of its own finds its service account; elsewhere it is in the usual place."""
+    environment = environment if environment is not None else os.environ
+    told = environment.get("FAIRLEAD_SERVICE_ACCOUNT")
+    return Path(told) if told else None
+
+
 def identity(settings: Settings, unique: str) -> str:
     """The holder identity of this process: readable, and unique to the process."""
     return settings.identity or f"{socket.gethostname()}_{unique}"
@@ -296,7 +305,7 @@ def _from_file(file: Path) -> dict[str, Any]:
 def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     known = {_variable(key): key for key in keys()}
     for name, value in sorted(environment.items()):
-        if not name.startswith(PREFIX) or _SERVICE_LINK.search(name):
+        if not name.startswith(PREFIX) or _SERVICE_LINK.search(name) or _OF_PODS.fullmatch(name):
             continue
         key = known.get(name.removeprefix(PREFIX))
         if key is None:

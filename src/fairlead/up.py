@@ -5,7 +5,7 @@ on a real cluster.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.resources import files
@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 import yaml
+from aiohttp import web
 
 from fairlead import app
 from fairlead.apiserver.auth.tokens import write_secret
@@ -31,7 +32,7 @@ from fairlead.local import controllers
 from fairlead.local import metrics as metrics_api
 from fairlead.local.controllers.spec import STORAGE_CLASSES
 from fairlead.local.controllers.storage import DEFAULT_CLASS
-from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names
+from fairlead.local.providers.fleet import Fleet, FleetPlan, node_names, process_profiles
 from fairlead.local.providers.pod_sandbox import Private
 from fairlead.model.intents import Apply, Create, Delete
 from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
@@ -39,6 +40,7 @@ from fairlead.model.meta import ApiObject
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, PROVIDER_LABEL
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
+from fairlead.nodes.streaming.serving import Streams
 from fairlead.runtime import Capability, Runtime, open_runtime
 from fairlead.settings import Settings, WebhookSettings, identity
 from fairlead.web.aggregated import AUTHENTICATION
@@ -146,6 +148,7 @@ async def up(
             working.append(tasks.create_task(capability.work(runtime), name=f"{name}: work"))
         mode = ""
         cluster.server.logs = _logs(runtime.offers.kubelets, clock)
+        cluster.server.streams = _streams(runtime.offers.kubelets, clock)
         if "nodes" not in options.without:
             await _retire(runtime, options.fleet)
         if options.has_nodes:
@@ -195,7 +198,8 @@ async def _retire(runtime: Runtime, plan: FleetPlan) -> None:
 
 def _fleet(runtime: Runtime, cluster: Embedded, liveness: Client, options: UpOptions) -> Fleet:
     host, _, port = cluster.server.address.rpartition(":")
-    tls = cluster.certificates.server_context(runtime.clock.now(), ("localhost",), ("127.0.0.1",))
+    addresses = {"127.0.0.1", *(profile.ip for profile in process_profiles(options.fleet))}
+    tls = cluster.certificates.server_context(runtime.clock.now(), ("localhost",), tuple(sorted(addresses)))
     return Fleet(
         runtime.reader,
         liveness,
@@ -230,6 +234,18 @@ def _logs(
             yield part
 
     return lines
+
+
+def _streams(
+    kubelets: Sequence[VirtualKubelet], clock: Clock
+) -> Callable[[web.Request, str, dict[str, Any], str], Awaitable[web.StreamResponse]]:
+    """Streams into pods straight from whoever runs them."""
+    streams = Streams(kubelets, clock=clock)
+
+    async def answer(request: web.Request, kind: str, pod: dict[str, Any], container: str) -> web.StreamResponse:
+        return await streams.answer(request, kind, pod["metadata"]["namespace"], pod["metadata"]["name"], container)
+
+    return answer
 
 
 async def _bootstrap(writer: Writer, namespace: str, capabilities: Iterable[type[Capability]]) -> None:

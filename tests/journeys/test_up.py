@@ -1,11 +1,14 @@
 """`fairlead up` as a newcomer meets it: one process, kubectl, pods that really run."""
 
 import contextlib
+import json
 import os
 import shlex
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -118,6 +121,41 @@ def test_a_deployment_of_real_servers_is_reached_healed_scaled_away_and_leaves_n
     cluster.kubectl("scale", "deployment", "web", "--replicas=0")
     assert until(lambda: cluster.pods() == [] and cluster.servers() == set(), 45)
     assert until(lambda: is_refused(f"{address}:8088"), 120)
+    assert cluster.end(signal.SIGTERM) == 0
+
+
+def host_pod(node: str) -> dict[str, object]:
+    server = {"name": "server", "image": "python:3", "command": ["python3", "-m", "http.server", "18123"]}
+    spec = {"nodeName": node, "hostNetwork": True, "containers": [server]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": node, "labels": {"app": "host"}}, "spec": spec}
+
+
+def test_every_node_has_an_address_of_its_own(new_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    cluster = new_cluster("--nodes=2")
+    internal = "{.items[*].status.addresses[?(@.type=='InternalIP')].address}"
+    addresses = cluster.kubectl("get", "nodes", "-o", f"jsonpath={internal}").split()
+    assert len(set(addresses)) == 2
+    assert "127.0.0.1" not in addresses
+    manifest = tmp_path / "pods.json"
+    manifest.write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [host_pod("node-1"), host_pod("node-2")]})
+    )
+    cluster.kubectl("apply", "-f", str(manifest))
+    cluster.kubectl("wait", "pod", "--all", "--for=condition=Ready", "--timeout=120s")
+    assert cluster.pods("{.items[*].status.podIP}") == cluster.pods("{.items[*].status.hostIP}") == addresses
+    assert until(lambda: all(not is_refused(f"{address}:18123") for address in addresses), 60)
+    assert [page(f"{address}:18123") for address in addresses] == [200, 200]
+
+    cluster.kubectl("create", "service", "nodeport", "host", "--tcp=80:18123")
+    node_port = cluster.kubectl("get", "service", "host", "-o", "jsonpath={.spec.ports[0].nodePort}")
+    everywhere = ["127.0.0.1", *addresses]
+    assert until(lambda: all(not is_refused(f"{address}:{node_port}") for address in everywhere), 60)
+    assert [page(f"{address}:{node_port}") for address in everywhere] == [200, 200, 200]
+
+    port = cluster.kubectl("get", "node", "node-2", "-o", "jsonpath={.status.daemonEndpoints.kubeletEndpoint.Port}")
+    trusted = ssl.create_default_context(cafile=str(cluster.data / "pki" / "ca.crt"))
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"https://{addresses[1]}:{port}/pods", context=trusted, timeout=30)
     assert cluster.end(signal.SIGTERM) == 0
 
 

@@ -25,6 +25,7 @@ from fairlead.apiserver.auth.tokens import ANONYMOUS, BadToken, Tokens
 from fairlead.apiserver.failures import (
     Failure,
     bad_request,
+    forbidden,
     internal,
     method_not_allowed,
     no_such_path,
@@ -37,7 +38,7 @@ from fairlead.apiserver.failures import (
     unsupported_media_type,
 )
 from fairlead.apiserver.fields import patches
-from fairlead.apiserver.handlers import discovery, lists, subresources
+from fairlead.apiserver.handlers import discovery, lists, streams, subresources
 from fairlead.apiserver.handlers.aggregation import pass_on
 from fairlead.apiserver.handlers.bodies import MAX_BODY_BYTES, delete_options, sent_object, sent_patch
 from fairlead.apiserver.handlers.logs import Logs
@@ -73,6 +74,7 @@ from fairlead.apiserver.storage.store import Entry, Unwritable
 
 log = structlog.get_logger("fairlead.apiserver")
 
+MAX_LINE_BYTES = 128 << 10  # the whole command of an exec stands in its first line
 # kubectl looks here, in protobuf, for kinds that /openapi/v3 does not have; an empty document says that there are none.
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OPENAPI_V2 = b"\x0a\x032.0\x12\x0e\x0a\x08Fairlead\x12\x02v1\x42\x00"
@@ -84,12 +86,7 @@ PATCH_TYPES = (
 )
 # What is not served, and how to get there otherwise: pods are processes of this machine.
 _REACH = "a pod's own address, and a Service's, can be reached from this machine (kubectl get pods,services -o wide)"
-INSTEAD = {
-    "exec": "a pod is a process of this machine; what it writes is in kubectl logs",
-    "attach": "what a pod writes is in kubectl logs",
-    "portforward": _REACH,
-    "proxy": _REACH,
-}
+INSTEAD = {"proxy": f"use kubectl port-forward; {_REACH}"}
 
 
 class Server:
@@ -101,6 +98,7 @@ class Server:
         self.rbac = rbac
         self._api_services = api_services
         self.logs = logs
+        self.streams: streams.Streams | None = None
         self.ready = False
         self._impersonation = Impersonation(rbac)
         self.address = "127.0.0.1:0"
@@ -108,9 +106,13 @@ class Server:
         self._watches: set[asyncio.Task[Any]] = set()
 
     def application(self) -> web.Application:
-        # As on a real server, a compressed body is not unpacked.
         application = web.Application(
-            client_max_size=MAX_BODY_BYTES, handler_args={"max_field_size": 32768, "auto_decompress": False}
+            client_max_size=MAX_BODY_BYTES,
+            handler_args={
+                "max_field_size": 32768,
+                "max_line_size": MAX_LINE_BYTES,
+                "auto_decompress": False,  # as on a real server, a compressed body is not unpacked
+            },
         )
         application.router.add_route("*", "/{path:.*}", self.answer)
         return application
@@ -507,6 +509,8 @@ class Server:
             raise not_implemented(why)
         if asking.verb not in sub.verbs:
             raise method_not_allowed()
+        if asking.subresource in streams.KINDS:
+            return await self._stream(request, resource, asking, options)
         rest, namespace, name = self.rest, asking.namespace, asking.name
         match asking.subresource:
             case "status":
@@ -609,6 +613,25 @@ class Server:
         printed = replace(resource, group="autoscaling", kind="Scale", storage_key="autoscaling/scales", custom=None)
         form = self._form(request, printed)
         return _json(scale if form is None else form.one(scale, request.query, True))
+
+    async def _stream(
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+    ) -> web.StreamResponse:
+        # A WebSocket is opened by GET, which must not be enough for those who may only read.
+        action = Action("create", asking.group, asking.plural, asking.subresource, asking.name, asking.namespace)
+        if not self.rbac.allows(options.user, action):
+            raise forbidden("", asking.plural, asking.name, "")
+        pod = self.rest.thing(resource, self.rest.entry(resource, asking.namespace, asking.name))
+        container = streams.check(request, asking, pod)
+        if self.streams is None:
+            raise not_implemented("nobody who runs pods is joined to this server, so there are no streams")
+        task = asyncio.current_task()
+        assert task is not None
+        self._watches.add(task)
+        try:
+            return await self.streams(request, asking.subresource, pod, container)
+        finally:
+            self._watches.discard(task)
 
     def _form(self, request: web.Request, resource: Resource) -> TableForm | None:
         return TableForm.wanted(request.headers.get("Accept", ""), resource, self.rest.clock.now)

@@ -23,11 +23,12 @@ the laws:
    waits, with a reason and a sentence that says what to do. `ProviderError` is for what may pass by itself.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fairlead.nodes.spec import Container, KubeletPod, Probe
 
@@ -41,6 +42,14 @@ class ProviderError(Exception):
 
 class Unsupported(Exception):
     """This provider cannot do that at all; the message says so to the user."""
+
+
+class NotRunning(Exception):
+    """There is no such container, or it does not run, so that nothing can be done in it."""
+
+
+class NotStarted(Exception):
+    """The command could not be started; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +183,49 @@ class Provider(Protocol):
 
     def logs(self, uid: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
         """The container's output; `Unsupported` where there is none to be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """Which streams of a command or a container a client wants."""
+
+    stdin: bool = False
+    stdout: bool = True
+    stderr: bool = True
+    tty: bool = False
+
+
+class Session(Protocol):
+    """A command in a container, or the container itself, with its streams. To be closed by whoever opened it."""
+
+    async def read(self, stream: int) -> bytes:
+        """What it has written to its output (1) or its error output (2); nothing at the end."""
+
+    async def write(self, data: bytes) -> None:
+        """To its input; waits while it takes no more, and drops what it will never take."""
+
+    def close_stdin(self) -> None: ...
+
+    def resize(self, width: int, height: int) -> None: ...
+
+    async def wait(self) -> int:
+        """Its exit code, once it has ended."""
+
+    async def close(self) -> None:
+        """The client is gone: a command ends, a container goes on."""
+
+
+@runtime_checkable
+class Interactive(Protocol):
+    """A provider into whose pods one can reach. `NotRunning` where the container does not run."""
+
+    def check_stream(self, uid: str, container: str, *, needs_stdin: bool) -> None:
+        """`NotRunning`, or `Unsupported` where the container itself `needs_stdin` and has none."""
+
+    async def exec(self, uid: str, container: str, command: tuple[str, ...], options: StreamOptions) -> Session:
+        """Start a command; `NotStarted` with a sentence where that fails."""
+
+    async def attach(self, uid: str, container: str, options: StreamOptions) -> Session: ...
+
+    async def dial(self, uid: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to a port of the pod; OSError with a sentence where there is none."""

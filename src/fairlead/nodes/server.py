@@ -8,7 +8,7 @@ nodes with addresses of their own are told apart by the address that was called.
 import contextlib
 import hmac
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -118,8 +118,8 @@ class KubeletServer:
         self._clock = clock
 
     @asynccontextmanager
-    async def served(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[int]:
-        """Serve for as long as the block runs; yields the port really bound."""
+    async def served(self, hosts: Sequence[str] = ("127.0.0.1",), port: int = 0) -> AsyncIterator[int]:
+        """Serve on the same port of every address for as long as the block runs; yields the port really bound."""
         application = web.Application(middlewares=[self._guard], client_max_size=1 << 20)
         application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._logs)
         application.router.add_get("/pods", self._list)
@@ -132,9 +132,11 @@ class KubeletServer:
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port, ssl_context=self._access.tls).start()
+            await web.TCPSite(runner, hosts[0], port, ssl_context=self._access.tls).start()
             bound: int = runner.addresses[0][1]
-            log.info("kubelet api", address=f"{host}:{bound}")
+            for host in hosts[1:]:
+                await web.TCPSite(runner, host, bound, ssl_context=self._access.tls).start()
+            log.info("kubelet api", port=bound, addresses=list(hosts))
             yield bound
         finally:
             await runner.cleanup()

@@ -149,6 +149,9 @@ class Container(ApiStruct):
     lifecycle: Lifecycle | None = None
     termination_message_path: str = "/dev/termination-log"
     termination_message_policy: str = "File"
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
 
     @property
     def is_sidecar(self) -> bool:

@@ -4,7 +4,9 @@ The attacks run inside a real pod, as a program that tries every way it knows an
 """
 
 import os
+import signal
 import stat
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from fairlead.cluster.clock import RealClock
 from fairlead.local.providers import namespaces
 from fairlead.local.providers.pod_sandbox import Private
 from fairlead.local.providers.process import ProcessProvider
-from fairlead.nodes.provider import File, Folder, ProviderError, Run, RunPhase, Sandbox
+from fairlead.nodes.provider import File, Folder, ProviderError, Run, RunPhase, Sandbox, StreamOptions
 from tests.local.providers.test_process import Machine, at_work, pod, until
 
 CANARY = "canary-5f2c"
@@ -33,8 +35,8 @@ if not is_gentle and os.readlink("/proc/self/ns/mnt") == sys.argv[3]:
 
 def look(path, where):
     try:
-        with open(path, "rb") as file:
-            if needle in file.read(1 << 20):
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if needle in (file.read(1 << 20) or b""):
                 print("found by", where, path)
     except OSError:
         pass
@@ -96,8 +98,11 @@ def by_disk():
     for folder, _, files in os.walk("/dev"):
         for name in files:
             path = os.path.join(folder, name)
-            if stat.S_ISBLK(os.stat(path).st_mode):
-                print("found a block device", path)
+            try:
+                if stat.S_ISBLK(os.stat(path).st_mode):
+                    print("found a block device", path)
+            except FileNotFoundError:
+                pass  # a terminal or shared memory of somebody who is gone
     with open("/proc/partitions") as file:
         for line in file.read().splitlines()[2:]:
             major, minor = line.split()[:2]
@@ -173,6 +178,81 @@ async def test_a_pod_finds_no_secret_of_fairlead_or_of_other_pods(
     machine: Machine, tmp_path: Path, ports: list[dict[str, int]]
 ) -> None:
     assert await machine.run(attacker(tmp_path / "data", ports=ports)) == "done\n"
+
+
+async def said_by(machine: Machine, where: Any, *command: str) -> str:
+    """What a command in the pod's container writes, its errors last."""
+    session = await machine.provider.exec(where.uid, "main", command, StreamOptions())
+    text = b""
+    try:
+        for stream in (1, 2):
+            while data := await session.read(stream):
+                text += data
+    finally:
+        await session.close()
+    return text.decode()
+
+
+@pytest.mark.parametrize("ports", [[], [{"containerPort": 80}]], ids=["any", "low port"])
+async def test_a_command_in_a_pod_finds_no_secret_either(
+    machine: Machine, tmp_path: Path, ports: list[dict[str, int]]
+) -> None:
+    here = pod("evil", "sleep", "1000", image="python:3.12", ports=ports)
+    await machine.start(here)
+    await until(lambda: machine.report(here).phase is RunPhase.RUNNING)
+    attack = attacker(tmp_path / "data").spec.containers[0].command
+    assert await said_by(machine, here, sys.executable, *attack[1:]) == "done\n"
+
+
+@pytest.mark.parametrize("ports", [[], [{"containerPort": 80}]], ids=["any", "low port"])
+async def test_a_command_has_the_rights_and_the_namespaces_of_its_container(
+    machine: Machine, ports: list[dict[str, int]]
+) -> None:
+    script = (
+        "grep Cap /proc/self/status; for n in user mnt uts pid; do readlink /proc/self/ns/$n; done; stat -c %d:%i /"
+    )
+    here = pod("p", "sh", "-c", f"{script}; exec sleep 1000", ports=ports)
+    await machine.start(here)
+    await until(lambda: machine.provider._boxes[here.uid].log("main", 0).read_text().count("\n") >= 10)
+    said = await said_by(machine, here, "sh", "-c", script)
+    assert said == await machine.says(here)
+    assert os.readlink("/proc/self/ns/mnt") not in said
+    if ports:
+        assert (await said_by(machine, here, "sh", "-c", "cat /proc/1/cmdline")).startswith("sleep\0")
+
+
+def test_who_enters_a_container_is_not_looked_at_from_within() -> None:
+    """Not even by who has every right in a user namespace of its own: it still is a copy of the keeper."""
+    to_insider, from_insider, from_joiner = os.pipe(), os.pipe(), os.pipe()
+    if (insider := os.fork()) == 0:
+        try:
+            namespaces.checked(namespaces.libc.unshare(namespaces.CLONE_NEWUSER), "unshare")
+            os.write(from_insider[1], b"ready")
+            joiner = int(os.read(to_insider[0], 100))
+            os.write(from_insider[1], f"sees {os.readlink(f'/proc/{joiner}/fd/0')}".encode())
+        except BaseException as problem:
+            os.write(from_insider[1], repr(problem).encode())
+        os._exit(0)
+    assert os.read(from_insider[0], 1000) == b"ready"
+    if (joining := os.fork()) == 0:
+        try:
+            namespaces.join(insider)
+            os.write(from_joiner[1], b"joined")
+            signal.pause()
+        except BaseException as problem:
+            os.write(from_joiner[1], repr(problem).encode())
+        os._exit(0)
+    try:
+        assert os.read(from_joiner[0], 1000) == b"joined"
+        os.write(to_insider[1], str(joining).encode())
+        assert b"PermissionError" in os.read(from_insider[0], 1000)
+    finally:
+        os.kill(joining, signal.SIGKILL)
+        for pid in (joining, insider):
+            os.waitpid(pid, 0)
+        for ends in (to_insider, from_insider, from_joiner):
+            for end in ends:
+                os.close(end)
 
 
 @pytest.mark.parametrize("mounts", [False])

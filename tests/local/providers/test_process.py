@@ -151,6 +151,15 @@ async def test_volumes_are_at_their_mount_paths(machine: Machine) -> None:
     assert machine.report(pod("p")).exit_code == 0
 
 
+async def test_without_namespaces_a_pod_is_told_where_its_service_account_is(plain: Machine, tmp_path: Path) -> None:
+    account = "/var/run/secrets/kubernetes.io/serviceaccount"
+    volumes = {"kube-api-access-x": Folder(files={"token": File(b"secret")})}
+    mounts = [{"name": "kube-api-access-x", "mountPath": account}]
+    command = ("sh", "-c", "cat $FAIRLEAD_SERVICE_ACCOUNT/token")
+    assert await plain.run(pod("p", *command, volumeMounts=mounts), volumes) == "secret\n"
+    assert await plain.run(pod("none", "sh", "-c", 'echo "[$FAIRLEAD_SERVICE_ACCOUNT]"')) == "[]\n"
+
+
 @pytest.mark.parametrize(
     ("kind", "is_made"), [("", True), ("DirectoryOrCreate", True), ("FileOrCreate", True), ("Directory", False)]
 )

@@ -35,7 +35,7 @@ def endpoints(*addresses: str, service: str = "web", port: int = 8080, **rest: A
 
 
 def routes(*services: Service, slices: tuple[EndpointSlice, ...] = ()) -> dict[tuple[str, int], Route]:
-    return plan_routes(services, slices, network=NETWORK, node_address="127.0.0.1")
+    return plan_routes(services, slices, network=NETWORK, node_addresses=("127.0.0.1", "127.1.0.1"))
 
 
 def test_a_cluster_address_leads_to_ready_endpoints() -> None:

@@ -12,6 +12,9 @@ from fairlead.nodes.provider import ProviderError
 
 # Half of what is left of 127/8 below the Services' 127.96.0.0/12; 127.0.0.1 and its neighbours stay the host's.
 DEFAULT_RANGE = "127.64.0.0/11"
+# Below the pods' own; 127.0.1.1 is the machine's name on some systems.
+NODE_RANGE = "127.1.0.0/16"
+HOST = "127.0.0.1"
 MOST_TRIES = 1000
 
 
@@ -61,3 +64,13 @@ def _locked(address: str) -> socket.socket | None:
         lock.close()
         return None
     return lock
+
+
+def node_address(number: int) -> str:
+    """A node's own address, where the machine has more than one on its loopback; everybody's otherwise."""
+    address = str(IPv4Network(NODE_RANGE)[number])
+    try:
+        socket.create_server((address, 0)).close()
+    except OSError:
+        return HOST
+    return address

@@ -20,6 +20,7 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
 from fairlead.local.providers.addresses import DEFAULT_RANGE as POD_RANGE
+from fairlead.local.providers.addresses import HOST, node_address
 from fairlead.local.providers.pod_sandbox import Private
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.local.providers.simulated import SimulatedProvider, Stages
@@ -89,8 +90,15 @@ class Fleet:
         `private` is what pods do not see, where that is more than the folder.
         """
         self._plan = plan
+        addresses = {profile.name: profile.ip for profile in process_profiles(plan)}
+        self._addresses = list(dict.fromkeys((HOST, *addresses.values())))
         self.processes = ProcessProvider(
-            folder, clock=clock, pod_range=plan.pod_range, mounts=plan.mounts, private=private
+            folder,
+            clock=clock,
+            pod_range=plan.pod_range,
+            mounts=plan.mounts,
+            private=private,
+            node_addresses=addresses,
         )
         self.simulated = SimulatedProvider(clock=clock, rng=rng, stages=plan.stages)
         self.proxy = ServiceProxy.on(
@@ -101,6 +109,7 @@ class Fleet:
             metrics=metrics,
             service_range=plan.service_range,
             api=api,
+            node_addresses=self._addresses,
             on_names=self._named,
         )
         self.kubelet = VirtualKubelet(
@@ -123,7 +132,9 @@ class Fleet:
         Entered once the process nodes are registered; simulated ones, which may be thousands, follow.
         """
         async with AsyncExitStack() as stack:
-            port = await stack.enter_async_context(self._server.served()) if self._server is not None else 0
+            port = (
+                await stack.enter_async_context(self._server.served(self._addresses)) if self._server is not None else 0
+            )
             real = process_profiles(self._plan, port)
             for profile in real:
                 self.kubelet.add(profile, self.processes)
@@ -161,6 +172,7 @@ def process_profiles(plan: FleetPlan, kubelet_port: int = 0) -> list[Profile]:
         Profile(
             name=f"{plan.process_prefix}-{number}",
             provider="process",
+            ip=node_address(number),
             capacity=given,
             kubelet_port=kubelet_port,
             architecture=architecture(),

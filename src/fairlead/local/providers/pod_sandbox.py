@@ -1,5 +1,6 @@
 """A pod's place on this machine: its folder, what it finds there, and what a container of it is started with."""
 
+import asyncio
 import contextlib
 import os
 import re
@@ -9,7 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from fairlead.cluster.kubeconfig import SERVICE_ACCOUNT
+from fairlead.local.providers.addresses import HOST
 from fairlead.local.providers.namespaces import Bind, is_within
+from fairlead.local.providers.sessions import Files
 from fairlead.local.providers.supervisor import MARK
 from fairlead.nodes.env import sub_path
 from fairlead.nodes.provider import Folder, ProviderError, Run, RunReport
@@ -32,6 +36,9 @@ class Job:
     report: RunReport
     id: str
     kill_at: datetime | None = None
+    files: Files = field(default_factory=Files)
+    """Our ends of its input or its terminal, where it has one."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,7 @@ class PodSandbox:
     ip: str
     folder: Path
     private: "Private"
+    node_ip: str = HOST
     volumes: Mapping[str, Folder] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
 
@@ -207,6 +215,9 @@ def order_of(box: PodSandbox, run: Run, argv: list[str], mark: str, *, way: str)
         argv = [translated(word, plain) for word in argv]
         env = {name: translated(value, plain) for name, value in env.items()}
         cwd = translated(cwd, plain)
+        # Last: a container's own variable of that name would lead Fairlead's programs to another account.
+        for source in (source for source, path, _ in plain if path == str(SERVICE_ACCOUNT)):
+            env["FAIRLEAD_SERVICE_ACCOUNT"] = source
     is_free = not run.container.working_dir
     return {**order, "argv": argv, "env": {**env, MARK: mark}, "cwd": cwd, "any_cwd": is_free}
 
@@ -224,7 +235,7 @@ def _env(box: PodSandbox) -> dict[str, str]:
         "POD_NAMESPACE": meta.namespace,
         "POD_UID": meta.uid,
         "POD_IP": box.ip,
-        "HOST_IP": "127.0.0.1",
+        "HOST_IP": box.node_ip,
         "NODE_NAME": box.pod.spec.node_name,
         "PYTHONUNBUFFERED": "1",
     }

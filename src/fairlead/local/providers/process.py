@@ -15,6 +15,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.local.providers import usage
-from fairlead.local.providers.addresses import DEFAULT_RANGE, Addresses
+from fairlead.local.providers.addresses import DEFAULT_RANGE, HOST, Addresses
 from fairlead.local.providers.hostports import HostPorts
 from fairlead.local.providers.images import NoSuchImage, command_line
 from fairlead.local.providers.lowports import first_open_port, low_port, may_listen_low
@@ -37,6 +38,7 @@ from fairlead.local.providers.pod_sandbox import (
     write_folders,
     write_hosts,
 )
+from fairlead.local.providers.sessions import CommandSession, ContainerSession, Files
 from fairlead.local.providers.supervisor import marked
 from fairlead.local.providers.supervisor_client import SupervisorClient
 from fairlead.nodes.logs import read_log
@@ -44,6 +46,8 @@ from fairlead.nodes.probing import probe_address
 from fairlead.nodes.provider import (
     LogOptions,
     Notify,
+    NotRunning,
+    NotStarted,
     PodReport,
     ProbeResult,
     ProviderError,
@@ -51,6 +55,8 @@ from fairlead.nodes.provider import (
     RunPhase,
     RunReport,
     Sandbox,
+    Session,
+    StreamOptions,
     Traits,
     Unsupported,
     Usage,
@@ -62,6 +68,8 @@ log = structlog.get_logger("fairlead.process")
 
 # What still runs when we stop has this long before it is killed.
 STOP_S = 3.0
+# A pod on this machine answers at once, or not at all.
+DIAL_S = 10.0
 
 NamesWithin = Callable[[str], Mapping[str, tuple[str, ...]]]
 """Namespace → the names that mean something there, each with its addresses."""
@@ -77,14 +85,17 @@ class ProcessProvider:
         mounts: bool = True,
         low_ports: bool | None = None,
         private: Private | None = None,
+        node_addresses: Mapping[str, str] | None = None,
     ) -> None:
         """`folder` is the provider's own; with `mounts=False` pods get no mount namespaces even where allowed.
 
         `low_ports` tells whether pods may listen below 1024; left out, this process's own right counts. `private` is
-        what pods do not see, where that is more than the provider's folder.
+        what pods do not see, where that is more than the provider's folder. `node_addresses` are those of the nodes
+        whose pods it runs; one that is left out has the machine's.
         """
         self._folder = folder.resolve()
         self._private = private or Private(self._folder)
+        self._node_addresses = node_addresses or {}
         self._clock = clock
         self._addresses = Addresses(pod_range)
         self._host_ports = HostPorts(clock)
@@ -184,8 +195,9 @@ class ProcessProvider:
         if box is None:
             folder = self._folder / "pods" / pod.uid
             wish = pod.status.pod_ip
-            ip = "127.0.0.1" if pod.spec.host_network else self._addresses.hold(pod.uid, wish)
-            box = self._boxes[pod.uid] = PodSandbox(pod, ip, folder, self._private)
+            node_ip = self._node_addresses.get(pod.spec.node_name, HOST)
+            ip = node_ip if pod.spec.host_network else self._addresses.hold(pod.uid, wish)
+            box = self._boxes[pod.uid] = PodSandbox(pod, ip, folder, self._private, node_ip)
         box.pod, box.volumes = pod, sandbox.volumes
         try:
             await asyncio.to_thread(self._write, box)
@@ -274,6 +286,77 @@ class ProcessProvider:
 
         return read_log(path, options, clock=self._clock, is_live=is_live)
 
+    # -- streams --------------------------------------------------------------------------------------------
+
+    def check_stream(self, uid: str, container: str, *, needs_stdin: bool) -> None:
+        _, job = self._running(uid, container)
+        if needs_stdin and not job.run.container.stdin:
+            raise Unsupported(f"container {container} has no stdin: its spec needs stdin: true")
+
+    async def exec(self, uid: str, container: str, command: tuple[str, ...], options: StreamOptions) -> Session:
+        box, job = self._running(uid, container)
+        keeper = await self._kept()
+        self._execs += 1
+        identity = f"exec-{self._execs}"
+        order = self._order(box, job.run, keeper, list(command))
+        if options.tty:
+            order["tty"] = True
+            order["env"].setdefault("TERM", "xterm")
+        try:
+            files = Files.of_command(options)
+        except OSError as problem:
+            raise ProviderError(f"no terminal or pipes for the command: {problem}") from problem
+        session = CommandSession(files, keeper.end_of(identity), partial(keeper.signal, identity))
+        try:
+            order |= {"op": "exec", "id": identity, "join": job.id}
+            answer = await keeper.ask(order, files=files.theirs)
+            files.close_theirs()
+            if answer.get("event") == "started":
+                return session
+            why = f"failed to {answer['stage']}: {answer['problem']}" if answer else "the keeper of processes is gone"
+            raise NotStarted(why)
+        except BaseException:
+            await session.close()
+            raise
+
+    async def attach(self, uid: str, container: str, options: StreamOptions) -> Session:
+        self.check_stream(uid, container, needs_stdin=options.stdin)
+        _, job = self._running(uid, container)
+        keeper = await self._kept()
+        self._execs += 1
+        output = Files.of_output()
+        try:
+            order = {"op": "attach", "id": f"attach-{self._execs}", "run": job.id}
+            answer = await keeper.ask(order, until="attached", files=output.theirs)
+            if answer.get("event") != "attached":
+                raise NotRunning(f'container not found ("{container}")')
+        except BaseException:
+            output.close()
+            raise
+        output.close_theirs()
+        once = options.stdin and job.run.container.stdin_once
+        return ContainerSession(output, job.files, job.ended, once=once)
+
+    async def dial(self, uid: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        box = self._boxes.get(uid)
+        if box is None:
+            raise ConnectionRefusedError("the pod is gone")
+        try:
+            async with asyncio.timeout(DIAL_S):
+                return await asyncio.open_connection(box.ip, port)
+        except TimeoutError:
+            raise ConnectionRefusedError(f"no answer from {box.ip}:{port} within {DIAL_S:.0f} s") from None
+        except OSError as problem:
+            why = os.strerror(problem.errno) if problem.errno else str(problem)
+            raise ConnectionRefusedError(f"failed to connect to {box.ip}:{port} of the pod: {why}") from None
+
+    def _running(self, uid: str, container: str) -> tuple[PodSandbox, Job]:
+        box = self._boxes.get(uid)
+        job = box.jobs.get(container) if box is not None else None
+        if box is None or job is None or job.report.phase is not RunPhase.RUNNING:
+            raise NotRunning(f'container not found ("{container}")')
+        return box, job
+
     # -- names ----------------------------------------------------------------------------------------------
 
     async def set_names(self, names: NamesWithin) -> None:
@@ -322,7 +405,7 @@ class ProcessProvider:
                 "containerPort, or run Fairlead with CAP_NET_BIND_SERVICE",
             )
             return
-        if closed_why := await self._host_ports.hold(box.pod, box.ip):
+        if closed_why := await self._host_ports.hold(box.pod, box.ip, box.node_ip):
             job.report = replace(job.report, reason="HostPortNotAvailable", message=closed_why)
             return
         try:
@@ -334,8 +417,18 @@ class ProcessProvider:
         await asyncio.to_thread(make_log_room, path, run.attempt)
         box.termination_message(name).write_bytes(b"")
         order = self._order(box, run, keeper, argv) | {"op": "start", "id": job.id, "log": str(path)}
-        self._jobs[job.id] = (box, job)
-        await keeper.ask(order)
+        container = run.container
+        if container.tty:
+            order["tty"] = True
+            order["env"].setdefault("TERM", "xterm")
+        try:
+            job.files = Files.of_container(stdin=container.stdin, tty=container.tty)
+            self._jobs[job.id] = (box, job)
+            await keeper.ask(order, files=job.files.theirs)
+        except OSError as problem:
+            raise ProviderError(f"no terminal or pipe for the container: {problem}") from problem
+        finally:
+            job.files.close_theirs()
 
     def _never_begun(self, run: Run) -> Job:
         now = self._clock.now()
@@ -431,6 +524,8 @@ class ProcessProvider:
             self._ended(box, job, 137, signal.SIGKILL)
 
     def _ended(self, box: PodSandbox, job: Job, code: int, number: int) -> None:
+        job.files.close()
+        job.ended.set()
         job.report = replace(
             job.report,
             phase=RunPhase.EXITED,
@@ -449,7 +544,7 @@ class ProcessProvider:
         keeper = await self._kept()
         self._execs += 1
         identity = f"exec-{self._execs}"
-        order = self._order(box, job.run, keeper, list(command)) | {"op": "exec", "id": identity}
+        order = self._order(box, job.run, keeper, list(command)) | {"op": "exec", "id": identity, "join": job.id}
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await keeper.ask(order, until="output")

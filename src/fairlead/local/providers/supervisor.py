@@ -1,26 +1,33 @@
 """The keeper: one small process that starts containers, writes their logs, and takes them all down when we are gone.
 
-`process.py` starts it as `python -I -S supervisor.py FD FOLDER` and speaks lines of JSON with it over a socket. It has
-one thread, so a child may be prepared between fork and exec, and the kernel's parent-death signal means this process
-and not a thread of it. When the socket closes, for whatever reason (SIGKILL of Fairlead included), it kills every
-descendant and ends. Standard library only: it starts before anything is installed, in some ten milliseconds.
+`process.py` starts it as `python -I -S supervisor.py FD FILES FOLDER` and speaks lines of JSON with it over the socket
+FD. It has one thread, so a child may be prepared between fork and exec, and the kernel's parent-death signal means
+this process and not a thread of it. When the socket closes, for whatever reason (SIGKILL of Fairlead included), it
+kills every descendant and ends. Standard library only: it starts before anything is installed, in some ten
+milliseconds.
 
-    → {"op": "start", "id", "argv", "env", "cwd", "log", VIEW}   ← {"event": "started", …}
-    → {"op": "signal", "id", "signal"}                           ← {"event": "exited", …}
-    → {"op": "exec", "id", "argv", "env", "cwd", VIEW}           ← {"event": "output", …}
+    → {"op": "start", "id", "argv", "env", "cwd", "log", VIEW}    ← {"event": "started", …}
+    → {"op": "signal", "id", "signal"}                            ← {"event": "exited", …}
+    → {"op": "exec", "id", "argv", "env", "cwd", VIEW, "join"}    ← {"event": "output", …}
+    → {"op": "attach", "id", "run", "files"}                      ← {"event": "attached", …}
 
 VIEW is "root", "way", "hidden", "mounts" and "hostname", which `namespaces.py` makes a view of the machine of; or an
-empty "root". What could not be started is answered with {"event": "failed", …}.
+empty "root". An exec makes none: `join` names the run whose view it enters. What could not be started is answered with
+{"event": "failed", …}. An order may bring open files ("files": how many), which come over the socket FILES in the
+order of the orders: of an exec its three streams, or its terminal alone; of a start the input, or the terminal's two
+ends; of an attach where the container's output is written as well from now on.
 """
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import select
 import signal
 import socket
 import sys
+import termios
 import time
 from importlib import import_module
 from typing import Any, NoReturn
@@ -39,6 +46,7 @@ MARK = "FAIRLEAD_SANDBOX"
 LINE_BYTES = 16 << 10  # a longer line is cut into parts, as container runtimes do
 LOG_BYTES = 10 << 20  # a log is turned over at this size; one older part is kept
 OUTPUT_BYTES = 10 << 10  # of an exec probe
+UNREAD_BYTES = 1 << 20  # of a container's output that somebody who is attached has not read; beyond it they are cut off
 
 
 # --- in the child, between fork and exec ------------------------------------------------------------------
@@ -55,17 +63,21 @@ def move_inside(report: int) -> None:
     os.close(is_gone)
 
 
-def become(order: dict[str, Any], output: int, failure: int) -> NoReturn:
+def become(order: dict[str, Any], streams: list[int], failure: int) -> NoReturn:
     """Turn the forked child into the container's program; a failure is written to the pipe, with where it was."""
     stage = "start"
     try:
+        is_joining = bool(order.get("join"))
         if order.get("root"):
-            stage = "mount"
-            namespaces.enter(order["way"])
+            stage = "enter the container" if is_joining else "mount"
+            if is_joining:
+                namespaces.join(order["join"])
+            else:
+                namespaces.enter(order["way"])
             if order["way"] == "pid":
                 move_inside(failure)
         os.setsid()
-        if order.get("root"):
+        if order.get("root") and not is_joining:
             namespaces.live_in(order, order["way"])
         stage = "start"
         if namespaces.libc is not None and sys.platform == "linux":
@@ -74,12 +86,12 @@ def become(order: dict[str, Any], output: int, failure: int) -> NoReturn:
             namespaces.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != keeper and os.getppid() != 0:
                 os._exit(137)
-        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
+        if order.get("tty"):
+            fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
+        for target, stream in enumerate(streams):
+            os.dup2(stream, target)
         stage = f"enter the working directory {order['cwd']!r}"
         try:
             os.chdir(order["cwd"])
@@ -102,15 +114,49 @@ def become(order: dict[str, Any], output: int, failure: int) -> NoReturn:
     os._exit(128)
 
 
-def start(order: dict[str, Any]) -> tuple[int, int]:
-    """(pid, the reading end of its output); OSError with a sentence if it could not be started."""
-    out_read, out_write = os.pipe()
+def start(order: dict[str, Any], files: list[int]) -> tuple[int, int]:
+    """(pid, the reading end of its output, or -1 where others read it); StartFailed if it could not be started.
+
+    The files are the child's: closed here, whatever becomes of it.
+    """
+    ours: list[int] = []
+    try:
+        streams, output = _streams(order, files, ours)
+        pid = _forked(order, streams)
+    except BaseException:
+        if ours:
+            os.close(ours[0])
+        raise
+    finally:
+        for file in {*files, *ours[1:]} - set(ours[:1]):
+            os.close(file)
+    if output >= 0:
+        os.set_blocking(output, False)
+    return pid, output
+
+
+def _streams(order: dict[str, Any], files: list[int], ours: list[int]) -> tuple[list[int], int]:
+    """The three streams of the child and the end we read; `ours` gets that end first, then what was opened here."""
+    if order["op"] == "exec" and files:
+        return files * 3 if order.get("tty") else files, -1
+    if order.get("tty"):
+        inner, outer = files
+        ours.append(outer)
+        return [inner] * 3, outer
+    output, inner = os.pipe()
+    ours += [output, inner]
+    if not files:
+        files = [os.open(os.devnull, os.O_RDONLY)]
+        ours += files
+    return [files[0], inner, inner], output
+
+
+def _forked(order: dict[str, Any], streams: list[int]) -> int:
     failed_read, failed_write = os.pipe()
     order["keeper"] = os.getpid()
     pid = os.fork()
     if pid == 0:
-        become(order, out_write, failed_write)
-    os.close(out_write)
+        become(order, streams, failed_write)
     os.close(failed_write)
     with open(failed_read, "rb") as pipe:
         failure = pipe.read()  # ends at exec, which closes the other end
@@ -120,11 +166,9 @@ def start(order: dict[str, Any]) -> tuple[int, int]:
         pid, failure = int(inside), rest
     if failure:
         os.waitpid(pid, 0)
-        os.close(out_read)
         said = json.loads(failure)
         raise StartFailed(said["stage"], said["errno"], said["problem"])
-    os.set_blocking(out_read, False)
-    return pid, out_read
+    return pid
 
 
 class StartFailed(Exception):
@@ -179,10 +223,36 @@ class Log:
 # --- the loop ---------------------------------------------------------------------------------------------
 
 
+class Attachment:
+    """Where a container's output goes besides its log: never waited for, so that nobody can hold the container up."""
+
+    def __init__(self, file: int) -> None:
+        self.file = file
+        self.unread = b""
+        os.set_blocking(file, False)
+
+    def write(self, data: bytes) -> bool:
+        """False once nobody reads any more, or far too slowly."""
+        self.unread += data
+        try:
+            while self.unread:
+                self.unread = self.unread[os.write(self.file, self.unread) :]
+        except BlockingIOError:
+            return len(self.unread) <= UNREAD_BYTES
+        except OSError:
+            return False
+        return True
+
+
 class Run:
     def __init__(self, name: str, pid: int, output: int, log: Log | None, mark: str) -> None:
         self.name, self.pid, self.output, self.log, self.mark = name, pid, output, log, mark
         self.text = b""
+        self.attached: list[Attachment] = []
+
+    @property
+    def is_probe(self) -> bool:
+        return self.log is None and self.output >= 0
 
     def read(self) -> bool:
         """Take what it has written; False once nothing more will come."""
@@ -196,12 +266,20 @@ class Run:
             self.log.write(data)
         elif len(self.text) < OUTPUT_BYTES:
             self.text += data
+        for attachment in list(self.attached):
+            if not attachment.write(data):
+                self.detach(attachment)
         return bool(data)
+
+    def detach(self, attachment: "Attachment") -> None:
+        self.attached.remove(attachment)
+        os.close(attachment.file)
 
 
 class Supervisor:
-    def __init__(self, channel: socket.socket, folder: str) -> None:
+    def __init__(self, channel: socket.socket, files: socket.socket, folder: str) -> None:
         self._channel = channel
+        self._files = files
         self._folder = folder
         self._runs: dict[str, Run] = {}
         self._outputs: dict[int, Run] = {}
@@ -221,7 +299,8 @@ class Supervisor:
         ways, why = namespaces.ways(os.path.join(self._folder, "try"))
         self._say({"event": "ready", "ways": ways, "why": why})
         while True:
-            for number, _ in self._poll.poll(1000):
+            is_behind = any(each.unread for run in self._runs.values() for each in run.attached)
+            for number, _ in self._poll.poll(20 if is_behind else 1000):
                 if number == self._channel.fileno():
                     if not self._obey():
                         return
@@ -232,6 +311,10 @@ class Supervisor:
                     self._close_output(run)
             self._reap()
             self._send()
+            for run in self._runs.values():
+                for attachment in [each for each in run.attached if each.unread]:
+                    if not attachment.write(b""):
+                        run.detach(attachment)
 
     def _obey(self) -> bool:
         try:
@@ -247,15 +330,24 @@ class Supervisor:
             order = json.loads(line)
             if order["op"] == "signal":
                 self._signal(order["id"], order["signal"])
+                continue
+            files = receive_files(self._files, order.get("files", 0))
+            if order["op"] == "attach":
+                self._attach(order, files)
             else:
-                self._start(order)
+                self._start(order, files)
         return True
 
-    def _start(self, order: dict[str, Any]) -> None:
+    def _start(self, order: dict[str, Any], files: list[int]) -> None:
         name = order["id"]
         try:
             log = Log(order["log"]) if order["op"] == "start" else None
-            pid, output = start(order)
+            if order.get("join"):
+                joined = self._runs.get(order["join"])
+                if joined is None:
+                    raise StartFailed("enter the container", errno.ESRCH, "it does not run any more")
+                order["join"] = joined.pid
+            pid, output = start(order, files)
         except StartFailed as failed:
             said = {"event": "failed", "id": name, "stage": failed.stage, "errno": failed.errno}
             self._say({**said, "problem": failed.problem})
@@ -265,9 +357,21 @@ class Supervisor:
             self._say({**said, "problem": str(problem)})
             return
         run = Run(name, pid, output, log, order["env"].get(MARK, ""))
-        self._runs[name] = self._outputs[output] = run
-        self._poll.register(output, select.POLLIN)
+        self._runs[name] = run
+        if output >= 0:
+            self._outputs[output] = run
+            self._poll.register(output, select.POLLIN)
         self._say({"event": "started", "id": name, "pid": pid})
+
+    def _attach(self, order: dict[str, Any], files: list[int]) -> None:
+        run = self._runs.get(order["run"])
+        if run is None or not files:
+            for file in files:
+                os.close(file)
+            self._say({"event": "failed", "id": order["id"], "stage": "attach", "errno": 0, "problem": "it has ended"})
+            return
+        run.attached.append(Attachment(files[0]))
+        self._say({"event": "attached", "id": order["id"]})
 
     def _signal(self, name: str, number: int) -> None:
         run = self._runs.get(name)
@@ -295,6 +399,8 @@ class Supervisor:
                 if not select.select([run.output], [], [], 0)[0]:
                     break
             self._close_output(run)
+            for attachment in list(run.attached):
+                run.detach(attachment)
             del self._runs[run.name]
             by_number = -status if os.WIFSIGNALED(status) else 0
             number = os.WTERMSIG(status) if by_number else 0
@@ -306,13 +412,20 @@ class Supervisor:
             self._say({**said, "signal": number, "text": text})
 
     def _sweep(self, run: Run) -> None:
-        """With its first process a container ends as a whole, those that have left its group included."""
+        """With its first process a container ends as a whole, and so does a command in it.
+
+        Those that have left its group are found by their session; of a container, whose commands end with it, also
+        those that have left that, by their mark.
+        """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(run.pid, signal.SIGKILL)
+        rest = [] if run.is_probe else in_session(run.pid)
         if run.log is not None and run.mark:
-            for pid in marked(run.mark):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            rest += marked(run.mark)
+            rest += [other.pid for other in self._runs.values() if other.log is None and other.mark == run.mark]
+        for pid in rest:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     def _close_output(self, run: Run) -> None:
         if self._outputs.pop(run.output, None) is not None:
@@ -373,15 +486,38 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def main(number: int, folder: str) -> None:
-    channel = socket.socket(fileno=number)
+def in_session(leader: int) -> list[int]:
+    """Processes of the session that a process began, whatever their group."""
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                with contextlib.suppress(OSError):
+                    if os.getsid(int(entry)) == leader:
+                        found.append(int(entry))
+    return found
+
+
+def receive_files(files: socket.socket, count: int) -> list[int]:
+    """The files of one order, which were sent before it."""
+    if not count:
+        return []
+    _, received, _, _ = socket.recv_fds(files, 1, count)
+    for file in received:
+        os.set_inheritable(file, False)
+    return received
+
+
+def main(number: int, files_number: int, folder: str) -> None:
+    channel, files = socket.socket(fileno=number), socket.socket(fileno=files_number)
     channel.setblocking(False)
-    os.set_inheritable(number, False)
+    for each in (number, files_number):
+        os.set_inheritable(each, False)
     if namespaces.libc is not None and sys.platform == "linux":
         namespaces.libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)  # we end when the socket does, in whatever order signals arrive
-    keeper = Supervisor(channel, folder)
+    keeper = Supervisor(channel, files, folder)
     try:
         keeper.work()
     finally:
@@ -389,4 +525,4 @@ def main(number: int, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,19 @@ MOST_EVENT_BYTES = 1 << 20
 class SupervisorClient:
     """Our end of the line to the keeper process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        files: socket.socket,
+    ) -> None:
         self._process = process
+        self._files = files
         self._reader = reader
         self._writer = writer
         self._asked: dict[str, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
+        self._ends: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._listening: asyncio.Task[None] | None = None
         self._is_closing = False
         self.pid = process.pid
@@ -40,7 +49,7 @@ class SupervisorClient:
 
     @classmethod
     async def started(cls, folder: Path, heard: Any, lost: Any) -> "SupervisorClient":
-        process, ours = _spawned(folder)
+        process, ours, files = _spawned(folder)
         writer: asyncio.StreamWriter | None = None
         try:
             reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_EVENT_BYTES)
@@ -48,16 +57,24 @@ class SupervisorClient:
         except BaseException:
             # It keeps nothing yet, so it may be ended without ceremony.
             ours.close() if writer is None else writer.close()
+            files.close()
             process.kill()
             process.wait()
             raise
-        keeper = cls(process, reader, writer)
+        keeper = cls(process, reader, writer, files)
         keeper.ways, keeper.why = tuple(ready["ways"]), ready["why"]
         keeper._listening = asyncio.create_task(keeper._listen(heard, lost), name="keeper")
         return keeper
 
-    async def ask(self, order: dict[str, Any], until: str = "started") -> dict[str, Any]:
-        """The answer to an order; an empty one if the keeper is gone."""
+    async def ask(self, order: dict[str, Any], until: str = "started", files: Sequence[int] = ()) -> dict[str, Any]:
+        """The answer to an order; an empty one if the keeper is gone. The files go with it, and stay open here."""
+        if files and not self.is_gone:
+            try:
+                # Before the order, and both in order: the keeper finds these files when it reads it.
+                socket.send_fds(self._files, [b"f"], files)
+            except OSError as problem:
+                raise ProviderError(f"the keeper of processes takes no files: {problem}") from problem
+            order = {**order, "files": len(files)}
         answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._asked[order["id"]] = (until, answered)
         try:
@@ -66,12 +83,23 @@ class SupervisorClient:
         finally:
             self._asked.pop(order["id"], None)
 
+    def end_of(self, identity: str) -> asyncio.Future[dict[str, Any]]:
+        """The last word about a command that is going to be started; an empty one if the keeper is gone."""
+        end: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        if self.is_gone:
+            end.set_result({})
+            return end
+        self._ends[identity] = end
+        end.add_done_callback(lambda _: self._ends.pop(identity, None))
+        return end
+
     def signal(self, identity: str, number: int) -> None:
         self._send({"op": "signal", "id": identity, "signal": int(number)})
 
     async def close(self) -> None:
         """Hang up, which ends everything it keeps, and wait for its end."""
         self._is_closing = True
+        self._files.close()
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
@@ -96,6 +124,9 @@ class SupervisorClient:
                 until, answered = self._asked.get(event["id"], ("", None))
                 heard(event)
                 self.heard.set()
+                end = self._ends.get(event["id"])
+                if event["event"] in ("output", "failed") and end is not None and not end.done():
+                    end.set_result(event)
                 if event["event"] in (until, "failed") and answered is not None and not answered.done():
                     answered.set_result(event)
         except (OSError, ValueError) as problem:
@@ -103,29 +134,32 @@ class SupervisorClient:
         self.is_gone = True
         if not self._is_closing:
             log.warning("the keeper is gone", pid=self.pid)
-        for _, answered in self._asked.values():
-            if answered is not None and not answered.done():
+        for answered in (*(answered for _, answered in self._asked.values()), *self._ends.values()):
+            if not answered.done():
                 answered.set_result({})
         lost()
         self.heard.set()
+        self._files.close()
         self._writer.close()
         await asyncio.to_thread(self._process.wait)
 
 
-def _spawned(folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """The keeper process and our end of the line; a matter of a millisecond, and never left half done."""
+def _spawned(folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket]:
+    """The keeper process and our ends of the two lines; a matter of a millisecond, and never left half done."""
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-I", "-S", str(KEEPER), str(theirs.fileno()), str(folder)]
-    with theirs:
+    files, their_files = socket.socketpair()
+    files.setblocking(False)
+    passed = (theirs.fileno(), their_files.fileno())
+    command = [sys.executable, "-I", "-S", str(KEEPER), *map(str, passed), str(folder)]
+    with theirs, their_files:
         try:
             # Not to be interrupted by Ctrl-C, nor killed with our group: it must outlive us by a moment.
-            process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
-            )
+            process = subprocess.Popen(command, pass_fds=passed, stdin=subprocess.DEVNULL, start_new_session=True)
         except OSError as problem:
             ours.close()
+            files.close()
             raise ProviderError(f"the keeper of processes cannot be started: {problem}") from problem
-    return process, ours
+    return process, ours, files
 
 
 async def _first_word(reader: asyncio.StreamReader) -> dict[str, Any]:

@@ -36,9 +36,9 @@ class Names:
 
 
 def plan_routes(
-    services: Iterable[Service], slices: Iterable[EndpointSlice], *, network: IPv4Network, node_address: str
+    services: Iterable[Service], slices: Iterable[EndpointSlice], *, network: IPv4Network, node_addresses: Iterable[str]
 ) -> dict[Address, Route]:
-    """Every address to be served: cluster addresses within the network, and node ports at the node's address."""
+    """Every address to be served: cluster addresses within the network, and node ports at every node's address."""
     by_service = _by_service(slices)
     routes: dict[Address, Route] = {}
     for service in services:
@@ -52,7 +52,7 @@ def plan_routes(
             if is_here:
                 routes[service.spec.cluster_ip, port.port] = route
             if port.node_port:
-                routes[node_address, port.node_port] = route
+                routes |= dict.fromkeys(((address, port.node_port) for address in node_addresses), route)
     return routes
 
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import errno
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import IPv4Network
 from typing import Any, Self
 
@@ -156,7 +156,7 @@ class ServiceProxy:
         *,
         clock: Clock,
         service_range: str = DEFAULT_RANGE,
-        node_address: str = "127.0.0.1",
+        node_addresses: Sequence[str] = ("127.0.0.1",),
         api: Address | None = None,
         on_names: OnNames | None = None,
     ) -> None:
@@ -166,7 +166,7 @@ class ServiceProxy:
             raise ValueError(f"Services are served on loopback only; wanted a range such as {DEFAULT_RANGE}")
         self._recorder = recorder
         self._clock = clock
-        self._node_address = node_address
+        self._node_addresses = node_addresses
         self._api = api
         self._on_names = on_names
         self._services = services
@@ -220,7 +220,7 @@ class ServiceProxy:
             await self._clock.sleep(GATHER_S)
 
     async def _apply(self) -> None:
-        routes = plan_routes(self._services, self._slices, network=self._network, node_address=self._node_address)
+        routes = plan_routes(self._services, self._slices, network=self._network, node_addresses=self._node_addresses)
         self._failed = {address: why for address, why in self._failed.items() if address in routes}
         for address in [address for address in self._listeners if not routes.get(address, Route("")).backends]:
             await self._listeners.pop(address).close()
