@@ -200,6 +200,6 @@ def test_many_complaints_grow_short() -> None:
 
 
 def test_warnings_are_shortened_where_they_are_long_together() -> None:
-    assert warnings.told(["a" * 4000, "b", "b"]) == ["a" * 4000, "b"]
-    assert warnings.told(["a" * 4000, "b" * 97]) == ["a" * 256, "b" * 97]
-    assert [len(each) for each in warnings.told([f"{number}{'a' * 3000}" for number in range(30)])] == [256] * 16
+    assert warnings.bounded(["a" * 4000, "b", "b"]) == ["a" * 4000, "b"]
+    assert warnings.bounded(["a" * 4000, "b" * 97]) == ["a" * 256, "b" * 97]
+    assert [len(each) for each in warnings.bounded([f"{number}{'a' * 3000}" for number in range(30)])] == [256] * 16

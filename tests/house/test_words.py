@@ -37,7 +37,7 @@ NOT_RENAMED_YET: Final = frozenset(
         "engine/priorities/node_resources_fit.py::_wanted",
         "local/controllers/deployments.py::_told",
         "local/controllers/evictions.py::plan_told",
-        "local/controllers/expectations.py::_is_seen",
+        "cluster/expectations.py::_is_seen",
         "local/controllers/garbage.py::_seen",
         "local/controllers/nodes.py::TOLD_BY_KUBELET",
         "local/controllers/storage.py::_told",

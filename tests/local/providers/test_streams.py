@@ -212,6 +212,7 @@ async def test_a_command_ends_with_its_client(machine: Machine, options: StreamO
     async with in_pod(machine, here, "sh", "-c", script, options=options):
         await until(lambda: processes("86401") and processes("86402"))
     await until(lambda: not processes("86401") and not processes("86402"))
+    assert machine.report(here).phase is RunPhase.RUNNING, "the container goes on"
 
 
 @pytest.mark.parametrize("leave", ["", "setsid "], ids=["in its session", "in a session of its own"])

@@ -11,7 +11,7 @@ MOST_CHARACTERS: Final = 4096
 SHORTENED: Final = 256
 
 
-def told(warnings: Iterable[str]) -> list[str]:
+def bounded(warnings: Iterable[str]) -> list[str]:
     texts = list(dict.fromkeys(warnings))[:MOST_WARNINGS]
     if sum(map(len, texts)) <= MOST_CHARACTERS:
         return texts
@@ -23,5 +23,5 @@ def told(warnings: Iterable[str]) -> list[str]:
 
 
 def add(response: web.StreamResponse, warnings: Iterable[str]) -> None:
-    for warning in told(warnings):
+    for warning in bounded(warnings):
         response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
