@@ -158,6 +158,19 @@ async def test_nothing_of_a_large_output_is_lost(machine: Machine) -> None:
         assert len(await everything(session)) == 50_000
 
 
+async def test_who_stops_reading_leaves_the_file_to_the_next(machine: Machine) -> None:
+    here = await running(machine)
+    async with in_pod(machine, here, "sleep", "86411") as session:
+        reading = asyncio.create_task(everything(session))
+        for _ in range(10):  # until it waits for the file
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+    # Its pipe has the number of the one before; and it goes on, so that only its words end the wait for them.
+    async with asyncio.timeout(30), in_pod(machine, here, "sh", "-c", "sleep 0.1; echo word; sleep 86412") as session:
+        assert await session.read(1) == b"word\n"
+
+
 async def test_a_command_has_a_terminal(machine: Machine) -> None:
     here = await running(machine)
     async with in_pod(machine, here, "sh", options=TERMINAL) as session:

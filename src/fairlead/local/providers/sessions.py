@@ -189,13 +189,14 @@ class CommandSession:
         if file < 0:
             return b""
         reading = asyncio.ensure_future(read_file(file, lambda: self._over))
-        # A read that began before the end is begun again after it, with its bound.
-        await asyncio.wait((reading, self._ended), return_when=asyncio.FIRST_COMPLETED)
-        if not reading.done():
+        try:
+            await asyncio.wait((reading, self._ended), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Also where nobody waits for us any more: the loop must let go of the file before its number is another's.
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
-            return await read_file(file, lambda: True)
-        return reading.result()
+        # A read that began before the end is begun again after it, with its bound.
+        return await read_file(file, lambda: True) if reading.cancelled() else reading.result()
 
     async def write(self, data: bytes) -> None:
         await self._files.write(data)
