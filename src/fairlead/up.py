@@ -142,10 +142,7 @@ async def up(
         capabilities = {name: capability(runtime) for name, capability in classes.items()}
         capabilities |= app.webhooks_of(capabilities, runtime, BY_LOOPBACK)
         await stack.enter_async_context(app.serving(capabilities, probes, runtime.routes))
-        for name, capability in capabilities.items():
-            working.append(tasks.create_task(capability.follow(), name=f"{name}: follow"))
-            working.append(tasks.create_task(capability.lead(), name=f"{name}: lead"))
-            working.append(tasks.create_task(capability.work(runtime), name=f"{name}: work"))
+        working += _start(tasks, capabilities, runtime)
         mode = ""
         cluster.server.logs = _logs(runtime.offers.kubelets, clock)
         cluster.server.streams = _streams(runtime.offers.kubelets, clock)
@@ -171,6 +168,21 @@ async def up(
         await flushed(runtime.recorder)
         for task in working:
             task.cancel()
+
+
+def _start(
+    tasks: asyncio.TaskGroup, capabilities: Mapping[str, Capability], runtime: Runtime
+) -> list[asyncio.Task[None]]:
+    """Everything that capabilities do: nobody else leads here."""
+    return [
+        tasks.create_task(work, name=f"{name}: {what}")
+        for name, capability in capabilities.items()
+        for what, work in (
+            ("follow", capability.follow()),
+            ("lead", capability.lead()),
+            ("work", capability.work(runtime)),
+        )
+    ]
 
 
 async def _controllers(runtime: Runtime, cluster: Embedded, options: UpOptions) -> None:
