@@ -413,7 +413,14 @@ def test_a_session_prints_the_same_on_both(
         try:
             return session.run(SESSIONS[title])
         finally:
-            session.run([Command(f"delete ns {namespace} --wait=false", quiet=True)])
+            # The next session must not meet this one's pods on a node.
+            kinds = "ds,sts,deploy,rs,rc,jobs,pods"
+            session.run(
+                [
+                    Command(f"delete {kinds} --all --grace-period=1 --timeout=60s", quiet=True),
+                    Command(f"delete ns {namespace} --wait=false", quiet=True),
+                ]
+            )
 
     with ThreadPoolExecutor(2) as pool:
         theirs, mine = pool.submit(run, "real"), pool.submit(run, "ours")
