@@ -14,5 +14,5 @@ async def test_an_acknowledged_write_outlives_the_process(tmp_path: Path, seed: 
 
 
 async def test_a_server_that_acknowledges_before_it_commits_is_found_out(tmp_path: Path) -> None:
-    found = await storm(tmp_path, rounds=1, writes=600, rng=random.Random(1), module="tests.soak.hasty")
+    found = await storm(tmp_path, rounds=1, writes=600, rng=random.Random(1), module="tests.soak.hasty_process")
     assert any("acknowledged" in each for each in found)

@@ -28,7 +28,7 @@ import click
 from bench.store import memory_mb
 from fairlead.apiserver.schema.facts import load
 from tests.contract.served import Served, served
-from tests.soak import heavy
+from tests.hostile import heavy
 
 MEMORY_MB = 500.0
 # How long one request may make others wait.

@@ -1,6 +1,6 @@
 """A server with a bug on purpose: it acknowledges writes before they are committed. The judge must find it out.
 
-`python -m tests.soak.hasty FOLDER PORT PARENT`, like `tests.contract.served`.
+`python -m tests.soak.hasty_process FOLDER PORT PARENT`, like `tests.contract.served`.
 """
 
 import asyncio
