@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import cel
 
+from fairlead.apiserver.cel import cost
 from fairlead.apiserver.cel import types as cel_types
 from fairlead.apiserver.schema.openapi import old_items
 from fairlead.apiserver.schema.patterns import compiled
@@ -33,6 +34,7 @@ _RESERVED = frozenset(
 )  # fmt: skip
 _NAMESPACED = re.compile(r"\b(sets|math)\.(\w+)\(")
 LONGEST_DURATION: Final = 200
+LONGEST_TEXT: Final = 4 << 20
 _DURATION_PARTS = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -163,6 +165,8 @@ def _check_here(schema: Json, value: Any, old: Any, path: str) -> Errors:
 
 
 def _evaluated(text: str, context: Json) -> tuple[Any, str]:
+    if cost.is_too_dear(text, context):
+        return None, "call cost exceeds limit: the lists are too long for the loops of the rule"
     try:
         return _program(text).execute(context), ""
     except KeyError as problem:
@@ -291,7 +295,20 @@ def _split(text: str, by: str, most: int = -1) -> list[str]:
 
 
 def _replace(text: str, old: str, new: str, most: int = -1) -> str:
+    times = text.count(old) if most < 0 else min(most, text.count(old))
+    _check_length(len(text) + times * len(new))
     return text.replace(old, new, most)
+
+
+def _join(items: Sequence[str], by: str = "") -> str:
+    _check_length(sum(map(len, items)) + len(items) * len(by))
+    return by.join(items)
+
+
+def _check_length(length: int) -> None:
+    """Functions that multiply a text must not fill the memory."""
+    if length > LONGEST_TEXT:
+        raise ValueError(f"a text of {length} characters is too long, at most {LONGEST_TEXT} are possible")
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
@@ -369,7 +386,7 @@ _FUNCTIONS: Final[Json] = {
     "upperAscii": lambda text: text.upper(),
     "trim": lambda text: text.strip(),
     "split": _split,
-    "join": lambda items, by="": by.join(items),
+    "join": _join,
     "replace": _replace,
     "substring": _substring,
     "reverse": lambda value: value[::-1],
