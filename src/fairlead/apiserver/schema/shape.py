@@ -8,7 +8,7 @@ rewritten in their one canonical form; what comes out is what the server would s
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from heapq import nsmallest
@@ -286,7 +286,7 @@ def strict_error(label: str, parsed_duplicates: list[str], unknown: list[str]) -
     return f"{label}: {strict_problem(parsed_duplicates, unknown)}"
 
 
-def strict_problem(parsed_duplicates: list[str], unknown: list[str]) -> str:
+def strict_problem(parsed_duplicates: Iterable[str], unknown: Iterable[str]) -> str:
     complaints = [f'duplicate field "{path}"' for path in parsed_duplicates]
     complaints += [f'unknown field "{path}"' for path in unknown]
     return f"strict decoding error: {', '.join(complaints)}"
