@@ -140,7 +140,7 @@ class Webhooks:
         except patches.PatchFailed as problem:
             raise internal(problem.why) from None
         except DecodeError as problem:
-            raise internal(str(problem).removeprefix(": ")) from None
+            raise internal(problem.why) from None
         made: JsonObject = {"kind": thing["kind"], "apiVersion": thing["apiVersion"], **decoded}
         default(attempt.resource, made)
         return made

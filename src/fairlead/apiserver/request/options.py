@@ -82,7 +82,7 @@ def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:
     try:
         read: Thing = decode(for_type("meta.v1.DeleteOptions"), found, "").value
     except DecodeError as problem:
-        raise bad_request(str(problem).removeprefix(": ")) from None
+        raise bad_request(problem.why) from None
     preconditions = read.get("preconditions") or {}
     orphan, propagation = read.get("orphanDependents"), read.get("propagationPolicy", "")
     causes = []
