@@ -110,7 +110,7 @@ async def embedded(
                     await bootstrap(parts.rest, bound[0], bound[1], certificates)
                     kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificates.authority, tokens.admin)
                 server.ready = True
-                count = sum(len(store.shelf(kind).entries) for kind in store.kinds())
+                count = sum(len(store.of_kind(kind).entries) for kind in store.kinds())
                 log.info("API server ready", url=url, objects=count)
                 yield Embedded(url, kubeconfig, tokens.admin, server, parts.rest, certificates, tokens)
         finally:

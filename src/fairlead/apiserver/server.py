@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
 from fairlead import __version__
-from fairlead.apiserver.auth.impersonation import Impersonation, Wanted, refusal
+from fairlead.apiserver.auth.impersonation import Identity, Impersonation, refusal
 from fairlead.apiserver.auth.rbac import Action, Rbac
 from fairlead.apiserver.auth.tokens import ANONYMOUS, BadToken, Tokens
 from fairlead.apiserver.failures import (
@@ -183,7 +183,7 @@ class Server:
                     "Extra:map[string][]string(nil)} without impersonating a user name"
                 )
             return user
-        return self._impersonation.become(user, Wanted(wanted, uid, groups, extra), action)
+        return self._impersonation.become(user, Identity(wanted, uid, groups, extra), action)
 
     def _permit(self, user: User, action: Action) -> None:
         if not self.rbac.allows(user, action):
@@ -617,7 +617,7 @@ class Server:
             self._watches.discard(task)
 
     def _form(self, request: web.Request, resource: Resource) -> TableForm | None:
-        return TableForm.wanted(request.headers.get("Accept", ""), resource, self.rest.clock.now)
+        return TableForm.negotiate(request.headers.get("Accept", ""), resource, self.rest.clock.now)
 
     def _object(
         self, request: web.Request, resource: Resource, body: bytes, entry: Entry | None, status: int = 200

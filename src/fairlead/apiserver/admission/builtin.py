@@ -91,7 +91,7 @@ class BuiltIn:
 
     def _check_only_default(self, plural: str, name: str) -> None:
         place = f"scheduling.k8s.io/{plural}"
-        found = [self._reader.find(place, key) or {} for key in self._reader.store.shelf(place).entries]
+        found = [self._reader.find(place, key) or {} for key in self._reader.store.of_kind(place).entries]
         marked = sorted((each["value"], each["metadata"]["name"]) for each in found if each.get("globalDefault"))
         if marked and marked[0][1] != name:
             why = f"PriorityClass {marked[0][1]} is already marked as default. Only one default can exist"
@@ -168,7 +168,7 @@ class BuiltIn:
     def _priority(self, attempt: AdmissionAttributes, pod: JsonObject) -> None:
         spec = pod["spec"]
         name = spec.get("priorityClassName", "")
-        classes = self._reader.store.shelf("scheduling.k8s.io/priorityclasses").entries
+        classes = self._reader.store.of_kind("scheduling.k8s.io/priorityclasses").entries
         found: JsonObject | None = None
         if name:
             found = self._reader.find("scheduling.k8s.io/priorityclasses", name)
@@ -248,7 +248,7 @@ class BuiltIn:
         if "storageClassName" in claim["spec"]:
             return
         marked = "storageclass.kubernetes.io/is-default-class"
-        for key in sorted(self._reader.store.shelf("storage.k8s.io/storageclasses").entries):
+        for key in sorted(self._reader.store.of_kind("storage.k8s.io/storageclasses").entries):
             found = self._reader.find("storage.k8s.io/storageclasses", key) or {}
             if (found["metadata"].get("annotations") or {}).get(marked) == "true":
                 claim["spec"]["storageClassName"] = key

@@ -197,7 +197,7 @@ class Webhooks:
 
     def _hooks(self, place: str, attempt: AdmissionAttributes) -> list[Hook]:
         """All whose rules name such a write, in the order of their configurations."""
-        if attempt.resource.group == GROUP or not self._reader.store.shelf(place).entries:
+        if attempt.resource.group == GROUP or not self._reader.store.of_kind(place).entries:
             return []  # configurations are not admitted by themselves
         return [
             Hook(f"{key}/{spec['name']}", spec)

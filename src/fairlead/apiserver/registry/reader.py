@@ -31,9 +31,9 @@ class Reader:
         kind = resource.custom
         if kind is None or kind.webhook is None:
             return
-        shelf = self.store.shelf(resource.storage_key)
-        if self.versions.is_crowded(kind, len(shelf.entries)):
-            self.versions.forget(kind, (entry.revision for entry in shelf.entries.values()))
+        kind_store = self.store.of_kind(resource.storage_key)
+        if self.versions.is_crowded(kind, len(kind_store.entries)):
+            self.versions.forget(kind, (entry.revision for entry in kind_store.entries.values()))
         await self.versions.prepare(resource, entries)
 
     def thing(self, resource: Resource, entry: Entry) -> JsonObject:

@@ -88,9 +88,9 @@ class Replicas(ApiStruct, frozen=True):
 
 
 class Place(ApiStruct, frozen=True):
-    """A pod to come: where it was promised room, and what became of it."""
+    """A pod to come: where room was reserved for it, and what became of it."""
 
-    node: Annotated[str, Meta(description="The promised node; empty when none had room.")] = ""
+    node: Annotated[str, Meta(description="The reserved node; empty when none had room.")] = ""
     score: Annotated[float, Meta(description="The weighted sum of scores, each 0 to 100.")] = 0
     pod: Annotated[str, Meta(description="The pod that came.")] = ""
     bound_to: Annotated[str, Meta(description="The node it went to.")] = ""
@@ -117,9 +117,9 @@ class Victim(ApiStruct, frozen=True):
     score: Annotated[float, Meta(description="The weighted sum of its node's scores, each 0 to 100.")] = 0
     scores: VictimScores | None = None
     why: Annotated[str, Meta(description="Why this pod of that node.")] = ""
-    promised: Annotated[bool, Meta(description="Whether Kubernetes lets it be named: a Ready pod of a ReplicaSet.")] = (
-        False
-    )
+    guaranteed: Annotated[
+        bool, Meta(description="Whether its controller will remove this very pod: a Ready pod of a ReplicaSet.")
+    ] = False
     cost: Annotated[str | None, Meta(description="Its own pod-deletion-cost, to be given back if it stays.")] = None
     gone: bool = False
     note: str = ""
