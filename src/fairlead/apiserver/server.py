@@ -607,7 +607,7 @@ class Server:
         pod = self.rest.thing(resource, self.rest.entry(resource, asking.namespace, asking.name))
         container = streams.check(request, asking, pod)
         if self.streams is None:
-            raise not_implemented("nobody who runs pods is joined to this server, so there are no streams")
+            raise not_implemented("no node provider is connected to this API server: there are no streams")
         task = asyncio.current_task()
         assert task is not None
         self._watches.add(task)

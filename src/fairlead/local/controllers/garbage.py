@@ -204,7 +204,7 @@ class Collector:
         try:
             found = await discover(self._context.reader)
         except ClusterError as problem:
-            log.info("kinds not told", problem=str(problem), again_in_s=DISCOVER_AGAIN_S)
+            log.info("discovery failed", problem=str(problem), again_in_s=DISCOVER_AGAIN_S)
             return False
         self._catalogue = found
         wanted = {

@@ -57,7 +57,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     request_id: str
     replayed: Annotated[bool, Meta(description="The same request was accepted before, under the same key.")] = False
     warnings: Annotated[
-        tuple[str, ...] | msgspec.UnsetType, Meta(description="What was accepted and may not be what was meant.")
+        tuple[str, ...] | msgspec.UnsetType, Meta(description="Accepted, and possibly not what the caller meant.")
     ] = msgspec.UNSET
 
 

@@ -108,7 +108,7 @@ class ItemInput:
 
     @property
     def owner(self) -> Workload:
-        assert self.workload is not None, "pods of nobody are not added"
+        assert self.workload is not None, "pods are added to workloads only"
         return self.workload
 
     def model(self, pods: Sequence[Pod]) -> Pod:
