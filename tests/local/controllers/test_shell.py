@@ -73,7 +73,7 @@ class Bench:
     async def look(self) -> WakeAfter | None:
         """As the controller does, whenever something wakes it."""
         key = OWNER.metadata.key
-        if not await self.shell.ledger.is_settled(key):
+        if not await self.shell.expectations.is_settled(key):
             return WakeAfter(seconds=1)
         pods = self.mirrors.claimable(PODS, OWNER.metadata)
         seen = ReplicaSetInput(REPLICA_SETS, OWNER, SELECTOR, pods)

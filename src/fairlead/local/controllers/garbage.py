@@ -248,7 +248,7 @@ class Collector:
     # -- one thing ------------------------------------------------------------------------------------------
 
     async def _reconcile(self, key: str) -> WakeAfter | None:
-        if not await self._shell.ledger.is_settled(key):
+        if not await self._shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         name, _, key_there = key.partition(" ")
         mirror = self._mirrors.by_name(name)

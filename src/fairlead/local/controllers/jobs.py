@@ -547,7 +547,7 @@ def job_orphan_controller(context: ControllerContext) -> Controller:
     shell = context.shell("joborphans", PODS)
 
     async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.ledger.is_settled(key):
+        if not await shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         pod = pods.get(key)
         if pod is None or TRACKING not in pod.metadata.finalizers or await is_awaited(pod):

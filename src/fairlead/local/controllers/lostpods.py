@@ -59,7 +59,7 @@ def lost_pod_controller(context: ControllerContext, quarantine_s: float) -> Cont
     missed: dict[str, datetime] = {}  # node → when we first missed it
 
     async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.ledger.is_settled(key):
+        if not await shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         pod = pods.get(key)
         if pod is None:

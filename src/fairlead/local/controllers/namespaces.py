@@ -105,7 +105,7 @@ def namespace_controller(context: ControllerContext) -> Controller:
     shell = context.shell("namespaces", NAMESPACES)
 
     async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.ledger.is_settled(key):
+        if not await shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         namespace = namespaces.get(key)
         if namespace is None or namespace.metadata.deletion_timestamp is None:

@@ -58,7 +58,7 @@ def claim_controller(context: ControllerContext) -> Controller:
     shell = context.shell("claims", CLAIMS)
 
     async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.ledger.is_settled(key):
+        if not await shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         claim, now = claims.get(key), context.clock.now()
         if claim is None:

@@ -276,7 +276,7 @@ def volume_phase_controller(context: ControllerContext, folder: PurePath | None,
     shell = context.shell("volumephases", VOLUMES)
 
     async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.ledger.is_settled(key):
+        if not await shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         volume = volumes.get(key)
         if volume is None:
