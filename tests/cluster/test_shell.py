@@ -42,7 +42,7 @@ class Copier:
     async def look(self) -> WakeAfter | None:
         if not await self.shell.expectations.is_settled("ns/a"):
             return WakeAfter(seconds=SETTLE_S)
-        if "ns/a-copy" in self.mirror.keys():
+        if self.mirror.get("ns/a-copy") is not None:
             return None
         return await self.shell.hand_over("ns/a", plan_copy("a-copy", self.context.clock.now()))
 
