@@ -281,12 +281,8 @@ def forget_empty(schema: Schema, value: Any) -> Any:
     return value
 
 
-def strict_error(label: str, parsed_duplicates: list[str], unknown: list[str]) -> str:
-    """The 400 of fieldValidation=Strict."""
-    return f"{label}: {strict_problem(parsed_duplicates, unknown)}"
-
-
 def strict_problem(parsed_duplicates: Iterable[str], unknown: Iterable[str]) -> str:
+    """What fieldValidation=Strict refuses an object for."""
     complaints = [f'duplicate field "{path}"' for path in parsed_duplicates]
     complaints += [f'unknown field "{path}"' for path in unknown]
     return f"strict decoding error: {', '.join(complaints)}"

@@ -53,10 +53,6 @@ class LookupResult(msgspec.Struct, frozen=True):
     # Of another kind, looked for where there is no Service either.
     unscalable: Kind[ApiObject] | None = None
 
-    @property
-    def is_nothing(self) -> bool:
-        return not self.named and self.service is None
-
 
 class Unresolved(msgspec.Struct, frozen=True):
     """No single workload is meant; the sentence says what to do. `field` is the field to blame."""
