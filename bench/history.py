@@ -58,7 +58,7 @@ def main() -> None:
 
     oldest = min(history, key=lambda decision: decision.number)
     started_s = time.perf_counter()
-    former = history.world(oldest)
+    former = history.snapshot(oldest)
     world_s = time.perf_counter() - started_s
     text = msgspec.json.encode(document_of(oldest, former, "oldest"))
     document_s = time.perf_counter() - started_s - world_s

@@ -333,6 +333,7 @@ async def test_every_replica_works_under_a_lease_of_its_own(cluster: Cluster) ->
     mine = member_lease("fairlead", "me")
     cluster.server.always(f"GET {LEASES}/{mine}", failure(404))
     cluster.server.always(f"PUT {LEASES}/{mine}", lambda seen: reply(seen.json()))
+    cluster.server.always(f"DELETE {LEASES}/{mine}", reply({}))
     cluster.server.always(f"GET {LEASES}/fairlead-modules", reply(held_by("other", "fairlead-modules")))
     async with serving(cluster.settings(capabilities=("modules",)), {"modules": Works}) as (task, stop):
         await cluster.server.wait_for(lambda: bool(cluster.server.requests_for(binding)))
@@ -340,6 +341,7 @@ async def test_every_replica_works_under_a_lease_of_its_own(cluster: Cluster) ->
         await asyncio.wait_for(task, QUICKLY_S)
     taken = [seen.json()["metadata"]["name"] for seen in cluster.server.requests_for(f"POST {LEASES}")]
     assert taken == [mine], "the standby took its member lease and no other"
+    assert len(cluster.server.requests_for(f"DELETE {LEASES}/{mine}")) == 1, "a replica that ends takes its lease along"
 
 
 @pytest.mark.parametrize("identity", ["host_1a2b", "A" * 300, "..", "ü/x"])

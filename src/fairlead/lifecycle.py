@@ -1,7 +1,7 @@
 """How capabilities start, lead, stand by and stop.
 
 Called by the composition roots. On a stop, work in hand gets a grace period, then queued events are sent, then the
-lease is released; a standby has no work in hand and stops at once.
+lease is released, and a replica's own lease removed; a standby has no work in hand and stops at once.
 """
 
 import asyncio
@@ -44,7 +44,8 @@ async def run_until_stopped(
             for runtime in leases
         ]
         if members:
-            member = await opener.under(member_lease(opener.settings.lease.name, opener.identity))
+            name = member_lease(opener.settings.lease.name, opener.identity)
+            member = await opener.under(name, removed_when_released=True)
             work = {each.name: _work_of(each, member) for each in members}
             holding.append(tasks.create_task(_hold(member, work), name="member lease"))
         await asyncio.wait(holding)

@@ -202,9 +202,9 @@ class Opener:
     offers: Offers = field(default_factory=Offers)
     _opened: dict[str, Runtime] = field(default_factory=dict)
 
-    async def under(self, lease_name: str) -> Runtime:
+    async def under(self, lease_name: str, *, removed_when_released: bool = False) -> Runtime:
         if lease_name not in self._opened:
-            self._opened[lease_name] = await self._open(lease_name)
+            self._opened[lease_name] = await self._open(lease_name, removed_when_released)
         return self._opened[lease_name]
 
     async def unfenced(self, lease_name: str) -> Runtime:
@@ -212,8 +212,8 @@ class Opener:
         client = Client(self.connection, clock=self.clock, metrics=self.metrics, pool=self.settings.in_flight)
         return self._runtime(await self._stack.enter_async_context(client), self._lease(lease_name))
 
-    async def _open(self, name: str) -> Runtime:
-        lease = self._lease(name)
+    async def _open(self, name: str, removed_when_released: bool) -> Runtime:
+        lease = self._lease(name, removed_when_released)
         fenced = Client(
             self.connection,
             clock=self.clock,
@@ -225,7 +225,7 @@ class Opener:
         )
         return self._runtime(await self._stack.enter_async_context(fenced), lease)
 
-    def _lease(self, name: str) -> NamedLease:
+    def _lease(self, name: str, removed_when_released: bool = False) -> NamedLease:
         lease = self.settings.lease
         return NamedLease(
             self.reader,
@@ -236,6 +236,7 @@ class Opener:
             rng=self.rng,
             metrics=self.metrics,
             times=LeaseTimes(lease.duration_s, lease.renew_deadline_s, lease.retry_s),
+            removed_when_released=removed_when_released,
         )
 
     def _runtime(self, writing: Client, lease: NamedLease) -> Runtime:

@@ -10,6 +10,7 @@ import pytest
 from fairlead.apiserver.embedded import OURSELVES, Embedded, embedded
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.options import Options
 from fairlead.cluster.clock import RealClock
 
@@ -28,7 +29,7 @@ def resource(cluster: Embedded, plural: str) -> Resource:
 
 async def create(cluster: Embedded, plural: str, name: str, **rest: object) -> dict[str, dict[str, object]]:
     body = {"metadata": {"name": name}, **rest}
-    made = await cluster.server.rest.create(resource(cluster, plural), "default", body, Options(OURSELVES))
+    made = await cluster.server.rest.create(resource(cluster, plural), "default", Sent(body), Options(OURSELVES))
     found: dict[str, dict[str, object]] = msgspec.json.decode(made)
     return found
 

@@ -21,12 +21,17 @@ class Overtaker:
 
     def __init__(self, cluster: Embedded) -> None:
         self._rest = cluster.rest
+        self._admission, self._rest.admission = cluster.rest.admission, self
         self.left = 0
         found = self._rest.resources.find("", "v1", "configmaps")
         assert found is not None
         self._maps = found
 
-    async def admit(self, attempt: AdmissionAttributes) -> JsonObject | None:
+    async def mutate(self, attempt: AdmissionAttributes) -> JsonObject:
+        return await self._admission.mutate(attempt)
+
+    async def validate(self, attempt: AdmissionAttributes) -> None:
+        await self._admission.validate(attempt)
         if self.left and attempt.resource is self._maps:
             self.left -= 1
             current = self._rest.find("/configmaps", "default/c")
@@ -34,7 +39,6 @@ class Overtaker:
             there: JsonObject = current or {"kind": "ConfigMap", "apiVersion": "v1", "metadata": dict(NEW)}
             there["data"] = {**(there.get("data") or {}), f"other{self.left}": "x"}
             self._rest.store.put("/configmaps", "default/c", there, None if entry is None else entry.revision)
-        return attempt.thing
 
 
 NEW = {"name": "c", "namespace": "default", "uid": "7", "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -44,7 +48,6 @@ class Client:
     def __init__(self, cluster: Embedded, http: aiohttp.ClientSession) -> None:
         self._url, self._http, self._token = cluster.url, http, cluster.admin_token
         self.overtaker = Overtaker(cluster)
-        cluster.rest.validating.append(self.overtaker.admit)
 
     async def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Any]:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}

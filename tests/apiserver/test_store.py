@@ -52,12 +52,12 @@ async def test_a_write_based_on_an_older_version_is_refused_and_changes_nothing(
 
 async def test_nobody_is_told_of_a_change_before_it_is_on_disk(folder: Path) -> None:
     store = Store(folder, no_fields)
-    waiting = asyncio.create_task(store.shelf("/pods").changed())
+    waiting = asyncio.create_task(store.of_kind("/pods").changed())
     await asyncio.sleep(0)
     store.put("/pods", "a/x", thing("x"), None)
-    assert store.shelf("/pods").since(0) == []
+    assert store.of_kind("/pods").since(0) == []
     await store.settled()
-    assert [change.type for change in store.shelf("/pods").since(0)] == ["ADDED"]
+    assert [change.type for change in store.of_kind("/pods").since(0)] == ["ADDED"]
     await asyncio.wait_for(waiting, 1)
     store.close()
 
@@ -87,7 +87,7 @@ async def test_what_was_written_is_there_after_a_restart_with_its_history(folder
     again = Store(folder, no_fields)
     assert again.revision == revision
     assert dict(again.items("/pods")) == {"a/kept": kept}
-    assert [(change.type, change.key) for change in again.shelf("/pods").since(kept.revision)] == [
+    assert [(change.type, change.key) for change in again.of_kind("/pods").since(kept.revision)] == [
         ("ADDED", "a/gone"),
         ("DELETED", "a/gone"),
     ]
@@ -100,15 +100,15 @@ async def test_an_earlier_version_of_the_whole_can_be_asked_for_until_it_is_comp
     store.put("/pods", "a/x", thing("x", n=2), first.revision)
     store.put("/pods", "a/y", thing("y"), None)
     await store.settled()
-    assert store.shelf("/pods").at(first.revision) == {"a/x": first}
+    assert store.of_kind("/pods").at(first.revision) == {"a/x": first}
     store.compact("/pods")
     with pytest.raises(Compacted, match="too old resource version"):
-        store.shelf("/pods").at(first.revision)
+        store.of_kind("/pods").at(first.revision)
     store.close()
     again = Store(folder, no_fields)
     with pytest.raises(Compacted):
-        again.shelf("/pods").since(first.revision)
-    assert again.shelf("/pods").since(again.revision) == []
+        again.of_kind("/pods").since(first.revision)
+    assert again.of_kind("/pods").since(again.revision) == []
     again.close()
 
 
@@ -119,9 +119,9 @@ async def test_history_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch)
     for number in range(1000):
         revision = store.put("/pods", "a/x", thing("x", n=number), revision).revision
         await store.settled()
-    assert len(store.shelf("/pods").changes) <= 100
+    assert len(store.of_kind("/pods").changes) <= 100
     with pytest.raises(Compacted):
-        store.shelf("/pods").since(1)
+        store.of_kind("/pods").since(1)
     store.close()
 
 
@@ -180,11 +180,11 @@ async def test_a_full_disk_takes_nothing_loses_nothing_and_is_got_over(
         with pytest.raises(Unwritable, match="make room"):
             await attempt
         assert dict(store.items("/pods")) == {"a/x": kept}
-        assert store.shelf("/pods").since(kept.revision) == []
+        assert store.of_kind("/pods").since(kept.revision) == []
     disk.is_full = False
     new = store.put("/pods", "a/x", thing("x", n=3), kept.revision)
     await store.settled()
-    assert store.shelf("/pods").since(kept.revision)[-1].entry == new
+    assert store.of_kind("/pods").since(kept.revision)[-1].entry == new
     store.close()
     again = Store(folder, no_fields)
     assert again.get("/pods", "a/x") == new

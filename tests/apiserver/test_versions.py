@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from fairlead.apiserver.admission import webhooks
+from fairlead.apiserver.admission.client import MAX_ANSWER_BYTES
 from fairlead.apiserver.embedded import OURSELVES, Embedded, embedded
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.handlers.watch import Watching
@@ -19,6 +19,7 @@ from fairlead.apiserver.registry import versions
 from fairlead.apiserver.registry.conversion import Conversion
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
+from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.options import DeleteOptions, Options
 from fairlead.apiserver.schema.custom import CustomKind, version_rank
 from fairlead.apiserver.storage.store import Entry
@@ -66,7 +67,7 @@ async def define(rest: Rest, given: Json) -> None:
     crds = rest.resources.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert crds is not None
     if rest.find(crds.storage_key, given["metadata"]["name"]) is None:
-        await rest.create(crds, "", given, Options(OURSELVES))
+        await rest.create(crds, "", Sent(given), Options(OURSELVES))
         return
     await rest.change(
         crds, "", given["metadata"]["name"], lambda now: {**now, "spec": given["spec"]}, Options(OURSELVES)
@@ -112,7 +113,7 @@ def renaming(cluster: Embedded) -> Renaming:
 async def test_what_is_converted_once_is_not_asked_for_again(cluster: Embedded, renaming: Renaming) -> None:
     rest = cluster.rest
     await define(rest, definition(V1, V2, webhook=True))
-    await rest.create(things(rest, "v1"), "default", thing("v1", name="a"), Options(OURSELVES))
+    await rest.create(things(rest, "v1"), "default", Sent(thing("v1", name="a")), Options(OURSELVES))
     v2 = things(rest, "v2")
     entry = rest.entry(v2, "default", "a")
     for _ in range(3):
@@ -129,7 +130,7 @@ async def test_many_are_converted_some_at_a_time(
     await define(rest, definition(V1, V2, webhook=True))
     for number in range(5):
         body = thing("v1", f"a{number}", name=str(number))
-        await rest.create(things(rest, "v1"), "default", body, Options(OURSELVES))
+        await rest.create(things(rest, "v1"), "default", Sent(body), Options(OURSELVES))
     v2 = things(rest, "v2")
     entries = [entry for _, entry in rest.store.items(v2.storage_key)]
     await rest.ready(v2, *entries)
@@ -145,7 +146,7 @@ async def test_what_was_converted_of_objects_that_are_gone_is_forgotten(
     await define(rest, definition(V1, V2, webhook=True))
     v2 = things(rest, "v2")
     for number in range(20):
-        await rest.create(v2, "default", thing("v2", f"a{number}", title="x"), Options(OURSELVES))
+        await rest.create(v2, "default", Sent(thing("v2", f"a{number}", title="x")), Options(OURSELVES))
         await rest.delete(v2, "default", f"a{number}", DeleteOptions(), Options(OURSELVES))
     assert v2.custom is not None
     assert not rest.versions.is_crowded(v2.custom, 2)
@@ -156,7 +157,7 @@ async def test_two_that_are_only_tried_do_not_get_into_each_others_way(cluster: 
     await define(rest, definition(V1, V2, webhook=True))
     v2 = things(rest, "v2")
     tried = [
-        rest.create(v2, "default", thing("v2", f"a{number}", title=str(number)), Options(OURSELVES, dry_run=True))
+        rest.create(v2, "default", Sent(thing("v2", f"a{number}", title=str(number))), Options(OURSELVES, dry_run=True))
         for number in range(3)
     ]
     told = [msgspec.json.decode(body) for body in await asyncio.gather(*tried)]
@@ -166,7 +167,7 @@ async def test_two_that_are_only_tried_do_not_get_into_each_others_way(cluster: 
 async def test_a_definition_whose_webhook_is_gone_can_be_deleted(cluster: Embedded) -> None:
     rest = cluster.rest
     await define(rest, definition(V1, V2, webhook=True))
-    await rest.create(things(rest, "v1"), "default", thing("v1"), Options(OURSELVES))
+    await rest.create(things(rest, "v1"), "default", Sent(thing("v1")), Options(OURSELVES))
     with pytest.raises(Failure, match=r"conversion webhook for example\.com/v1, Kind=Thing failed: Post"):
         await rest.delete(things(rest, "v2"), "default", "a", DeleteOptions(), Options(OURSELVES))
     crds = rest.resources.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -179,7 +180,7 @@ async def test_a_definition_whose_webhook_is_gone_can_be_deleted(cluster: Embedd
 async def test_objects_of_a_version_that_is_gone_cannot_be_read_and_go_with_their_definition(cluster: Embedded) -> None:
     rest = cluster.rest
     await define(rest, definition(V1, V2))
-    await rest.create(things(rest, "v1"), "default", thing("v1"), Options(OURSELVES))
+    await rest.create(things(rest, "v1"), "default", Sent(thing("v1")), Options(OURSELVES))
     await define(rest, definition({**V1, "storage": False}, {**V2, "storage": True}))
     crds = rest.resources.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert crds is not None
@@ -201,7 +202,7 @@ async def test_field_selectors_work_after_a_restart(tmp_path: Path) -> None:
     async with embedded(tmp_path, RealClock()) as first:
         await define(first.rest, definition(V1, V2))
         body = thing("v1", name="x")
-        await first.rest.create(things(first.rest, "v1"), "default", body, Options(OURSELVES))
+        await first.rest.create(things(first.rest, "v1"), "default", Sent(body), Options(OURSELVES))
     async with embedded(tmp_path, RealClock()) as second:
         v1 = things(second.rest, "v1")
         assert second.rest.fields(v1, second.rest.entry(v1, "default", "a"))["spec.name"] == "x"
@@ -229,7 +230,7 @@ async def test_what_is_in_a_revision_is_written_as_go_writes_it(cluster: Embedde
     assert revisions is not None
     data = {"spec": {"template": {"$patch": "replace", "command": ["a && b < c > d", "\u2028\u2029é"]}}}
     body = await rest.create(
-        revisions, "default", {"metadata": {"name": "a"}, "data": data, "revision": 1}, Options(OURSELVES)
+        revisions, "default", Sent({"metadata": {"name": "a"}, "data": data, "revision": 1}), Options(OURSELVES)
     )
     wanted = rb'"command":["a \u0026\u0026 b \u003c c \u003e d","\u2028\u2029' + "é".encode()
     listed = rest.body(revisions, rest.entry(revisions, "default", "a"))
@@ -310,7 +311,7 @@ async def test_an_answer_that_is_none_is_refused(change: Any, problem: str) -> N
     ("answer", "problem"),
     [
         (b"[" * 1000 + b"]" * 1000, "nested 1000 deep; at most 200"),
-        (b" " * (webhooks.MAX_ANSWER_BYTES + 1), f"larger than {webhooks.MAX_ANSWER_BYTES} bytes"),
+        (b" " * (MAX_ANSWER_BYTES + 1), f"larger than {MAX_ANSWER_BYTES} bytes"),
         (b"{", "unexpected end of JSON input"),
         (None, 'an error on the server ("unknown")'),
     ],
@@ -332,7 +333,7 @@ async def test_an_answer_is_read_within_bounds(cluster: Embedded, answer: bytes 
         config["caBundle"] = base64.b64encode(cluster.certificates.authority.encode()).decode()
         await define(cluster.rest, given)
         with pytest.raises(Failure, match="conversion webhook for") as refused:
-            await cluster.rest.create(things(cluster.rest, "v2"), "default", thing("v2"), Options(OURSELVES))
+            await cluster.rest.create(things(cluster.rest, "v2"), "default", Sent(thing("v2")), Options(OURSELVES))
         assert problem in refused.value.message
     finally:
         await runner.cleanup()

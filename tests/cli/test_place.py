@@ -38,14 +38,14 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def handle(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def test_each_pod_is_placed_where_the_ones_before_it_left_room(desk: Desk) -> None:
+def test_each_pod_is_placed_where_the_ones_before_it_left_room(handle: Desk) -> None:
     there = pod("there", "3", nodeName="n1")
     there["metadata"] |= {"namespace": "default", "uid": "u"}
-    told = desk.placed([node("n1", "4"), node("n2", "2"), there], [pod("a", "900m"), pod("b", "900m")], "-o", "json")
+    told = handle.placed([node("n1", "4"), node("n2", "2"), there], [pod("a", "900m"), pod("b", "900m")], "-o", "json")
     assert told.exit_code == 0, told.output
     assert [(each["pod"], each["node"]) for each in json.loads(told.output)] == [
         ("default/a", "n2"),
@@ -53,7 +53,7 @@ def test_each_pod_is_placed_where_the_ones_before_it_left_room(desk: Desk) -> No
     ]
 
 
-def test_a_workload_is_as_many_pods_as_its_replicas(desk: Desk) -> None:
+def test_a_workload_is_as_many_pods_as_its_replicas(handle: Desk) -> None:
     template = {"metadata": {"labels": {"app": "w"}}, "spec": pod("x", "100m")["spec"]}
     spec = {"replicas": 3, "selector": {"matchLabels": {"app": "w"}}, "template": template}
     deployment = {
@@ -62,28 +62,28 @@ def test_a_workload_is_as_many_pods_as_its_replicas(desk: Desk) -> None:
         "metadata": {"name": "w", "namespace": "shop"},
         "spec": spec,
     }
-    told = desk.placed([node("n1", "4")], [deployment], "-o", "json")
+    told = handle.placed([node("n1", "4")], [deployment], "-o", "json")
     assert [each["pod"] for each in json.loads(told.output)] == ["shop/w-0", "shop/w-1", "shop/w-2"]
 
 
-def test_a_pod_without_a_node_says_why_and_how_far_away_the_nearest_is(desk: Desk) -> None:
-    told = desk.placed([node("n1", "1"), node("n2", "2")], [pod("big", "3")], "-o", "json")
+def test_a_pod_without_a_node_says_why_and_how_far_away_the_nearest_is(handle: Desk) -> None:
+    told = handle.placed([node("n1", "1"), node("n2", "2")], [pod("big", "3")], "-o", "json")
     assert told.exit_code == 1
     (decision,) = json.loads(told.output)
     assert decision["message"] == "0/2 nodes are available: 2 Insufficient cpu."
     assert [(miss["node"], miss["wanted"], miss["free"]) for miss in decision["nearestMisses"]] == [("n2", 3000, 2000)]
 
 
-def test_the_table_shows_node_score_and_runner_up(desk: Desk) -> None:
-    told = desk.placed([node("n1", "4"), node("n2", "2")], [pod("a", "1")])
+def test_the_table_shows_node_score_and_runner_up(handle: Desk) -> None:
+    told = handle.placed([node("n1", "4"), node("n2", "2")], [pod("a", "1")])
     assert told.exit_code == 0
     words = told.output.split()
     assert words[:5] == ["POD", "NODE", "SCORE", "FEASIBLE", "WHY"]
     assert words[5:7] == ["default/a", "n1"]
 
 
-def test_a_scheduler_configuration_sets_the_weights(desk: Desk) -> None:
-    config = desk.folder / "scheduler.yaml"
+def test_a_scheduler_configuration_sets_the_weights(handle: Desk) -> None:
+    config = handle.folder / "scheduler.yaml"
     most = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
     args = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": most}}]
     profile = {"schedulerName": "default-scheduler", "pluginConfig": args}
@@ -97,16 +97,16 @@ def test_a_scheduler_configuration_sets_the_weights(desk: Desk) -> None:
         )
     )
     nodes = [node("roomy", "8"), node("snug", "2")]
-    assert "roomy" in desk.placed(nodes, [pod("a", "1")]).output.splitlines()[1]
-    assert "snug" in desk.placed(nodes, [pod("a", "1")], "--scheduler-config", str(config)).output.splitlines()[1]
+    assert "roomy" in handle.placed(nodes, [pod("a", "1")]).output.splitlines()[1]
+    assert "snug" in handle.placed(nodes, [pod("a", "1")], "--scheduler-config", str(config)).output.splitlines()[1]
 
 
-def test_two_strategies_of_one_rule_are_told_apart(desk: Desk) -> None:
-    config = desk.folder / "scheduler.yaml"
+def test_two_strategies_of_one_rule_are_told_apart(handle: Desk) -> None:
+    config = handle.folder / "scheduler.yaml"
     both = [{"name": "LeastRequested", "weight": 3}, {"name": "MostRequested", "weight": 2}]
     plugins = {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit"}, *both]}}
     config.write_text(yaml.safe_dump({"profiles": [{"plugins": plugins}]}))
-    told = desk.placed([node("n1", "4"), node("n2", "8")], [pod("a", "1")], "--scheduler-config", str(config))
+    told = handle.placed([node("n1", "4"), node("n2", "8")], [pod("a", "1")], "--scheduler-config", str(config))
     why = told.output.split("FEASIBLE")[1]
     assert told.exit_code == 0
     assert all(f"{rule} " in why for rule in ("NodeResourcesFit", "LeastRequested", "MostRequested")), why
@@ -130,15 +130,15 @@ def test_two_strategies_of_one_rule_are_told_apart(desk: Desk) -> None:
         pytest.param("text", "wanted an object with apiVersion and kind, found str", id="not an object"),
     ],
 )
-def test_a_mistake_names_file_document_and_field(desk: Desk, manifest: Any, said: str) -> None:
-    told = desk.placed([node("n1", "4")], [pod("good", "1"), manifest])
+def test_a_mistake_names_file_document_and_field(handle: Desk, manifest: Any, said: str) -> None:
+    told = handle.placed([node("n1", "4")], [pod("good", "1"), manifest])
     assert told.exit_code == 2
-    assert f"Error: {desk.folder / 'pods.yaml'}, document 2" in told.output
+    assert f"Error: {handle.folder / 'pods.yaml'}, document 2" in told.output
     assert said in told.output
 
 
-def test_a_snapshot_without_nodes_says_how_to_make_one(desk: Desk) -> None:
-    told = desk.placed([], [pod("a", "1")])
+def test_a_snapshot_without_nodes_says_how_to_make_one(handle: Desk) -> None:
+    told = handle.placed([], [pod("a", "1")])
     assert told.exit_code == 2
     assert "holds no nodes; make one with: kubectl get nodes,pods -A -o json" in told.output
 
@@ -156,30 +156,30 @@ def test_a_snapshot_without_nodes_says_how_to_make_one(desk: Desk) -> None:
     ],
     ids=["deep", "no quantity", "kind 5", "kinds"],
 )
-def test_a_snapshot_that_makes_no_sense_is_told(desk: Desk, snapshot: bytes, said: str) -> None:
-    (desk.folder / "s.json").write_bytes(snapshot)
-    (desk.folder / "p.yaml").write_text(yaml.safe_dump(pod("p", "1")))
-    told = CliRunner().invoke(place, ["-f", str(desk.folder / "p.yaml"), "--snapshot", str(desk.folder / "s.json")])
+def test_a_snapshot_that_makes_no_sense_is_told(handle: Desk, snapshot: bytes, said: str) -> None:
+    (handle.folder / "s.json").write_bytes(snapshot)
+    (handle.folder / "p.yaml").write_text(yaml.safe_dump(pod("p", "1")))
+    told = CliRunner().invoke(place, ["-f", str(handle.folder / "p.yaml"), "--snapshot", str(handle.folder / "s.json")])
     assert (told.exit_code, said in told.output) == (2, True), told.output
 
 
 @pytest.mark.parametrize("deep", [b"- " * 50_000, b"[" * 50_000], ids=["block", "flow"])
-def test_files_without_a_bottom_are_told(desk: Desk, deep: bytes) -> None:
-    (desk.folder / "deep.yaml").write_bytes(deep)
-    config = ["--scheduler-config", str(desk.folder / "deep.yaml")]
-    told = desk.placed([node("n1", "4")], [pod("a", "1")], *config)
+def test_files_without_a_bottom_are_told(handle: Desk, deep: bytes) -> None:
+    (handle.folder / "deep.yaml").write_bytes(deep)
+    config = ["--scheduler-config", str(handle.folder / "deep.yaml")]
+    told = handle.placed([node("n1", "4")], [pod("a", "1")], *config)
     assert (told.exit_code, "nested too deeply" in told.output) == (2, True), told.output
-    snapshot = str(desk.folder / "cluster.json")
-    told = CliRunner().invoke(place, ["-f", str(desk.folder / "deep.yaml"), "--snapshot", snapshot])
+    snapshot = str(handle.folder / "cluster.json")
+    told = CliRunner().invoke(place, ["-f", str(handle.folder / "deep.yaml"), "--snapshot", snapshot])
     assert (told.exit_code, "nested too deeply" in told.output) == (2, True), told.output
 
 
-def test_a_manifest_that_asks_for_a_slip_of_the_pen_is_told(desk: Desk) -> None:
+def test_a_manifest_that_asks_for_a_slip_of_the_pen_is_told(handle: Desk) -> None:
     labels = {"matchLabels": {"a": "b"}}
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod("p", "1")["spec"]}
     spec = {"replicas": 10**9, "selector": labels, "template": template}
     many = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
-    told = desk.placed([node("n1", "4")], [many])
+    told = handle.placed([node("n1", "4")], [many])
     assert (told.exit_code, "asks for 1000000000 pods; at most 100000" in told.output) == (2, True)
 
 
@@ -194,22 +194,22 @@ def test_a_manifest_that_asks_for_a_slip_of_the_pen_is_told(desk: Desk) -> None:
         (["--scheduler-config=CONFIG"], ["agent"]),
     ],
 )
-def test_node_conditions_count_as_for_serve(desk: Desk, flags: list[str], expected: list[str]) -> None:
+def test_node_conditions_count_as_for_serve(handle: Desk, flags: list[str], expected: list[str]) -> None:
     """A node under disk pressure without a taint: for who tolerates the taint it does, for others it does not."""
     sick = node("n1", "4")
     sick["status"]["conditions"] = [{"type": "DiskPressure", "status": "True"}]
     key = {"key": "node.kubernetes.io/disk-pressure", "operator": "Exists", "effect": "NoSchedule"}
-    config = desk.folder / "config.yaml"
+    config = handle.folder / "config.yaml"
     config.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
     flags = [flag.replace("CONFIG", str(config)) for flag in flags]
-    told = desk.placed([sick], [pod("agent", "1", tolerations=[key]), pod("web", "1")], *flags, "-o", "json")
+    told = handle.placed([sick], [pod("agent", "1", tolerations=[key]), pod("web", "1")], *flags, "-o", "json")
     placed = [each["pod"] for each in json.loads(told.output) if each["node"]]
     assert placed == [f"default/{name}" for name in expected]
 
 
-def test_scores_are_told_from_0_to_100_whatever_the_score_set(desk: Desk) -> None:
+def test_scores_are_told_from_0_to_100_whatever_the_score_set(handle: Desk) -> None:
     for scores in ("kube", "seed"):
-        told = desk.placed([node("n1", "4"), node("n2", "7")], [pod("a", "1")], f"--scores={scores}", "-o", "json")
+        told = handle.placed([node("n1", "4"), node("n2", "7")], [pod("a", "1")], f"--scores={scores}", "-o", "json")
         (found,) = json.loads(told.output)
         assert all(0 <= each["normalised"] <= 100 for each in found["scores"].values())
         assert found["score"] == pytest.approx(sum(each["weighted"] for each in found["scores"].values()), abs=1e-3)

@@ -49,6 +49,12 @@ class LeaseServer:
         self.lease = {"metadata": metadata, "spec": spec}
         self.tell(as_line(event(kind, self.lease)))
 
+    def remove(self, uid: str, resource_version: str) -> None:
+        metadata = self.lease["metadata"] if self.lease else {}
+        if (uid, resource_version) != (metadata.get("uid"), metadata.get("resourceVersion")):
+            raise Conflict("DELETE lease", Status(code=409, reason="Conflict"))
+        self.lease = None
+
     def tell(self, line: bytes | None) -> None:
         for watcher in self.watchers:
             watcher.put_nowait(line)
@@ -108,6 +114,14 @@ class LeaseWay:
     async def replace(self, kind: Kind[Any], name: str, body: Any, namespace: str) -> Lease:
         made: Lease = await self._asked("PUT", body)
         return made
+
+    async def delete(
+        self, kind: Kind[Any], name: str, namespace: str, *, uid: str = "", resource_version: str = ""
+    ) -> None:
+        await self.weather.pass_through()
+        if self.weather.request_lost():
+            raise no_answer("DELETE", "the request was lost", may_have_happened=False)
+        self.server.remove(uid, resource_version)
 
     @contextlib.asynccontextmanager
     async def stream(self, path: str, query: Mapping[str, str], **_: float) -> AsyncIterator[AsyncIterator[bytes]]:

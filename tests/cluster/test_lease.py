@@ -328,6 +328,27 @@ async def test_what_somebody_else_holds_is_not_given_back(hall: Hall) -> None:
     assert hall.server.holder == "other"
 
 
+async def test_a_lease_of_ones_own_is_removed_when_it_is_released(hall: Hall) -> None:
+    one = Contender(hall.server, "one", hall.clock, removed_when_released=True)
+    one.start()
+    await settle()
+    assert one.leads
+    one.finish.set()
+    assert one.task is not None
+    await asyncio.wait_for(one.task, 1)
+    assert hall.server.lease is None
+
+
+async def test_a_lease_of_ones_own_that_another_writes_to_is_not_removed(hall: Hall) -> None:
+    one = Contender(hall.server, "one", hall.clock, removed_when_released=True)
+    one.start()
+    await settle()
+    hall.server.force(**OTHER)
+    await settle()
+    await one.cancel()
+    assert hall.server.holder == "other"
+
+
 async def test_a_release_that_fails_does_not_keep_us(hall: Hall) -> None:
     one = await hall.enter("one")
     one.weather.is_down = True

@@ -16,8 +16,10 @@ from tests.rigs.kube.certificates import Authority
 
 class Hook(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    reviews = 0  # of this connection
 
     def do_POST(self) -> None:
+        self.reviews += 1
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         request = review["request"]
         path = self.path.partition("?")[0].strip("/")
@@ -31,6 +33,8 @@ class Hook(http.server.BaseHTTPRequestHandler):
         else:
             if path == "slow":
                 time.sleep(1.5)
+            if path == "connection":
+                path = "kept" if self.reviews > 1 else "opened"
             response = {"uid": request["uid"], **answer(path, request)}
             review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
             self._send(200, json.dumps(review).encode())
@@ -59,6 +63,23 @@ def answer(path: str, request: dict[str, Any]) -> dict[str, Any]:
             return {"allowed": True, "warnings": ["mind the gap", 'and "this"']}
         case "large":
             return {"allowed": True, "warnings": ["still read"], "auditAnnotations": {"a": "x" * 300_000}}
+        case "kept" | "opened":
+            return {"allowed": True, "warnings": [f"connection {path}"]}
+        case "first" | "second" | "third":
+            # Whoever is called puts its name behind those that were called before.
+            calls = (request["object"].get("data") or {}).get("calls", "")
+            return _patched(request, [add_data("calls", f"{calls} {path}".strip())])
+        case "once":
+            data = request["object"].get("data") or {}
+            return {"allowed": True} if "once" in data else _patched(request, [add_data("once", "yes")])
+        case "label":
+            return _patched(request, [{"op": "add", "path": "/metadata/labels", "value": {"marked": "yes"}}])
+        case "sidecar":
+            if any(each["name"] == "sidecar" for each in request["object"]["spec"]["containers"]):
+                return {"allowed": True}
+            sidecar = {"name": "sidecar", "image": "sidecar:1"}
+            patch = [{"op": "add", "path": "/spec/containers/-", "value": sidecar}]
+            return {"allowed": True, "patchType": "JSONPatch", "patch": encoded(patch)}
         case "mutate":
             return _patched(request, [{"op": "add", "path": "/data/touched", "value": "yes"}])
         case "again":
@@ -135,11 +156,15 @@ def converted(path: str, review: dict[str, Any]) -> dict[str, Any]:
 def _patched(request: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
     if not (request.get("object") or {}).get("data"):
         patch = [{"op": "add", "path": "/data", "value": {}}, *patch]
-    return {
-        "allowed": True,
-        "patchType": "JSONPatch",
-        "patch": base64.b64encode(json.dumps(patch).encode()).decode(),
-    }
+    return {"allowed": True, "patchType": "JSONPatch", "patch": encoded(patch)}
+
+
+def add_data(key: str, value: str) -> dict[str, str]:
+    return {"op": "add", "path": f"/data/{key}", "value": value}
+
+
+def encoded(patch: list[dict[str, Any]]) -> str:
+    return base64.b64encode(json.dumps(patch).encode()).decode()
 
 
 def told(request: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from fairlead.engine.cycle import LEAST_REMEMBERED, Cycle
 from fairlead.engine.gang import MOST_POLICIES, Gangs
 from fairlead.engine.gpu_requests import MOST_DEVICES
 from fairlead.engine.gpus import FEW_MODELS
-from fairlead.engine.labels import FEW_NODES, MOST_ASKED
+from fairlead.engine.labels import FEW_NODES, MAX_COLUMNS
 from fairlead.engine.pod_classes import FIRST_SWEEP
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.statement import Statement
@@ -152,7 +152,7 @@ def test_a_node_with_thousands_of_labels_costs_few_columns() -> None:
     assert len(table.labels) == 10_001
     assert isinstance(placed := cycle.decide(selecting(*keys)), Placed)
     assert placed.node == "b"
-    assert len(table.labels.columns) <= MOST_ASKED
+    assert len(table.labels.columns) <= MAX_COLUMNS
     assert isinstance(cycle.decide(selecting(*keys, "another")), Refused)
     table.update_node(a_node("b"))
     assert (len(table.labels), len(table.labels.columns)) == (1, len(table.labels.columns))
@@ -195,7 +195,7 @@ def test_counts_by_a_column_that_was_dropped_are_right_when_it_returns() -> None
     cycle = Cycle(table, kube_profile())
     assert [getattr(cycle.decide(alone(f"p{i}")), "node", "") for i in range(3)] == ["n1", "n2", ""]
     # So many other keys are asked for meanwhile that this one's column goes, and the table outgrows its rows.
-    others = {f"key-{i}": "1" for i in range(2 * MOST_ASKED)}
+    others = {f"key-{i}": "1" for i in range(2 * MAX_COLUMNS)}
     table.add_node(a_node("n3", labels={"rack": "3", **others}))
     for key in others:
         table.label(key)

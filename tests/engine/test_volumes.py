@@ -88,7 +88,7 @@ def test_a_promise_is_taken_back_with_the_placement() -> None:
     assert isinstance(local.decide(user("p1", "one"), statement), Placed)
     assert isinstance(local.decide(user("p2", "two")), Refused)
     statement.rollback()
-    assert (local.table.promised_volumes, local.table.promised_claims) == ({}, {})
+    assert (local.table.reserved_volumes, local.table.promised_claims) == ({}, {})
     assert isinstance(local.decide(user("p2", "two")), Placed)
 
 

@@ -243,6 +243,27 @@ def _has_participle(name: str) -> bool:
     return words not in KUBERNETES_WORDS and not PARTICIPLES.isdisjoint(words.split("_"))
 
 
+# --- sizes ------------------------------------------------------------------------------------------------
+
+MOST_LINES: Final = 700
+MOST_LINES_OF_A_FUNCTION: Final = 80
+
+
+def too_long(source: Path, most: int = MOST_LINES, most_of_a_function: int = MOST_LINES_OF_A_FUNCTION) -> list[str]:
+    """Files and functions that hold more than one idea can."""
+    complaints = []
+    for file in sorted(source.rglob("*.py")):
+        text, name = file.read_text(), file.relative_to(source).as_posix()
+        if (lines := len(text.splitlines())) > most:
+            complaints.append(f"{name}: {lines} lines")
+        for each in ast.walk(ast.parse(text)):
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (each.end_lineno or each.lineno) - each.lineno + 1
+                if lines > most_of_a_function:
+                    complaints.append(f"{name}::{each.name}: {lines} lines")
+    return complaints
+
+
 # --- questions --------------------------------------------------------------------------------------------
 
 

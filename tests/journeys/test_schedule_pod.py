@@ -62,7 +62,7 @@ def test_thirty_come_and_twenty_go_with_curl(new_cluster: Callable[..., Cluster]
             "get", "pods", "-o", "jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName}{'\\n'}{end}"
         ).splitlines()
     )
-    assert [place["promisedNode"] for place in added["places"]] == [where[place["pod"]] for place in added["places"]]
+    assert [place["reservedNode"] for place in added["places"]] == [where[place["pod"]] for place in added["places"]]
     assert not {victim["pod"] for victim in removed["victims"]} & where.keys()
     assert len(where) == 36 + 20
     assert typed(cluster.data, f'{GET}"')["requests"][0]["summary"] == "+30 default/web, -20 default/batch"
@@ -101,7 +101,7 @@ def test_new_pods_spread_as_scaled_ones_do_and_every_choice_is_explained(new_clu
     post = GET.replace("curl -sS", f"curl -sS -d '{json.dumps({'podList': [item]})}'")
     name = typed(cluster.data, f'{post}"')["requestId"]
     (added,) = finished(cluster, name)["items"]
-    promised = [place["promisedNode"] for place in added["places"]]
+    promised = [place["reservedNode"] for place in added["places"]]
     assert sorted(promised) == scaled
     assert len(set(promised)) == 8
 
@@ -110,7 +110,7 @@ def test_new_pods_spread_as_scaled_ones_do_and_every_choice_is_explained(new_clu
     for place in told["items"][0]["places"]:
         reason = place["reason"]
         assert (reason["nodes"], reason["feasible"]) == (10, 10)
-        assert reason["chosen"]["node"] == place["promisedNode"]
+        assert reason["chosen"]["node"] == place["reservedNode"]
         assert place["score"] == sum(score["weighted"] for score in reason["chosen"]["scores"])
         assert reason["runnerUp"]["total"] <= reason["chosen"]["total"]
     said = fairlead("explain", f"request/{name}", f"--data={cluster.data}")

@@ -28,7 +28,7 @@ from fairlead.placement.spec import NODES
 from tests.kube.clients import client
 from tests.kube.test_nodes import kubelet_on
 from tests.kube.test_scheduler import Cluster
-from tests.placement.requests.kit import AtDesk
+from tests.placement.requests.kit import AtTable
 from tests.placement.requests.test_exactly_once import Killed, Leader, World
 from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken
 
@@ -241,12 +241,12 @@ async def test_thirty_pods_come_and_twenty_go_where_it_was_promised(
     now = {pod["metadata"]["name"]: pod for pod in await shop.cluster.pods()}
     assert len(added["places"]) == 30
     for place in added["places"]:
-        assert place["promisedNode"] == place["node"] == now[place["pod"]]["spec"]["nodeName"], place
+        assert place["reservedNode"] == place["node"] == now[place["pod"]]["spec"]["nodeName"], place
     assert len({place["pod"] for place in added["places"]}) == 30
 
     named = {victim["pod"]: victim for victim in removed["victims"]}
     assert len(named) == 20
-    assert all(victim["promised"] and victim["gone"] for victim in named.values()), removed
+    assert all(victim["guaranteed"] and victim["gone"] for victim in named.values()), removed
     assert named.keys() == before.keys() - now.keys(), "exactly the named ones went"
     for pod, victim in named.items():
         assert victim["node"] == before[pod]["spec"]["nodeName"]
@@ -282,7 +282,7 @@ async def test_planned_nodes_are_those_of_pods_made_by_kubectl_scale(
     await shop.cluster.deployment("web", 0, "10m", "16Mi")
     told = await shop.finished(replica, await shop.post(replica, (1, "web", 6)))
     (item,) = told["items"]
-    assert sorted(place["promisedNode"] for place in item["places"]) == scaled
+    assert sorted(place["reservedNode"] for place in item["places"]) == scaled
     assert len(set(scaled)) == 6, "without a Service, one on each node"
     (known,) = [each for each in told["conditions"] if each["type"] == "AdmissionKnown"]
     assert (known["status"], known["reason"]) == ("True", "Tried"), known
@@ -437,7 +437,7 @@ async def test_a_leader_that_dies_between_plan_and_act_is_followed_by_one_that_k
         told = await shop.finished(second, f"sr-{namespace}")
     assert told["phase"] == "Done"
     promised = [place["node"] for place in planned["items"][0]["places"]]
-    assert [place["promisedNode"] for place in told["items"][0]["places"]] == promised
+    assert [place["reservedNode"] for place in told["items"][0]["places"]] == promised
     assert [place["node"] for place in told["items"][0]["places"]] == promised
     assert await shop.replicas("web") == 6
     assert shop.changes() == {("web", f"sr-{namespace}"): 1}
@@ -446,10 +446,10 @@ async def test_a_leader_that_dies_between_plan_and_act_is_followed_by_one_that_k
 async def die_before_the_patch(world: World, nodes: list[Node], namespace: str) -> None:
     """A leader in this very process: it writes its plan and is gone."""
     leader = Leader.made(world, at=2, fate="dies before")
-    leader.at = AtDesk(nodes=nodes)
+    leader.at = AtTable(nodes=nodes)
 
     async def run_on_table(work: Callable[[Any], Any]) -> Any:
-        return work(leader.at.desk)
+        return work(leader.at.handle)
 
     leader.rounds._run_on_table = leader.rounds._places._run_on_table = run_on_table
     await leader.hear()

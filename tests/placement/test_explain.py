@@ -101,11 +101,11 @@ def test_the_runner_up_and_what_decided_between_them() -> None:
     assert next((room.resource, room.wanted, room.free) for room in told.choice.room) == ("cpu", 1000, 16000)
 
 
-def test_a_promised_node_is_taken_whatever_the_scores() -> None:
+def test_a_reserved_node_is_taken_whatever_the_scores() -> None:
     cycle = Cycle(a_table([a_node("large", cpu="16"), a_node("small", cpu="4")]), kube_profile())
     told = explained(cycle, a_pod(cpu="1"), first="small")
     assert told.choice is not None
-    assert (told.choice.node, told.choice.by, told.choice.weight_changes) == ("small", "promise", ())
+    assert (told.choice.node, told.choice.by, told.choice.weight_changes) == ("small", "reservation", ())
 
 
 def test_a_pending_pod_hears_what_blocks_how_far_the_nearest_is_and_what_would_help() -> None:

@@ -318,10 +318,10 @@ async def test_a_preparation_that_breaks_keeps_nobody_from_leading() -> None:
     async with looping(leads=False) as (server, _):
         done: list[str] = []
 
-        def breaks(desk: TableHandle) -> None:
+        def breaks(handle: TableHandle) -> None:
             raise ValueError("a status that does not convert")
 
-        server.loop.on_lead_start += [breaks, lambda desk: done.append("second")]
+        server.loop.on_lead_start += [breaks, lambda handle: done.append("second")]
         server.put(wanting("p"))
         stop = asyncio.Event()
         leading = asyncio.create_task(server.loop.lead(stop))
@@ -349,11 +349,11 @@ def hold(
         Pod,
     )
 
-    def held(desk: TableHandle) -> None:
-        cycle = desk.cycle("fairlead")
+    def held(handle: TableHandle) -> None:
+        cycle = handle.cycle("fairlead")
         assert cycle is not None
         assert isinstance(cycle.decide(planned), Placed)
-        desk.reservations.hold(Reservation(planned, node, owner=owner, by="sr-1/0", until_s=desk.now_s + 300.0))
+        handle.reservations.hold(Reservation(planned, node, owner=owner, by="sr-1/0", until_s=handle.now_s + 300.0))
 
     return held
 
@@ -365,7 +365,7 @@ async def test_a_held_place_is_given_up_for_a_pod_that_matters_more() -> None:
         await clock.advance(2.0)
         assert server.writes.bindings == {"urgent": "n1"}
         assert len(server.loop.reservations) == 0
-        (lost,) = await server.loop.run_on_table(lambda desk: desk.reservations.take_given_up("sr-1/0"))
+        (lost,) = await server.loop.run_on_table(lambda handle: handle.reservations.take_given_up("sr-1/0"))
         assert (lost.node, lost.why) == ("n1", f"n1 {GIVEN_UP} default/urgent, of priority 100")
         # There was nobody to tell or to evict.
         assert all(getattr(each, "name", "") != "sr-1.0.0" for each in server.writes.sent)

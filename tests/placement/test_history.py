@@ -200,7 +200,7 @@ def written(history: History, number: int) -> DecisionDocument:
     """The document as it comes out of a file."""
     decision = history.get(number)
     assert decision is not None
-    document = document_of(decision, history.world(decision), str(number))
+    document = document_of(decision, history.snapshot(decision), str(number))
     return read(msgspec.json.encode(document))
 
 
@@ -307,7 +307,7 @@ def test_the_first_size_heard_of_an_image_is_part_of_the_world() -> None:
     told.state.nodes([Change("n1", a_node("n1", images=small), None)])
     told.state.nodes([Change("n3", None, a_node("n3"))])
     document = told.decide(a_pod(image="app:1"))
-    assert document.world.image_sizes == {"app:1": 100 * 2**20}
+    assert document.snapshot.image_sizes == {"app:1": 100 * 2**20}
     assert replay(document) == []
 
 
@@ -397,7 +397,7 @@ def test_a_replay_tells_what_came_out_differently() -> None:
     [
         pytest.param({"kind": "Pod"}, "wanted fairlead.io/v1alpha1 Decision", id="another kind"),
         pytest.param({"pod": None}, "a pod or a unit", id="about nobody"),
-        pytest.param({"world": {"nodes": 3}}, "Expected `array`", id="no world"),
+        pytest.param({"snapshot": {"nodes": 3}}, "Expected `array`", id="no snapshot"),
     ],
 )
 def test_what_is_no_decision_is_told(change: dict[str, Any], complaint: str) -> None:

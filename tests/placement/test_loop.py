@@ -162,7 +162,7 @@ async def test_a_standby_keeps_up_and_decides_nothing_until_it_leads() -> None:
         await settle()
         assert server.writes.sent == []
         with pytest.raises(NotLeading):
-            await server.loop.run_on_table(lambda desk: None)
+            await server.loop.run_on_table(lambda handle: None)
         stop = asyncio.Event()
         leading = asyncio.create_task(server.loop.lead(stop))
         await settle()
@@ -192,7 +192,7 @@ async def test_stopping_waits_for_the_bindings_under_way() -> None:
 async def test_preparations_come_before_the_first_decision_of_every_term() -> None:
     async with looping(leads=False) as (server, _):
         prepared: list[int] = []
-        server.loop.on_lead_start.append(lambda desk: prepared.append(len(server.writes.sent)))
+        server.loop.on_lead_start.append(lambda handle: prepared.append(len(server.writes.sent)))
         server.put(wanting("p"))
         for term in (1, 2):
             stop = asyncio.Event()
@@ -362,7 +362,7 @@ async def test_a_nomination_taken_back_is_not_brought_back_by_what_the_server_to
         await settle()
         server.put(small)
         await settle()
-        assert await server.loop.run_on_table(lambda desk: [pod.key for pod in desk.nominated()]) == [great.key]
+        assert await server.loop.run_on_table(lambda handle: [pod.key for pod in handle.nominated()]) == [great.key]
         server.delete(victim)
         await clock.advance(2.0)
         assert server.writes.bindings == {"great": "n1"}
@@ -377,7 +377,7 @@ async def test_a_new_term_begins_with_the_servers_nominations() -> None:
             stop = asyncio.Event()
             leading = asyncio.create_task(server.loop.lead(stop))
             await settle()
-            seen = await server.loop.run_on_table(lambda desk: [pod.key for pod in desk.nominated()])
+            seen = await server.loop.run_on_table(lambda handle: [pod.key for pod in handle.nominated()])
             stop.set()
             await asyncio.wait_for(leading, 60)
             return seen
@@ -431,21 +431,23 @@ async def test_a_pod_that_changed_while_it_was_bound_is_decided_as_it_is_now() -
 # -- promises -------------------------------------------------------------------------------------------------
 
 
-def reservation(desk: TableHandle, name: str, cpu: str, owner: str, until_s: float) -> str:
+def reservation(handle: TableHandle, name: str, cpu: str, owner: str, until_s: float) -> str:
     planned = msgspec.structs.replace(wanting(name, cpu=cpu))
     metadata = msgspec.structs.replace(planned.metadata, uid="")
     planned = msgspec.structs.replace(planned, metadata=metadata)
-    cycle = desk.cycle(NAME)
+    cycle = handle.cycle(NAME)
     assert cycle is not None
     outcome = cycle.decide(planned)
     assert isinstance(outcome, Placed)
-    desk.reservations.hold(Reservation(planned, outcome.node, owner=owner, by="test", until_s=until_s))
+    handle.reservations.hold(Reservation(planned, outcome.node, owner=owner, by="test", until_s=until_s))
     return outcome.node
 
 
 async def test_a_promised_place_is_kept_for_the_workloads_next_pod_and_for_nobody_else() -> None:
     async with looping() as (server, clock):
-        node = await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "3", "rs-uid", until_s=60.0))
+        node = await server.loop.run_on_table(
+            lambda handle: reservation(handle, "planned", "3", "rs-uid", until_s=60.0)
+        )
         assert node == "n1"
         server.put(wanting("stranger", cpu="3"), wanting("stranger-2", cpu="3"))
         await settle()
@@ -459,7 +461,7 @@ async def test_a_promised_place_is_kept_for_the_workloads_next_pod_and_for_nobod
 
 async def test_a_promise_that_nobody_claims_runs_out() -> None:
     async with looping(nodes=1) as (server, clock):
-        await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "4", "rs-uid", until_s=60.0))
+        await server.loop.run_on_table(lambda handle: reservation(handle, "planned", "4", "rs-uid", until_s=60.0))
         server.put(wanting("late", cpu="4"))
         await clock.advance(30.0)
         assert server.writes.bindings == {}
@@ -469,7 +471,7 @@ async def test_a_promise_that_nobody_claims_runs_out() -> None:
 
 async def test_a_promise_that_cannot_be_kept_sends_the_pod_elsewhere() -> None:
     async with looping() as (server, clock):
-        await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "3", "rs-uid", until_s=60.0))
+        await server.loop.run_on_table(lambda handle: reservation(handle, "planned", "3", "rs-uid", until_s=60.0))
         server.put(a_node("n1", cpu="4", unschedulable=True))
         owner = {"kind": "ReplicaSet", "name": "rs", "uid": "rs-uid"}
         server.put(wanting("own", cpu="3", owner=owner))
@@ -479,14 +481,14 @@ async def test_a_promise_that_cannot_be_kept_sends_the_pod_elsewhere() -> None:
 
 async def test_room_let_go_of_at_the_desk_is_had_by_who_waits_for_it() -> None:
     async with looping(nodes=1) as (server, clock):
-        await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "4", "rs-uid", until_s=1000.0))
+        await server.loop.run_on_table(lambda handle: reservation(handle, "planned", "4", "rs-uid", until_s=1000.0))
         server.put(wanting("late", cpu="4"))
         await clock.advance(30.0)
         assert server.writes.bindings == {}
 
-        def let_go(desk: TableHandle) -> None:
-            for each in desk.reservations.made_by("test"):
-                desk.reservations.release(each.key)
+        def let_go(handle: TableHandle) -> None:
+            for each in handle.reservations.made_by("test"):
+                handle.reservations.release(each.key)
 
         await server.loop.run_on_table(let_go)
         await clock.advance(2.0)
@@ -495,7 +497,7 @@ async def test_room_let_go_of_at_the_desk_is_had_by_who_waits_for_it() -> None:
 
 async def test_promised_room_that_its_pod_does_not_take_is_had_by_who_waits_for_it() -> None:
     async with looping(nodes=1) as (server, clock):
-        await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "4", "rs-uid", until_s=1000.0))
+        await server.loop.run_on_table(lambda handle: reservation(handle, "planned", "4", "rs-uid", until_s=1000.0))
         server.put(wanting("late", cpu="4"))
         await clock.advance(30.0)
         owner = {"kind": "ReplicaSet", "name": "rs", "uid": "rs-uid"}
@@ -510,11 +512,11 @@ async def test_room_that_is_still_being_left_is_kept_for_the_pod_it_was_promised
         server.put(*leaving)
         await settle()
 
-        def plan(desk: TableHandle) -> None:
+        def plan(handle: TableHandle) -> None:
             planned = wanting("planned", cpu="4")
             planned = msgspec.structs.replace(planned, metadata=msgspec.structs.replace(planned.metadata, uid=""))
-            desk.table.place(occupant_of(planned, desk.table.request(planned), "n1"))
-            desk.reservations.hold(Reservation(planned, "n1", "rs-uid", "test", 1000.0, waits=True))
+            handle.table.place(occupant_of(planned, handle.table.request(planned), "n1"))
+            handle.reservations.hold(Reservation(planned, "n1", "rs-uid", "test", 1000.0, waits=True))
 
         await server.loop.run_on_table(plan)
         owner = {"kind": "ReplicaSet", "name": "rs", "uid": "rs-uid"}
@@ -543,7 +545,7 @@ async def test_promises_of_a_former_leader_run_out_too() -> None:
         stop = asyncio.Event()
         leading = asyncio.create_task(server.loop.lead(stop))
         await settle()
-        await server.loop.run_on_table(lambda desk: reservation(desk, "planned", "4", "rs-uid", until_s=60.0))
+        await server.loop.run_on_table(lambda handle: reservation(handle, "planned", "4", "rs-uid", until_s=60.0))
         stop.set()
         await asyncio.wait_for(leading, 60)
         await clock.advance(61.0)
@@ -553,7 +555,7 @@ async def test_promises_of_a_former_leader_run_out_too() -> None:
 async def test_what_fails_at_the_desk_is_its_callers_trouble() -> None:
     async with looping() as (server, _):
         with pytest.raises(ZeroDivisionError):
-            await server.loop.run_on_table(lambda desk: 1 // 0)
+            await server.loop.run_on_table(lambda handle: 1 // 0)
         server.put(wanting("p"))
         await settle()
         assert server.writes.bindings == {"p": "n1"}

@@ -229,8 +229,8 @@ async def live(seed: int, steps: int) -> None:
             assert set(state.table.claim_users) == set(fresh.table.claim_users)
             # What is remembered of the past agrees with the present.
             state.history.mark()
-            seats = {uid: seat.node for uid, seat in state.history._seats.items()}
-            assert seats == {uid: each.node for uid, each in state.table.occupants.items() if each.row >= 0}
+            placed_pods = {uid: placed.node for uid, placed in state.history._placed_pods.items()}
+            assert placed_pods == {uid: each.node for uid, each in state.table.occupants.items() if each.row >= 0}
 
 
 @given(st.integers(min_value=0, max_value=2**32))

@@ -1,36 +1,41 @@
 """The embedded cluster put together: store, rules, server, its certificates and the kubeconfig for its user."""
 
 import base64
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import structlog
 import yaml
 from aiohttp import web
 
 from fairlead.apiserver.admission.builtin import BuiltIn
+from fairlead.apiserver.admission.chain import Chain
+from fairlead.apiserver.admission.client import WebhookClient
 from fairlead.apiserver.admission.webhooks import Webhooks
 from fairlead.apiserver.auth.certificates import FRONT_PROXY, Certificates
 from fairlead.apiserver.auth.default_roles import AUTOUPDATE, DEFAULTS
 from fairlead.apiserver.auth.escalation import NoEscalation
 from fairlead.apiserver.auth.rbac import Rbac
-from fairlead.apiserver.auth.role_aggregation import Aggregation
+from fairlead.apiserver.auth.role_aggregation import RoleAggregation
 from fairlead.apiserver.auth.tokens import Tokens, write_secret
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.handlers.logs import Logs
-from fairlead.apiserver.registry.api_services import ApiServices
+from fairlead.apiserver.heavy import Heavy
+from fairlead.apiserver.json_values import copied
+from fairlead.apiserver.registry.api_services import ApiServices, Backends
 from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.conversion import Conversion
 from fairlead.apiserver.registry.definitions import Definitions
+from fairlead.apiserver.registry.reader import Reader
 from fairlead.apiserver.registry.resources import Resource, Resources
 from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.registry.service_addresses import Addresses
-from fairlead.apiserver.registry.strategies import strategy_of
+from fairlead.apiserver.registry.strategies import Strategies
+from fairlead.apiserver.registry.versions import Versions
+from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import Options
 from fairlead.apiserver.server import Server
@@ -43,6 +48,13 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 # Service addresses are loopback ones, so that the proxy can really listen on them; pods take theirs elsewhere.
 SERVICE_NETWORK = "127.96.0.0/16"
 API_ADDRESS = "127.96.0.1"
+API_NAMES = (
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
 NODE_PORTS = (30_000, 32_767)
 OURSELVES = User("system:fairlead", groups=("system:masters",))
 
@@ -60,12 +72,16 @@ class Embedded:
     tokens: Tokens
 
 
-def selectable(kind: str, thing: Mapping[str, Any]) -> dict[str, str]:
-    """What field selectors may ask of an object, for the store."""
-    metadata = thing["metadata"]
-    found = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
-    found |= strategy_of(kind).fields(thing)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """An API server that does not listen yet."""
+
+    server: Server
+    rest: Rest
+    webhook_client: WebhookClient
+    api_services: ApiServices
+    certificates: Certificates
+    tokens: Tokens
 
 
 @asynccontextmanager
@@ -73,46 +89,15 @@ async def embedded(
     folder: Path, clock: Clock, *, host: str = "127.0.0.1", port: int = 0, logs: Logs | None = None
 ) -> AsyncIterator[Embedded]:
     """An API server on a data folder, for as long as the block runs."""
-    rest: Rest | None = None
-    store = Store(folder, selectable)
-    try:
-        resources = Resources()
-        addresses = Addresses(SERVICE_NETWORK, *NODE_PORTS)
-        rest = Rest(store, resources, clock, addresses)
-        definitions = Definitions(rest)
-        definitions.load()
-        with usable(folder):
-            tokens = Tokens(folder, rest.find)
-            certificates = Certificates(folder / "pki", clock.now())
-        rbac = Rbac(store)
-        webhooks = Webhooks(rest)
-        rest.versions.convert = Conversion(webhooks.post).convert
-        built_in = BuiltIn(rest)
-        rest.mutating += [built_in.admit, webhooks.mutate]
-        rest.validating += [built_in.check, NoEscalation(rbac).admit, webhooks.validate, definitions.empty]
-        rest.after_write += [
-            definitions.learn,
-            Aggregation(rest, rbac, OURSELVES).learn,
-            lambda resource, thing, exists: _learn_addresses(rest, resource, thing, exists),
-        ]
-        for key, entry in store.items("/services"):
-            addresses.learn(key, msgspec.json.decode(entry.body))
-        api_services = ApiServices(rest, lambda *given: certificates.front_proxy_context(clock.now(), *given))
-        api_services.load()
-        rest.after_write.append(api_services.learn)
-        server = Server(rest, tokens, rbac, api_services, logs)
-        names = (
-            "localhost",
-            "kubernetes",
-            "kubernetes.default",
-            "kubernetes.default.svc",
-            "kubernetes.default.svc.cluster.local",
-        )
-        tls = certificates.server_context(clock.now(), names, ("127.0.0.1", API_ADDRESS))
+    strategies = Strategies(Addresses(SERVICE_NETWORK, *NODE_PORTS))
+    with closing(Store(folder, strategies.selectable)) as store, closing(Heavy()) as heavy:
+        parts = _wired(folder, store, strategies, heavy, clock, logs)
+        server, certificates, tokens = parts.server, parts.certificates, parts.tokens
+        tls = certificates.server_context(clock.now(), API_NAMES, ("127.0.0.1", API_ADDRESS))
         runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0, handle_signals=False)
         await runner.setup()
         try:
-            async with webhooks, api_services:
+            async with parts.webhook_client, parts.api_services:
                 try:
                     await web.TCPSite(runner, host, port, ssl_context=tls).start()
                 except OSError as problem:
@@ -122,27 +107,34 @@ async def embedded(
                 server.address = f"{bound[0]}:{bound[1]}"
                 url = f"https://{server.address}"
                 with usable(folder):
-                    await bootstrap(rest, bound[0], bound[1], certificates)
+                    await bootstrap(parts.rest, bound[0], bound[1], certificates)
                     kubeconfig = write_kubeconfig(folder / "kubeconfig", url, certificates.authority, tokens.admin)
                 server.ready = True
-                log.info(
-                    "API server ready", url=url, objects=sum(len(store.shelf(kind).entries) for kind in store.kinds())
-                )
-                yield Embedded(url, kubeconfig, tokens.admin, server, rest, certificates, tokens)
+                count = sum(len(store.of_kind(kind).entries) for kind in store.kinds())
+                log.info("API server ready", url=url, objects=count)
+                yield Embedded(url, kubeconfig, tokens.admin, server, parts.rest, certificates, tokens)
         finally:
             server.ready = False
             await server.end_watches()
             await runner.cleanup()
-    finally:
-        store.close()
-        if rest is not None:
-            rest.heavy.close()
 
 
-def _learn_addresses(rest: Rest, resource: Resource, thing: JsonObject, exists: bool) -> None:
-    if resource.storage_key == "/services":
-        key = f"{thing['metadata']['namespace']}/{thing['metadata']['name']}"
-        rest.addresses.learn(key, thing if exists else {})
+def _wired(folder: Path, store: Store, strategies: Strategies, heavy: Heavy, clock: Clock, logs: Logs | None) -> _Parts:
+    """Every part is given what it needs when it is constructed: readers first, then what writes."""
+    client = WebhookClient(store)
+    reader = Reader(store, Resources(strategies), Versions(Conversion(client.post).convert))
+    definitions = Definitions(reader, clock)
+    with usable(folder):
+        tokens = Tokens(folder, reader.find)
+        certificates = Certificates(folder / "pki", clock.now())
+    rbac = Rbac(store)
+    admission = Chain(BuiltIn(reader, clock), NoEscalation(rbac), Webhooks(reader, client))
+    backends = Backends(reader, lambda *given: certificates.front_proxy_context(clock.now(), *given))
+    observers = (definitions.learn, RoleAggregation(reader, rbac, OURSELVES, clock).learn, backends.learn)
+    rest = Rest(reader, clock, admission, observers, heavy)
+    api_services = ApiServices(rest, backends)
+    server = Server(rest, tokens, rbac, api_services, logs)
+    return _Parts(server, rest, client, api_services, certificates, tokens)
 
 
 async def bootstrap(rest: Rest, host: str, port: int, certificates: Certificates) -> None:
@@ -251,7 +243,7 @@ async def _ensure(rest: Rest, resource: Resource, namespace: str, thing: JsonObj
     if rest.store.get(resource.storage_key, key) is not None:
         return
     try:
-        await rest.create(resource, namespace, msgspec.json.decode(msgspec.json.encode(thing)), options)
+        await rest.create(resource, namespace, Sent(copied(thing)), options)
     except Failure as failure:
         raise RuntimeError(f"{resource.kind} {key}: {failure.message}") from failure
 

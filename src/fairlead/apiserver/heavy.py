@@ -56,7 +56,7 @@ class Heavy:
         self._put_off_at_s: float | None = None
         self._end: asyncio.TimerHandle | None = None
 
-    async def run(self, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, size: int, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`size`: the bytes that the work is about."""
         if size <= LIGHT_BYTES:
             return work(*args, **kwargs)

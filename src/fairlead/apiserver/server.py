@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
 from fairlead import __version__
-from fairlead.apiserver.auth.impersonation import Impersonation, Wanted, refusal
+from fairlead.apiserver.auth.impersonation import Identity, Impersonation, refusal
 from fairlead.apiserver.auth.rbac import Action, Rbac
 from fairlead.apiserver.auth.tokens import ANONYMOUS, BadToken, Tokens
 from fairlead.apiserver.failures import (
@@ -53,6 +53,7 @@ from fairlead.apiserver.registry.api_services import ApiServices, Backend
 from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
+from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.info import (
     RequestInfo,
     User,
@@ -65,6 +66,7 @@ from fairlead.apiserver.request.info import (
 from fairlead.apiserver.request.options import (
     DeleteOptions,
     Options,
+    Warn,
     agent_prefix,
     dry_run_causes,
     manager_causes,
@@ -181,7 +183,7 @@ class Server:
                     "Extra:map[string][]string(nil)} without impersonating a user name"
                 )
             return user
-        return self._impersonation.become(user, Wanted(wanted, uid, groups, extra), action)
+        return self._impersonation.become(user, Identity(wanted, uid, groups, extra), action)
 
     def _permit(self, user: User, action: Action) -> None:
         if not self.rbac.allows(user, action):
@@ -227,17 +229,17 @@ class Server:
     def _discovery(self, request: web.Request, *, core: bool) -> web.Response:
         wanted = request.headers.get("Accept", "")
         if "as=APIGroupDiscoveryList" in wanted and "v=v2" in wanted and "v=v2beta1;" not in wanted.split(",")[0]:
-            body = discovery.aggregated(self.rest.resources, core=core, elsewhere=self._api_services.served)
+            body = discovery.aggregated(self.rest.resources, core=core, elsewhere=self._api_services.backends.served)
             kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
             return web.Response(body=msgspec.json.encode(body), headers={"Content-Type": kind})
         return _json(
             discovery.api_versions(self.address)
             if core
-            else discovery.group_list(self.rest.resources, self._api_services.served)
+            else discovery.group_list(self.rest.resources, self._api_services.backends.served)
         )
 
     def _group(self, name: str) -> web.Response:
-        versions = discovery.groups(self.rest.resources, self._api_services.served).get(name)
+        versions = discovery.groups(self.rest.resources, self._api_services.backends.served).get(name)
         if versions is None:
             return _no_page()
         return _json({"kind": "APIGroup", "apiVersion": "v1", **discovery.group(name, versions)})
@@ -258,7 +260,7 @@ class Server:
         """Which other server serves a group version; what is served here is never passed on."""
         if not group or self.rest.resources.has_version(group, version):
             return None
-        return self._api_services.find(group, version)
+        return self._api_services.backends.find(group, version)
 
     # -- objects ----------------------------------------------------------------------------------------------
 
@@ -281,20 +283,20 @@ class Server:
             raise no_such_path()
         if not resource.is_stored and (asking.name or (resource.namespaced and not asking.namespace)):
             raise no_such_path()
-        if asking.plural == "endpoints" and not asking.group:
-            warnings.append("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-        if resource.custom is not None and (told := resource.custom.deprecation(resource.version)):
-            warnings.append(told)
-        options = self._options(request, asking, user, warnings)
+        if resource.strategy.deprecation:
+            warnings.append(resource.strategy.deprecation)
+        if resource.custom is not None and (text := resource.custom.deprecation(resource.version)):
+            warnings.append(text)
+        options, warn = self._options(request, asking, user), warnings.append
         if asking.subresource:
-            return await self._subresource(request, resource, asking, options)
+            return await self._subresource(request, resource, asking, options, warn)
         if asking.verb not in resource.verbs or request.method == "HEAD":
             raise method_not_allowed()
         if asking.verb in ("update", "patch") and not asking.name:
             raise method_not_allowed()
         if not resource.is_stored:
-            sent = await sent_object(self.rest.heavy, request, options, resource.kind)
-            return _json(await review(self.rest, self.tokens, self.rbac, sent, resource, asking, options), 201)
+            sent = await sent_object(self.rest.heavy, request, resource.kind)
+            return _json(await review(self.rest, self.tokens, self.rbac, sent.value, resource, asking, options), 201)
         match asking.verb:
             case "get":
                 version = request.query.get("resourceVersion", "")
@@ -309,21 +311,21 @@ class Server:
             case "watch":
                 return await self._watch(request, resource, asking, warnings)
             case "create":
-                sent = await sent_object(self.rest.heavy, request, options, resource.kind)
+                sent = await sent_object(self.rest.heavy, request, resource.kind)
                 namespace = self._create_namespace(resource, asking)
-                body = await self.rest.create(resource, namespace, sent, options)
+                body = await self.rest.create(resource, namespace, sent, options, warn=warn)
                 return self._object(request, resource, body, None, status=201)
             case "update":
-                sent = await sent_object(self.rest.heavy, request, options, resource.kind)
-                body = await self.rest.update(resource, asking.namespace, asking.name, sent, options)
+                sent = await sent_object(self.rest.heavy, request, resource.kind)
+                body = await self.rest.update(resource, asking.namespace, asking.name, sent, options, warn=warn)
                 return self._object(request, resource, body, None)
             case "patch":
-                body, made = await self._patch(request, resource, asking, options, "")
-                return self._object(request, resource, body, None, status=201 if made else 200)
+                body, is_new = await self._patch(request, resource, asking, options, "", warn)
+                return self._object(request, resource, body, None, status=201 if is_new else 200)
             case "delete":
-                return await self._delete(request, resource, asking, options)
+                return await self._delete(request, resource, asking, options, warn)
             case "deletecollection":
-                return await self._delete_collection(request, resource, asking, options)
+                return await self._delete_collection(request, resource, asking, options, warn)
         raise method_not_allowed()
 
     @staticmethod
@@ -334,7 +336,8 @@ class Server:
             raise method_not_allowed()
         return asking.namespace
 
-    def _options(self, request: web.Request, asking: RequestInfo, user: User, warnings: list[str]) -> Options:
+    @staticmethod
+    def _options(request: web.Request, asking: RequestInfo, user: User) -> Options:
         query = request.query
         dry = query.getall("dryRun", [])
         validation = query.get("fieldValidation", "")
@@ -353,8 +356,7 @@ class Server:
             dry_run="All" in dry,
             validation=validation or "Warn",  # type: ignore[arg-type]
             force=query.get("force", "").lower() in ("true", "1"),
-            warnings=warnings,
-            told={name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)},
+            query={name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)},
         )
 
     async def _list(self, request: web.Request, resource: Resource, namespace: str) -> web.Response:
@@ -432,51 +434,56 @@ class Server:
         await asyncio.gather(*watches, return_exceptions=True)
 
     async def _delete(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
     ) -> web.Response:
-        wanted = await delete_options(self.rest.heavy, request, options)
-        options.dry_run = wanted.dry_run
-        self._warn_of_orphans(resource, wanted, options)
-        thing, is_gone = await self.rest.delete(resource, asking.namespace, asking.name, wanted, options)
+        wanted = await self._delete_options(request, resource, warn)
+        options = replace(options, dry_run=wanted.dry_run)
+        thing, is_gone = await self.rest.delete(resource, asking.namespace, asking.name, wanted, options, warn=warn)
         if is_gone and not resource.strategy.answers_deleted:
             return _json(success(resource.group, resource.plural, asking.name, thing["metadata"]["uid"]))
         return _json(thing, 202 if not is_gone and wanted.cascades_the_old_way else 200)
 
-    @staticmethod
-    def _warn_of_orphans(resource: Resource, wanted: DeleteOptions, options: Options) -> None:
-        if resource.storage_key == "batch/jobs" and not wanted.propagation:
-            options.warnings.append(
-                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
-                "them or set propagationPolicy=Orphan to suppress this warning"
-            )
+    async def _delete_options(self, request: web.Request, resource: Resource, warn: Warn) -> DeleteOptions:
+        wanted = await delete_options(self.rest.heavy, request)
+        if text := resource.strategy.delete_warning(wanted.propagation):
+            warn(text)
+        return wanted
 
     async def _delete_collection(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
     ) -> web.Response:
-        wanted = await delete_options(self.rest.heavy, request, options)
-        self._warn_of_orphans(resource, wanted, options)
+        wanted = await self._delete_options(request, resource, warn)
+        options = replace(options, dry_run=wanted.dry_run)
         await lists.ready(self.rest, resource, asking.namespace, request.query)
         found = lists.page(self.rest, resource, asking.namespace, request.query)
         await self.rest.ready(resource, *found.entries)
         for entry in found.entries:
             metadata = msgspec.json.decode(entry.body)["metadata"]
             with contextlib.suppress(Failure):  # gone meanwhile: that was wanted
-                await self.rest.delete(resource, metadata.get("namespace", ""), metadata["name"], wanted, options)
+                await self.rest.delete(
+                    resource, metadata.get("namespace", ""), metadata["name"], wanted, options, warn=warn
+                )
         return web.Response(body=lists.list_body(self.rest, resource, found), content_type="application/json")
 
     async def _patch(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, subresource: str
+        self,
+        request: web.Request,
+        resource: Resource,
+        asking: RequestInfo,
+        options: Options,
+        subresource: str,
+        warn: Warn,
     ) -> tuple[bytes, bool]:
         kind = request.content_type
         if kind not in PATCH_TYPES or (kind == PATCH_TYPES[2] and resource.custom is not None):
             if resource.custom is None:
                 raise unknown_patch_type()
             raise unsupported_media_type([*PATCH_TYPES[:2], PATCH_TYPES[3]])
-        sent = await sent_patch(self.rest.heavy, request, options)
+        sent = await sent_patch(self.rest.heavy, request)
         rest, namespace, name = self.rest, asking.namespace, asking.name
         if kind == "application/apply-patch+yaml":
             self._check_apply(request)
-            return await rest.apply(resource, namespace, name, sent, options, subresource)
+            return await rest.apply(resource, namespace, name, sent, options, subresource, warn=warn)
         if options.force:
             cause = {
                 "reason": "FieldValueForbidden",
@@ -485,9 +492,11 @@ class Server:
             }
             text = 'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch'
             raise Failure(422, "Invalid", text, {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]})
-        strategic = sent if kind == PATCH_TYPES[2] else None
-        change = _patcher(kind, resource, sent)
-        return await rest.change(resource, namespace, name, change, options, subresource, strategic), False
+        body = await rest.change(
+            resource, namespace, name, _patcher(kind, resource, sent.value), options, subresource,
+            patch=sent, is_strategic=kind == PATCH_TYPES[2], warn=warn,
+        )  # fmt: skip
+        return body, False
 
     @staticmethod
     def _check_apply(request: web.Request) -> None:
@@ -498,7 +507,7 @@ class Server:
     # -- subresources -----------------------------------------------------------------------------------------
 
     async def _subresource(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
     ) -> web.StreamResponse:
         sub = resource.subresources.get(asking.subresource)
         if sub is None:
@@ -512,73 +521,46 @@ class Server:
         if asking.subresource in streams.KINDS:
             return await self._stream(request, resource, asking, options)
         rest, namespace, name = self.rest, asking.namespace, asking.name
+
+        async def sent(kind: str) -> Any:
+            return (await sent_object(rest.heavy, request, kind)).value
+
         match asking.subresource:
             case "status":
-                return await self._status(request, resource, asking, options)
+                return await self._status(request, resource, asking, options, warn)
             case "scale":
-                return await self._scale(request, resource, asking, options)
+                return await self._scale(request, resource, asking, options, warn)
             case "binding":
-                return _json(
-                    await subresources.bind(
-                        rest,
-                        resource,
-                        namespace,
-                        name,
-                        await sent_object(self.rest.heavy, request, options, "Binding"),
-                        options,
-                    ),
-                    201,
-                )
+                binding = await sent("Binding")
+                return _json(await subresources.bind(rest, resource, namespace, name, binding, options), 201)
             case "eviction":
-                return _json(
-                    await subresources.evict(
-                        rest,
-                        resource,
-                        namespace,
-                        name,
-                        await sent_object(self.rest.heavy, request, options, "Eviction"),
-                        options,
-                    ),
-                    201,
-                )
+                eviction = await sent("Eviction")
+                return _json(await subresources.evict(rest, resource, namespace, name, eviction, options, warn), 201)
             case "finalize":
-                return _bytes(
-                    await subresources.finalize(
-                        rest, resource, name, await sent_object(self.rest.heavy, request, options, "Namespace")
-                    )
-                )
+                return _bytes(await subresources.finalize(rest, resource, name, await sent("Namespace")))
             case "token":
-                return _json(
-                    subresources.token_request(
-                        rest,
-                        self.tokens,
-                        namespace,
-                        name,
-                        await sent_object(self.rest.heavy, request, options, "TokenRequest"),
-                        options,
-                    ),
-                    201,
-                )
+                wanted = await sent("TokenRequest")
+                return _json(subresources.token_request(rest, self.tokens, namespace, name, wanted, options), 201)
             case "log":
                 return await log_of(self.rest, self.logs, request, resource, asking)
         raise not_implemented(f"{resource.plural}/{asking.subresource} is not served by Fairlead's embedded cluster")
 
     async def _status(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
     ) -> web.Response:
         if asking.verb == "get":
             entry = self.rest.entry(resource, asking.namespace, asking.name)
             await self.rest.ready(resource, entry)
             body = self.rest.body(resource, entry)
         elif asking.verb == "update":
-            sent = await sent_object(self.rest.heavy, request, options, resource.kind)
-            body = await self.rest.update(resource, asking.namespace, asking.name, sent, options, "status")
+            sent = await sent_object(self.rest.heavy, request, resource.kind)
+            body = await self.rest.update(resource, asking.namespace, asking.name, sent, options, "status", warn=warn)
         else:
-            body, _ = await self._patch(request, resource, asking, options, "status")
+            body, _ = await self._patch(request, resource, asking, options, "status", warn)
         return self._object(request, resource, body, None)
 
     async def _scale(
-        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options
+        self, request: web.Request, resource: Resource, asking: RequestInfo, options: Options, warn: Warn
     ) -> web.Response:
         rest, namespace, name = self.rest, asking.namespace, asking.name
         if asking.verb == "get":
@@ -586,27 +568,28 @@ class Server:
             await rest.ready(resource, entry)
             scale_now = subresources.scale_of(resource, rest.thing(resource, entry))
             return self._scaled(request, resource, scale_now)
+        sent: Sent
         if asking.verb == "update":
-            scale = await sent_object(self.rest.heavy, request, options, "Scale")
+            sent = await sent_object(self.rest.heavy, request, "Scale")
 
             def changed(thing: JsonObject) -> JsonObject:
-                return subresources.with_scale(resource, thing, scale, options, patched=False)
+                return subresources.with_scale(resource, thing, sent.value, options, patched=False)
         elif request.content_type == "application/apply-patch+yaml":
             self._check_apply(request)
-            applied = await sent_patch(self.rest.heavy, request, options)
-            made = await rest.until_written(
-                resource, namespace, name, options,
-                lambda: subresources.apply_scale(rest, resource, namespace, name, copied(applied), options),
-            )  # fmt: skip
-            return self._scaled(request, resource, made)
+            sent = await sent_patch(self.rest.heavy, request)
+            scale = await rest.until_written(
+                lambda: subresources.apply_scale(rest, resource, namespace, name, copied(sent.value), options, warn)
+            )
+            return self._scaled(request, resource, scale)
         else:
-            patch = _patcher(request.content_type, resource, await sent_patch(self.rest.heavy, request, options))
+            sent = await sent_patch(self.rest.heavy, request)
+            patch = _patcher(request.content_type, resource, sent.value)
 
             def changed(thing: JsonObject) -> JsonObject:
                 patched = patch(subresources.scale_of(resource, thing))
                 return subresources.with_scale(resource, thing, patched, options, patched=True)
 
-        body = await rest.change(resource, namespace, name, changed, options, "scale")
+        body = await rest.change(resource, namespace, name, changed, options, "scale", patch=sent, warn=warn)
         return self._scaled(request, resource, subresources.scale_of(resource, msgspec.json.decode(body)))
 
     def _scaled(self, request: web.Request, resource: Resource, scale: JsonObject) -> web.Response:
@@ -624,7 +607,7 @@ class Server:
         pod = self.rest.thing(resource, self.rest.entry(resource, asking.namespace, asking.name))
         container = streams.check(request, asking, pod)
         if self.streams is None:
-            raise not_implemented("nobody who runs pods is joined to this server, so there are no streams")
+            raise not_implemented("no node provider is connected to this API server: there are no streams")
         task = asyncio.current_task()
         assert task is not None
         self._watches.add(task)
@@ -634,7 +617,7 @@ class Server:
             self._watches.discard(task)
 
     def _form(self, request: web.Request, resource: Resource) -> TableForm | None:
-        return TableForm.wanted(request.headers.get("Accept", ""), resource, self.rest.clock.now)
+        return TableForm.negotiate(request.headers.get("Accept", ""), resource, self.rest.clock.now)
 
     def _object(
         self, request: web.Request, resource: Resource, body: bytes, entry: Entry | None, status: int = 200

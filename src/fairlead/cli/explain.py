@@ -29,7 +29,7 @@ from fairlead.placement.explanation import (
     Room,
     WeightChange,
 )
-from fairlead.placement.scale import told as points
+from fairlead.placement.scale import format_points as points
 from fairlead.settings import BadSettings, default_data_folder, load
 
 if TYPE_CHECKING:
@@ -296,12 +296,12 @@ def request_lines(view: "RequestView") -> list[str]:
         verb = "add" if item.operation == 1 else "remove"
         found.append(f"{verb} {item.number} of {item.namespace}/{item.workload}: {item.phase}; {item.message}")
         for number, place in enumerate(item.places, 1):
-            where = f"{place.promised_node} with {points(place.score)}" if place.promised_node else "no node"
+            where = f"{place.reserved_node} with {points(place.score)}" if place.reserved_node else "no node"
             came = f"; {place.pod} went to {place.node or 'no node yet'}" if place.pod else ""
             found.append(f"  place {number}: {where}{came}" + (f"; {place.note}" if place.note else ""))
             if place.reason is not None:
                 found += [f"    {line}" for line in _reason(place.reason)]
-            elif place.promised_node:
+            elif place.reserved_node:
                 found.append("    its reasons are not stored: the request or the cluster is too large")
         for victim in item.victims:
             found.append(f"  {victim.pod} of {victim.node or 'no node'} with {points(victim.score)}: {victim.why}")
@@ -347,7 +347,7 @@ def _explained(explanation: Explanation) -> list[str]:
 
 
 def _choice(choice: Choice) -> list[str]:
-    if choice.by == "promise":
+    if choice.by == "reservation":
         return [f"chosen: {choice.node}, which was nominated for the pod or reserved for it before it was created"]
     found = [f"chosen: {choice.node} with {points(choice.score)}"]
     if choice.runner_up is not None:

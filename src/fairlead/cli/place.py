@@ -19,7 +19,7 @@ from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
 from fairlead.placement.explain import explain
 from fairlead.placement.explanation import Explanation
-from fairlead.placement.scale import told as points
+from fairlead.placement.scale import format_points as points
 
 
 class Mistake(click.ClickException):

@@ -40,7 +40,7 @@ def replay(decision: Path, output: str) -> None:
         for each in differences:
             click.echo(f"  {each}")
     else:
-        nodes = len(document.world.nodes)
+        nodes = len(document.snapshot.nodes)
         click.echo(f"{document.id}: {whom}: the same in every bit, {nodes} nodes looked at: {result}")
     if differences:
         raise SystemExit(EXIT_DIFFERENT)

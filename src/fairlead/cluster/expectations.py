@@ -63,7 +63,7 @@ class Expectations:
             isinstance(intent, Delete),
             self._clock.elapsed_s(),
         )
-        if not self._is_seen(awaited):
+        if not self._is_observed(awaited):
             self._awaited.setdefault(key, []).append(awaited)
 
     async def is_settled(self, key: str) -> bool:
@@ -71,14 +71,14 @@ class Expectations:
         waiting = self._awaited.get(key)
         if waiting is None:
             return True
-        left = [awaited for awaited in waiting if not self._is_seen(awaited) and not await self._is_past(awaited)]
+        left = [awaited for awaited in waiting if not self._is_observed(awaited) and not await self._is_past(awaited)]
         if left:
             self._awaited[key] = left
             return False
         del self._awaited[key]
         return True
 
-    def _is_seen(self, awaited: Awaited) -> bool:
+    def _is_observed(self, awaited: Awaited) -> bool:
         mirror = self._mirrors.find(awaited.kind)
         if mirror is None:
             return True

@@ -67,7 +67,10 @@ class NamedLease:
         rng: Rng,
         metrics: Metrics,
         times: LeaseTimes | None = None,
+        removed_when_released: bool = False,
     ) -> None:
+        """`removed_when_released` is for a lease that no other process ever takes."""
+        self._is_removed = removed_when_released
         self.name = name
         self.namespace = namespace
         self.identity = identity
@@ -214,7 +217,13 @@ class NamedLease:
                     "metadata": current.metadata,
                     "spec": spec,
                 }
-                await self._client.replace(LEASES, self.name, body, self.namespace)
+                released = await self._client.replace(LEASES, self.name, body, self.namespace)
+                if self._is_removed:
+                    metadata = released.metadata
+                    await self._client.delete(
+                        LEASES, self.name, self.namespace,
+                        uid=metadata.uid, resource_version=metadata.resource_version,
+                    )  # fmt: skip
 
     def _free_in_s(self) -> float:
         """Seconds until we may take it: zero or less when it is free or its holder stopped renewing."""

@@ -55,7 +55,7 @@ class ShellContext:
         shell = Shell(self, name or kind.plural, kind)
 
         async def reconcile(key: str) -> WakeAfter | None:
-            if not await shell.ledger.is_settled(key):
+            if not await shell.expectations.is_settled(key):
                 return WakeAfter(seconds=SETTLE_S)
             seen = see(key)
             if seen is None:
@@ -81,7 +81,7 @@ class ShellContext:
 class Shell:
     def __init__(self, context: ShellContext, name: str, kind: Kind[Any]) -> None:
         self.name = name
-        self.ledger = Expectations(context.mirrors, context.reader, context.clock)
+        self.expectations = Expectations(context.mirrors, context.reader, context.clock)
         self._context = context
         self._kind = kind
 
@@ -106,7 +106,7 @@ class Shell:
     async def _carry_out(self, key: str, pairs: Sequence["Pair"]) -> list[Result]:
         results = await self._context.writer.carry_out_all([intent for intent, _ in pairs])
         for result, (_, events) in zip(results, pairs, strict=True):
-            self.ledger.enter(key, result)
+            self.expectations.enter(key, result)
             if result.is_done:
                 await self._context.writer.carry_out_all(events)
         return results

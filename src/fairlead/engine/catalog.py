@@ -166,11 +166,11 @@ class Catalog:
     # Storage and budgets
 
     def set_stored(self, thing: Stored) -> None:
-        self._shelf(thing)[thing.metadata.key] = thing
+        self._by_key(thing)[thing.metadata.key] = thing
         self._storage_changed()
 
     def drop_stored(self, thing: Stored) -> None:
-        self._shelf(thing).pop(thing.metadata.key, None)
+        self._by_key(thing).pop(thing.metadata.key, None)
         self._storage_changed()
 
     def set_forecast(self, forecast: Forecast) -> None:
@@ -206,8 +206,8 @@ class Catalog:
         self.storage_version += 1
         self.version += 1
 
-    def _shelf(self, thing: Stored) -> dict[str, Stored]:
-        shelves: dict[type, object] = {
+    def _by_key(self, thing: Stored) -> dict[str, Stored]:
+        by_type: dict[type, object] = {
             PersistentVolumeClaim: self.claims,
             PersistentVolume: self.volumes,
             StorageClass: self.classes,
@@ -216,9 +216,9 @@ class Catalog:
             CsiStorageCapacity: self.capacities,
             VolumeAttachment: self.attachments,
         }
-        shelf = shelves[type(thing)]
-        assert isinstance(shelf, dict)
-        return shelf
+        objects = by_type[type(thing)]
+        assert isinstance(objects, dict)
+        return objects
 
 
 def _deployment_of(thing: Selecting) -> tuple[str, str] | None:

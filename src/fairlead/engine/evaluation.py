@@ -278,10 +278,6 @@ def _narrowed(predicates: Sequence[Predicate], request: Request) -> frozenset[st
     return names
 
 
-def _narrowest(highest: int) -> type[np.signedinteger[Any]]:
-    return next(kind for kind in (np.int16, np.int32, np.int64) if highest < np.iinfo(kind).max)
-
-
 def _is_constant(raw_N: Ints, among_N: Bools) -> bool:
     values = raw_N[among_N]
     return not len(values) or bool((values == values[0]).all())

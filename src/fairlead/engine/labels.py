@@ -12,7 +12,7 @@ from fairlead.engine.axes import LabelColumn
 # A key on more nodes than this has a column for good; below it, the few rows are kept by themselves.
 FEW_NODES: Final = 64
 # So many columns of keys on few nodes at most; the oldest are dropped first, and made again when asked for.
-MOST_ASKED: Final = 256
+MAX_COLUMNS: Final = 256
 
 NO_LABELS: Final[Mapping[str, str]] = {}
 
@@ -24,7 +24,7 @@ class Labels:
         self._nowhere = LabelColumn("", capacity)
         # Of keys on few nodes, by row the value.
         self._few: dict[str, dict[int, str]] = {}
-        self._asked: dict[str, None] = {}
+        self._on_demand: dict[str, None] = {}
         # Columns that are no longer kept up to date, for the table to tell those who count by them.
         self.dropped: list[LabelColumn] = []
 
@@ -33,7 +33,7 @@ class Labels:
 
     def __len__(self) -> int:
         """Keys that some node has."""
-        return len(self.columns) + len(self._few) - len(self._asked)
+        return len(self.columns) + len(self._few) - len(self._on_demand)
 
     def write(self, row: int, before: Mapping[str, str], now: Mapping[str, str]) -> None:
         """The node of this row has these labels now; `before` is what was written last."""
@@ -56,7 +56,7 @@ class Labels:
             if len(few) > FEW_NODES:
                 self.column(key)
                 del self._few[key]
-                self._asked.pop(key, None)
+                self._on_demand.pop(key, None)
         elif column is None and value is not None:
             self._few[key] = {row: value}
             return
@@ -74,17 +74,17 @@ class Labels:
         few = self._few.get(key)
         if few is None:
             return self._nowhere
-        if len(self._asked) >= MOST_ASKED:
-            for old in list(self._asked)[: MOST_ASKED // 2]:
+        if len(self._on_demand) >= MAX_COLUMNS:
+            for old in list(self._on_demand)[: MAX_COLUMNS // 2]:
                 self._drop(old)
         column = self.columns[key] = LabelColumn(key, len(self._nowhere.ids_N))
-        self._asked[key] = None
+        self._on_demand[key] = None
         for row, value in few.items():
             column.set(row, value)
         return column
 
     def _drop(self, key: str) -> None:
-        self._asked.pop(key, None)
+        self._on_demand.pop(key, None)
         column = self.columns.pop(key, None)
         if column is not None:
             self.dropped.append(column)

@@ -3,7 +3,7 @@
 Used by node affinity, topology spread (which nodes count), volumes (where a volume can be reached) and profiles.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -137,10 +137,6 @@ def _field_mask(view: View, field: FieldRequirement) -> Bools:
     row = view.table.row_of.get(field.value)
     named_V = view.among(set() if row is None else {row})
     return named_V if field.equal else ~named_V
-
-
-def labels_mask(view: View, labels: Mapping[str, str]) -> Bools:
-    return requirements_mask(view, equal_to(labels).requirements)
 
 
 def tolerated_mask(view: View, request: Request) -> Bools:

@@ -1,7 +1,7 @@
 """Nominated pods of others: room that was cleared for a pod is not given to one that matters less.
 
 A pod that evictions made room for is not on its node yet. To pods of equal or lower priority its node must have room
-with it there, and also without it, since it may go elsewhere yet; to others it is as if it had not been promised
+with it there, and also without it, since it may go elsewhere yet; to others it is as if it had not been nominated
 anything. The cycle asks only when somebody is nominated.
 """
 

@@ -26,7 +26,7 @@ class Occupant:
         self.preempted = False
         # The devices it holds, kept when it is removed so that undoing the removal gives back the same ones.
         self.gpus: GpuHold | None = None
-        # Volumes promised to its claims, until the cluster itself says so.
+        # Volumes reserved for its claims, until the cluster shows them bound.
         self.volumes: tuple[VolumeChoice, ...] = ()
 
     @property

@@ -62,7 +62,7 @@ class Preemption:
         """
         table = self._table
         if not self._profile.args.preemption.is_on:
-            return PreemptionPlan(Code.UNSCHEDULABLE, self._said(""))
+            return PreemptionPlan(Code.UNSCHEDULABLE, self._message(""))
         evaluation = Evaluation(table, self._profile, table.request(pod))
         evaluation.refresh()
         code_N = codes(evaluation)
@@ -72,7 +72,7 @@ class Preemption:
                 code_N[held.row] = Code.UNSCHEDULABLE
         why_not = self._ineligible(pod, code_N)
         if why_not:
-            return PreemptionPlan(Code.UNSCHEDULABLE, self._said(why_not), waits=True)
+            return PreemptionPlan(Code.UNSCHEDULABLE, self._message(why_not), waits=True)
 
         rows: list[int] = table.order[code_N[table.order] == Code.UNSCHEDULABLE].tolist()
         if pod.priority <= table.lowest_priority():
@@ -104,9 +104,9 @@ class Preemption:
         if nodes > tried:
             refused[NOT_HELPFUL] += nodes - tried
         parts = sorted(f"{count} {reason}" for reason, count in refused.items())
-        return PreemptionPlan(Code.UNSCHEDULABLE, self._said(f"0/{nodes} nodes are available: {', '.join(parts)}."))
+        return PreemptionPlan(Code.UNSCHEDULABLE, self._message(f"0/{nodes} nodes are available: {', '.join(parts)}."))
 
-    def _said(self, why: str) -> str:
+    def _message(self, why: str) -> str:
         """In Kubernetes' words; claims are looked at first there, and their word comes first."""
         tried = ["no new claims to deallocate"] if self._profile.args.preemption.after_claims else []
         return ", ".join([*tried, f"preemption: {why}"] if why else tried)

@@ -98,8 +98,8 @@ class NodeTable:
         self.ports: dict[tuple[str, int], dict[str, dict[int, int]]] = {}
         self.claim_users: dict[str, int] = {}
         self.disk_users: dict[str, Occupant] = {}
-        # By volume the claim it is promised to; by claim the node it is promised for, and how many pods hold to it.
-        self.promised_volumes: dict[str, str] = {}
+        # By volume the claim it is reserved for; by claim the node it is reserved on, and how many pods need it.
+        self.reserved_volumes: dict[str, str] = {}
         self.promised_claims: dict[str, tuple[str, int]] = {}
 
         self.journal: list[int] = []
@@ -522,15 +522,15 @@ class NodeTable:
         return self._allocate(row, wanted, ())
 
     def _promise(self, choice: VolumeChoice, node: str, sign: int) -> None:
-        """Several pods may share a claim; the promise stands while any of them is placed."""
+        """Several pods may share a claim; the reservation stands while any of them is placed."""
         _, users = self.promised_claims.get(choice.claim, (node, 0))
         if users + sign:
             self.promised_claims[choice.claim] = (node, users + sign)
             if choice.volume:
-                self.promised_volumes[choice.volume] = choice.claim
+                self.reserved_volumes[choice.volume] = choice.claim
         else:
             del self.promised_claims[choice.claim]
-            self.promised_volumes.pop(choice.volume, None)
+            self.reserved_volumes.pop(choice.volume, None)
 
     def _set_terminating(self, occupant: Occupant, terminating: bool) -> None:
         row, request = occupant.row, occupant.request

@@ -1,1 +1,1 @@
-"""The nouns every room shares: frozen structs decoded once at the border. No arrays, no I/O."""
+"""The structs every room shares: frozen structs decoded once at the border. No arrays, no I/O."""

@@ -78,5 +78,5 @@ class Condition(ApiStruct, kw_only=True):
     observed_generation: int | None = None
 
 
-def encode(noun: Any) -> bytes:
-    return msgspec.json.encode(noun)
+def encode(struct: Any) -> bytes:
+    return msgspec.json.encode(struct)

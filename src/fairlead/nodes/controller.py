@@ -41,7 +41,7 @@ log = structlog.get_logger("fairlead.nodes")
 REFRESH_S = 60.0
 MOST_PROBES_AT_ONCE = 64
 # How long telling that a container is down may hold up its restart.
-DOWN_TOLD_S = 2.0
+DOWN_REPORT_S = 2.0
 FORBIDDEN_RETRY_S = 2.0
 
 
@@ -270,7 +270,7 @@ class PodController:
                     # First that it is down, so that nobody is sent there meanwhile; then up again. An API server
                     # that does not answer must not keep containers from coming back.
                     with contextlib.suppress(ClusterError, TemporaryError, TimeoutError):
-                        async with asyncio.timeout(DOWN_TOLD_S):
+                        async with asyncio.timeout(DOWN_REPORT_S):
                             await self._patch(pod, seen, held, plan.status)
                 await held.provider.update(pod.uid, runs)
                 held.runs = {(run.container.name, run.attempt): run for run in runs}

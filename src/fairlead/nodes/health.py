@@ -27,16 +27,6 @@ class Tally:
     is_streak_good: bool = False
 
 
-def probe_of(container: Container, check: Check) -> Probe | None:
-    match check:
-        case Check.STARTUP:
-            return container.startup_probe
-        case Check.LIVENESS:
-            return container.liveness_probe
-        case Check.READINESS:
-            return container.readiness_probe
-
-
 def first_tally(probe: Probe, started_at: datetime, now: datetime) -> Tally:
     return Tally(next_at=max(now, started_at + timedelta(seconds=probe.initial_delay_seconds)))
 

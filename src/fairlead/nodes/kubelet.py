@@ -1,4 +1,4 @@
-"""The virtual kubelet: any number of nodes, one pod watch, one lease wheel, in one process.
+"""The virtual kubelet: any number of nodes, one pod watch, one lease renewer, in one process.
 
     kubelet = VirtualKubelet(client, writer, recorder, clock=…, rng=…, metrics=…)
     kubelet.add(Profile("node-1", "process", capacity={…}), provider)

@@ -1,7 +1,7 @@
-"""The lease wheel: thousands of node leases renewed by one task, spread over the period.
+"""The lease renewer: thousands of node leases renewed by one task, spread over the period.
 
 `nodes.kubelet` runs it with a client of its own, so that liveness never waits behind work. Every node has its own
-place on the wheel; a renewal that failed is tried again after a second, whatever the others do.
+place on the renewer; a renewal that failed is tried again after a second, whatever the others do.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class LeaseRenewer:
 
             async def turn(at: datetime, name: str) -> None:
                 if name in self._names:
-                    # The slot is taken here: renewals that hang hold the wheel, they do not pile up behind it.
+                    # The slot is taken here: renewals that hang hold the renewer, they do not pile up behind it.
                     await self._slots.acquire()
                     renewals.create_task(self._turn(at, name), name=f"renew {name}")
 
@@ -67,5 +67,5 @@ class LeaseRenewer:
 
 
 def place(name: str) -> float:
-    """Where on the wheel, in [0, 1): the same for a name every time, spread evenly over names."""
+    """Where on the renewer, in [0, 1): the same for a name every time, spread evenly over names."""
     return (zlib.crc32(name.encode()) % 10_007) / 10_007

@@ -143,7 +143,7 @@ def node_status(profile: Profile, now: datetime) -> dict[str, Any]:
         "allocatable": dict(profile.capacity if profile.allocatable is None else profile.allocatable),
         # No Hostname: an API server prefers it to the address and could not resolve it.
         "addresses": [{"type": "InternalIP", "address": profile.ip}],
-        "conditions": [_condition(*said, now) for said in _said(profile)],
+        "conditions": [_condition(*said, now) for said in _conditions(profile)],
         "nodeInfo": {
             "kubeletVersion": f"v{__version__}-fairlead",
             "kubeProxyVersion": "",
@@ -162,7 +162,7 @@ def node_status(profile: Profile, now: datetime) -> dict[str, Any]:
     return status
 
 
-def _said(profile: Profile) -> list[tuple[str, str, str, str]]:
+def _conditions(profile: Profile) -> list[tuple[str, str, str, str]]:
     return [
         ("Ready", "True", "KubeletReady", f"the {profile.provider} provider is ready to run pods"),
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "not measured on a virtual node"),

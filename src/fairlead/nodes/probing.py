@@ -10,8 +10,6 @@ import aiohttp
 from fairlead.nodes.provider import ProbeResult
 from fairlead.nodes.spec import Container, Probe
 
-OUTPUT_CHARACTERS = 200
-
 
 def port_of(container: Container, port: int | str) -> int | None:
     """The number of a port given by number or by name."""

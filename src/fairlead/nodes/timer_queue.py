@@ -1,6 +1,6 @@
 """Things to do at moments to come, any number of them, by one task.
 
-Used by the lease wheel and the providers. What is due is handed out in order of time; something sooner may be added
+Used by the lease renewer and the providers. What is due is handed out in order of time; something sooner may be added
 at any time.
 """
 

@@ -18,7 +18,7 @@ from fairlead.model.intents import Bind, Patch
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.volumes import SELECTED_NODE_ANNOTATION, PersistentVolume, PersistentVolumeClaim
-from fairlead.placement import events_and_conditions as telling
+from fairlead.placement import events_and_conditions
 from fairlead.placement.spec import CLAIMS, PODS, VOLUMES
 
 log = structlog.get_logger("fairlead.placement")
@@ -69,7 +69,7 @@ class Binder:
                 "binding failed", pod=placed.pod, node=placed.node, outcome=result.outcome, problem=str(result.error)
             )
             return f"binding to {placed.node}: {result.error}" if result.outcome is Outcome.REFUSED else ""
-        await self._writer.carry_out(telling.scheduled(pod, placed.node))
+        await self._writer.carry_out(events_and_conditions.scheduled(pod, placed.node))
         return None
 
     async def _was_bound(self, pod: Pod, node: str) -> bool:
@@ -93,7 +93,7 @@ class Binder:
     # -- volumes ----------------------------------------------------------------------------------------------
 
     async def _bind_volumes(self, placed: Placed, timeout_s: float) -> str:
-        """Promise each claim its volume, or ask for one to be made, and wait; a sentence if that fails."""
+        """Reserve a volume for each claim, or ask for one to be provisioned, and wait; a sentence if that fails."""
         for choice in placed.volumes:
             claim = self._catalog.claims.get(choice.claim)
             if claim is None:

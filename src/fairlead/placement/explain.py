@@ -30,12 +30,12 @@ from fairlead.placement.explanation import (
     Blockage,
     Choice,
     Clearing,
-    Cure,
     Difference,
     Explanation,
     NearMiss,
     Room,
     Victim,
+    WakeupEvent,
     WeightChange,
 )
 from fairlead.placement.scale import SCALE, on_scale
@@ -43,7 +43,7 @@ from fairlead.placement.scale import SCALE, on_scale
 # Nodes shown unless all are asked for.
 SHOWN: Final = 5
 
-CURES: Final = {
+WAKEUP_TEXTS: Final = {
     ClusterEvent.NODE_ADDED: "a node is added",
     ClusterEvent.NODE_REMOVED: "a node is removed",
     ClusterEvent.NODE_CORDON_CHANGED: "a node is uncordoned",
@@ -130,20 +130,22 @@ def _chosen(cycle: Cycle, columns: Columns, ranking: Sequence[int], first: str) 
 
 def _choice(cycle: Cycle, columns: Columns, ranking: Sequence[int], chosen: int, first: str) -> Choice:
     table = cycle.table
-    by_promise = bool(first) and table.name(chosen) == first
+    by_reservation = bool(first) and table.name(chosen) == first
     runner_up = next((row for row in ranking if row != chosen), None)
     by_name, by_chance = isinstance(cycle.pick, FirstByName), isinstance(cycle.pick, ByChance)
     ahead = 0 if runner_up is None else int(columns.total_N[chosen]) - int(columns.total_N[runner_up])
     return Choice(
         node=table.name(chosen),
-        by="promise" if by_promise else "score",
+        by="reservation" if by_reservation else "score",
         score=columns.total(chosen),
         runner_up=columns.scores_of(runner_up) if runner_up is not None else None,
-        margin=None if runner_up is None or by_promise else on_scale(ahead, columns.unit),
+        margin=None if runner_up is None or by_reservation else on_scale(ahead, columns.unit),
         pick=cycle.profile.args.pick,
         turn=cycle.pick.counter,
-        decided_by=() if runner_up is None or by_promise else _differences(columns, chosen, runner_up),
-        weight_changes=() if by_promise or by_chance else tuple(weight_changes(columns, chosen, outright=not by_name)),
+        decided_by=() if runner_up is None or by_reservation else _differences(columns, chosen, runner_up),
+        weight_changes=()
+        if by_reservation or by_chance
+        else tuple(weight_changes(columns, chosen, outright=not by_name)),
         room=_room(columns, chosen),
     )
 
@@ -220,8 +222,10 @@ def _missed(miss: NearestMiss) -> Room:
     return Room(miss.resource, miss.wanted, miss.free, miss.short)
 
 
-def wakeup_events(diagnosis: Diagnosis) -> tuple[Cure, ...]:
-    return tuple(Cure(delta.value, CURES[delta]) for delta in ClusterEvent if delta in diagnosis.wakeup_events)
+def wakeup_events(diagnosis: Diagnosis) -> tuple[WakeupEvent, ...]:
+    return tuple(
+        WakeupEvent(delta.value, WAKEUP_TEXTS[delta]) for delta in ClusterEvent if delta in diagnosis.wakeup_events
+    )
 
 
 def nearest(columns: Columns) -> tuple[NearMiss, ...]:

@@ -3,11 +3,11 @@
 import msgspec
 
 
-class Told(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ExplanationPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Something told to people and programs."""
 
 
-class RuleScore(Told, frozen=True):
+class RuleScore(ExplanationPart, frozen=True):
     """`raw` as the rule counts; `normalised` 0 to 100, and that times the weight."""
 
     rule: str
@@ -17,7 +17,7 @@ class RuleScore(Told, frozen=True):
     weighted: float
 
 
-class NodeScores(Told, frozen=True):
+class NodeScores(ExplanationPart, frozen=True):
     """A feasible node: its total and what each rule gave it."""
 
     node: str
@@ -25,7 +25,7 @@ class NodeScores(Told, frozen=True):
     scores: tuple[RuleScore, ...] = ()
 
 
-class NodeRefusal(Told, frozen=True):
+class NodeRefusal(ExplanationPart, frozen=True):
     """A refused node: the first rule that refused it, every reason of that rule, and Kubernetes' word for it."""
 
     node: str
@@ -34,7 +34,7 @@ class NodeRefusal(Told, frozen=True):
     code: str
 
 
-class ReasonCount(Told, frozen=True):
+class ReasonCount(ExplanationPart, frozen=True):
     """One reason and how many nodes it cost; evicting pods could not win back the `unresolvable` ones."""
 
     rule: str
@@ -44,14 +44,14 @@ class ReasonCount(Told, frozen=True):
     examples: tuple[str, ...] = ()
 
 
-class Difference(Told, frozen=True):
+class Difference(ExplanationPart, frozen=True):
     """What a rule gave the chosen node more than the runner-up; below zero, less."""
 
     rule: str
     points: float
 
 
-class WeightChange(Told, frozen=True):
+class WeightChange(ExplanationPart, frozen=True):
     """The nearest weight of one rule with which another node would have been chosen, all else being equal."""
 
     rule: str
@@ -60,7 +60,7 @@ class WeightChange(Told, frozen=True):
     node: str
 
 
-class Room(Told, frozen=True):
+class Room(ExplanationPart, frozen=True):
     """What is free of a resource, in thousandths of a cpu, bytes, or pieces, and what is wanted."""
 
     resource: str
@@ -69,8 +69,8 @@ class Room(Told, frozen=True):
     short: int = 0
 
 
-class Choice(Told, frozen=True):
-    """Why this node: by score, or because it was cleared for the pod or promised to it."""
+class Choice(ExplanationPart, frozen=True):
+    """Why this node: by score, or because it was cleared or reserved for the pod."""
 
     node: str
     by: str
@@ -87,7 +87,7 @@ class Choice(Told, frozen=True):
     room: tuple[Room, ...] = ()
 
 
-class NearMiss(Told, frozen=True):
+class NearMiss(ExplanationPart, frozen=True):
     """A node that only lacks resources: with so much less asked for, or so much more there, it would do."""
 
     node: str
@@ -96,12 +96,12 @@ class NearMiss(Told, frozen=True):
     by_asking_less: bool
 
 
-class Victim(Told, frozen=True):
+class Victim(ExplanationPart, frozen=True):
     pod: str
     priority: int
 
 
-class Clearing(Told, frozen=True):
+class Clearing(ExplanationPart, frozen=True):
     """Whether evicting pods would help, where, and whom it would cost."""
 
     helps: bool
@@ -111,24 +111,24 @@ class Clearing(Told, frozen=True):
     message: str = ""
 
 
-class Cure(Told, frozen=True):
+class WakeupEvent(ExplanationPart, frozen=True):
     """A change in the cluster after which the pod is looked at again."""
 
     change: str
     sentence: str
 
 
-class Blockage(Told, frozen=True):
+class Blockage(ExplanationPart, frozen=True):
     """Why a pod has no node, how far the nearest one is, and what would help."""
 
     message: str
     misses: tuple[Room, ...] = ()
     nearest: tuple[NearMiss, ...] = ()
-    wakeup_events: tuple[Cure, ...] = ()
+    wakeup_events: tuple[WakeupEvent, ...] = ()
     clearing: Clearing | None = None
 
 
-class Explanation(Told, frozen=True):
+class Explanation(ExplanationPart, frozen=True):
     pod: str
     profile: str
     nodes: int
@@ -144,7 +144,7 @@ class Explanation(Told, frozen=True):
     scale: str = ""
 
 
-class Waiting(Told, frozen=True):
+class Waiting(ExplanationPart, frozen=True):
     """Where a pod waits: active, backoff or unschedulable, as kube-scheduler names its queues, and how long."""
 
     queue: str
@@ -155,15 +155,15 @@ class Waiting(Told, frozen=True):
     next_try_in_s: float | None = None
 
 
-class PromiseExplanation(Told, frozen=True):
-    """Why a pod's node was promised to it, as it was when the request was planned."""
+class ReservationExplanation(ExplanationPart, frozen=True):
+    """Why a node was reserved for the pod, as of when the request was planned."""
 
     request: str
     node: str
     reason: "PlaceReason"
 
 
-class PlaceReason(Told, frozen=True):
+class PlaceReason(ExplanationPart, frozen=True):
     """Why a place of a request is on its node: what `explain` tells of a pod, for a pod that was still to be made."""
 
     profile: str
@@ -181,8 +181,8 @@ class PlaceReason(Told, frozen=True):
     turn: int = 0
 
 
-class PodExplanation(Told, frozen=True):
-    """What became of a pod and why. `of` is `decision` for the world it was decided in, `now` for the present one."""
+class PodExplanation(ExplanationPart, frozen=True):
+    """What became of a pod and why. `of` is `decision` for the snapshot it was decided on, `now` for the cluster."""
 
     pod: str
     scheduler: str
@@ -194,11 +194,11 @@ class PodExplanation(Told, frozen=True):
     decision: str = ""
     at: str = ""
     waiting: Waiting | None = None
-    reservation: PromiseExplanation | None = None
+    reservation: ReservationExplanation | None = None
     notes: tuple[str, ...] = ()
 
 
-class Sheet(Told, frozen=True):
+class Sheet(ExplanationPart, frozen=True):
     """Every verdict and every score, as columns: what a replay compares."""
 
     feasible: tuple[str, ...]

@@ -226,9 +226,10 @@ def is_as_sent(table: NodeTable, nodes: Iterable[Node]) -> bool:
 
 
 def with_sent(former: Former, nodes: Iterable[Node], profile: Profile) -> Cycle:
-    """The present world with these nodes as they were sent. Heavy: the whole table is made anew."""
-    world = former.document()
-    by_name = {node.name: node for node in world.nodes} | {node.name: node for node in nodes}
+    """The present state with these nodes as they were sent. Heavy: the whole table is rebuilt."""
+    snapshot = former.document()
+    by_name = {node.name: node for node in snapshot.nodes} | {node.name: node for node in nodes}
     return Cycle(
-        table_of(msgspec.structs.replace(world, nodes=tuple(by_name.values()))), profile_of(profile_document(profile))
+        table_of(msgspec.structs.replace(snapshot, nodes=tuple(by_name.values()))),
+        profile_of(profile_document(profile)),
     )

@@ -1,10 +1,10 @@
-"""History: the last decisions, and enough of what changed since to see the world again as each of them saw it.
+"""History: the last decisions, and enough of what changed since to rebuild the snapshot that each was made on.
 
-The world as it is now is held once, by reference; behind it lies a bounded log of what each change replaced. A former
-world is the present one with the log undone, newest first, back to the decision. What leaves the log takes the
-decisions with it that can no longer be seen again.
+The present state is held once, by reference; behind it lies a bounded log of what each change replaced. A former
+snapshot is the present state with the log undone, newest first, back to the decision. A decision goes when the part of
+the log that it needs does.
 
-    world now ◀─ undo ─ undo ─ decision 7 ─ undo ─ decision 6 ─ …           oldest fall off the end
+    present state ◀─ undo ─ undo ─ decision 7 ─ undo ─ decision 6 ─ …           oldest fall off the end
 
 The loop decides thousands of times a second, so a decision costs a few small objects here. Changes are found by
 following the table's own journal: whoever placed or removed whatever, the row is in it. Nothing here decides.
@@ -29,24 +29,24 @@ from fairlead.engine.unit import Unit, UnitOutcome
 from fairlead.model.node import Node
 from fairlead.model.outcome import Outcome, Placed
 from fairlead.model.pod import Pod
-from fairlead.placement.snapshot import PlacedPod, Snapshot, seat_of, world_of
+from fairlead.placement.snapshot import PlacedPod, Snapshot, placed_pod_of, snapshot_of
 
 MOST_DECISIONS: Final = 4096
 MOST_CHANGES: Final = 65_536
 
-SEAT, NODE, AROUND = 0, 1, 2
+PLACED, NODE, AROUND = 0, 1, 2
 Undo = tuple[int, Any, Any]
 
 
-class SeenNode(msgspec.Struct, frozen=True, gc=False):
+class NodeRecord(msgspec.Struct, frozen=True, gc=False):
     """A node, and the sizes that count for its images where it tells others itself."""
 
     node: Node
     sizes: dict[str, int]
 
 
-class SeenThing(msgspec.Struct, frozen=True, gc=False):
-    """Something around, and when it came: the order in which things came is part of the world."""
+class RelatedRecord(msgspec.Struct, frozen=True, gc=False):
+    """A related object, and when it came: the order of arrival is part of the snapshot."""
 
     came: int
     thing: Any
@@ -84,10 +84,10 @@ class History:
         self._table = table
         self._most_decisions = most_decisions
         self._most_changes = most_changes
-        self._seats: dict[str, PlacedPod] = {}
+        self._placed_pods: dict[str, PlacedPod] = {}
         self._on_row: dict[int, set[str]] = {}
-        self._nodes: dict[int, SeenNode] = {}
-        self._around: dict[tuple[type, str], SeenThing] = {}
+        self._nodes: dict[int, NodeRecord] = {}
+        self._around: dict[tuple[type, str], RelatedRecord] = {}
         self._came = 0
         self._touched: set[str] = set()
         self._cursor = table.journal_start - 1
@@ -122,10 +122,10 @@ class History:
             if change.new is None:
                 self._around.pop(key, None)
             elif known is not None:
-                self._around[key] = SeenThing(known.came, change.new)
+                self._around[key] = RelatedRecord(known.came, change.new)
             else:
                 self._came += 1
-                self._around[key] = SeenThing(self._came, change.new)
+                self._around[key] = RelatedRecord(self._came, change.new)
 
     def mark(self) -> int:
         """Take in what has changed in the table, just before a decision; where the log stands then."""
@@ -145,34 +145,34 @@ class History:
         return self._log_start + len(self._log)
 
     def _look_at_row(self, row: int) -> None:
-        table, seats = self._table, self._seats
+        table, placed_pods = self._table, self._placed_pods
         node, known = table.nodes[row], self._nodes.get(row)
         if node is not (known.node if known is not None else None):
             self._note(NODE, row, known)
             if node is None:
                 del self._nodes[row]
             else:
-                self._nodes[row] = SeenNode(node, self._sizes(node))
+                self._nodes[row] = NodeRecord(node, self._sizes(node))
         before, now = self._on_row.get(row, ()), table.on_row[row]
         for uid in before:
             if uid not in now:
                 self._look_at_pod(uid)
         for uid, occupant in now.items():
-            seat = seats.get(uid)
-            if seat is None or not _is_same(seat, occupant):
-                self._note(SEAT, uid, seat)
-                seats[uid] = seat_of(occupant)
+            placed = placed_pods.get(uid)
+            if placed is None or not _is_same(placed, occupant):
+                self._note(PLACED, uid, placed)
+                placed_pods[uid] = placed_pod_of(occupant)
         self._on_row[row] = set(now)
 
     def _look_at_pod(self, uid: str) -> None:
-        occupant, seat = self._table.occupants.get(uid), self._seats.get(uid)
+        occupant, placed = self._table.occupants.get(uid), self._placed_pods.get(uid)
         if occupant is None or occupant.row == ABSENT:
-            if seat is not None:
-                self._note(SEAT, uid, seat)
-                del self._seats[uid]
-        elif seat is None or not _is_same(seat, occupant):
-            self._note(SEAT, uid, seat)
-            self._seats[uid] = seat_of(occupant)
+            if placed is not None:
+                self._note(PLACED, uid, placed)
+                del self._placed_pods[uid]
+        elif placed is None or not _is_same(placed, occupant):
+            self._note(PLACED, uid, placed)
+            self._placed_pods[uid] = placed_pod_of(occupant)
             self._on_row.setdefault(occupant.row, set()).add(uid)
 
     def _sizes(self, node: Node) -> dict[str, int]:
@@ -279,32 +279,34 @@ class History:
         """The last decision about a pod of this namespace and name, though it may be gone."""
         return next((each for each in self if any(pod.key == key for pod in each.pods)), None)
 
-    def world(self, decision: Decision) -> "Former":
-        """The world just before the decision. References only: cheap enough to take between two decisions."""
-        former = Former(dict(self._seats), dict(self._nodes), dict(self._around), decision.forecast, decision.pods)
+    def snapshot(self, decision: Decision) -> "Former":
+        """The snapshot just before the decision. References only: cheap enough to take between two decisions."""
+        former = Former(
+            dict(self._placed_pods), dict(self._nodes), dict(self._around), decision.forecast, decision.pods
+        )
         steps = self._log_start + len(self._log) - decision.position
         former.undo(islice(reversed(self._log), steps))
         return former
 
     def present(self, pods: Sequence[Pod]) -> "Former":
-        """The world as it is now, to decisions about these pods."""
+        """The present state, for decisions about these pods."""
         self.mark()
         forecast = self._table.catalog.forecast
-        return Former(dict(self._seats), dict(self._nodes), dict(self._around), forecast, tuple(pods))
+        return Former(dict(self._placed_pods), dict(self._nodes), dict(self._around), forecast, tuple(pods))
 
 
 class Former:
-    """A world as references into what is immutable; to be made a document elsewhere, in another thread if need be."""
+    """A former snapshot, as references to immutable structs; `document` may run in another thread."""
 
     def __init__(
         self,
-        seats: dict[str, PlacedPod],
-        nodes: dict[int, SeenNode],
-        around: dict[tuple[type, str], SeenThing],
+        placed_pods: dict[str, PlacedPod],
+        nodes: dict[int, NodeRecord],
+        around: dict[tuple[type, str], RelatedRecord],
         forecast: Forecast,
         pods: tuple[Pod, ...],
     ) -> None:
-        self._stores: tuple[dict[Any, Any], ...] = (seats, nodes, around)
+        self._stores: tuple[dict[Any, Any], ...] = (placed_pods, nodes, around)
         self._forecast = forecast
         self._pods = pods
 
@@ -317,23 +319,23 @@ class Former:
                 store[key] = before
 
     def document(self) -> Snapshot:
-        seats, nodes, around = self._stores
+        placed_pods, nodes, around = self._stores
         in_order = sorted(nodes.values(), key=lambda seen: str(seen.node.name))
         sizes: dict[str, int] = {}
         for seen in in_order:
             sizes.update(seen.sizes)
         things = [seen.thing for seen in sorted(around.values(), key=lambda seen: int(seen.came))]
-        return world_of([seen.node for seen in in_order], sizes, seats, things, self._forecast, self._pods)
+        return snapshot_of([seen.node for seen in in_order], sizes, placed_pods, things, self._forecast, self._pods)
 
 
-def _is_same(seat: PlacedPod, occupant: Occupant) -> bool:
+def _is_same(placed: PlacedPod, occupant: Occupant) -> bool:
     gpus = occupant.gpus
     return (
-        seat.node == occupant.node
-        and seat.request is occupant.request
-        and seat.started_at == occupant.started_at
-        and seat.terminating == occupant.terminating
-        and seat.preempted == occupant.preempted
-        and seat.devices == (None if gpus is None else gpus.devices)
-        and seat.volumes == occupant.volumes
+        placed.node == occupant.node
+        and placed.request is occupant.request
+        and placed.started_at == occupant.started_at
+        and placed.terminating == occupant.terminating
+        and placed.preempted == occupant.preempted
+        and placed.devices == (None if gpus is None else gpus.devices)
+        and placed.volumes == occupant.volumes
     )

@@ -1,6 +1,6 @@
 """The units that want places: who is next, who waits how long, who sleeps until something changes.
 
-    active ──take──▶ in hand ──refused──▶ sleeping ──a cure──▶ backing off ──time──▶ active
+    active ──take──▶ in hand ──refused──▶ sleeping ──a event──▶ backing off ──time──▶ active
                          └────failed────▶ backing off
 
 Pure: the time is an argument. The timing is kube-scheduler's.
@@ -14,7 +14,7 @@ from fairlead.engine.unit import Unit
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.pod import Pod
 
-# Whoever was forgotten by every cure is looked at again after this long.
+# Whoever was forgotten by every event is looked at again after this long.
 FLUSH_AFTER_S = 300.0
 # A line may hold so many void entries besides as many as it has valid ones.
 MOST_VOID = 1024
@@ -66,7 +66,7 @@ class UnitQueue:
         self._pausing: dict[str, int] = {}
         # In the order they fell asleep, and by what would wake them.
         self._asleep: dict[str, None] = {}
-        self._by_cure: dict[ClusterEvent, dict[str, None]] = {}
+        self._by_event: dict[ClusterEvent, dict[str, None]] = {}
         self._in_hand: set[str] = set()
         self._tickets = 0
 
@@ -167,8 +167,8 @@ class UnitQueue:
         waiting.wakeup_events = wakeup_events
         waiting.asleep_since_s = now_s
         self._asleep[key] = None
-        for cure in wakeup_events:
-            self._by_cure.setdefault(cure, {})[key] = None
+        for event in wakeup_events:
+            self._by_event.setdefault(event, {})[key] = None
 
     def failed(self, key: str, now_s: float) -> None:
         """Something broke on the way: try again after a while."""
@@ -186,7 +186,7 @@ class UnitQueue:
     def changed(self, deltas: Iterable[ClusterEvent], now_s: float) -> None:
         """Wake whom one of these changes may help."""
         for delta in deltas:
-            for key in list(self._by_cure.get(delta, ())):
+            for key in list(self._by_event.get(delta, ())):
                 self._wake(key, now_s)
 
     def tick(self, now_s: float) -> None:
@@ -226,8 +226,8 @@ class UnitQueue:
 
     def _rise(self, key: str) -> None:
         del self._asleep[key]
-        for cure in self._all[key].wakeup_events:
-            self._by_cure[cure].pop(key, None)
+        for event in self._all[key].wakeup_events:
+            self._by_event[event].pop(key, None)
 
     def _line_up(self, key: str) -> None:
         waiting = self._all[key]

@@ -1,6 +1,6 @@
 """Replaying: a decision as a document that stands for itself, and the same decision made again from it.
 
-The document holds the world just before the decision, so whoever has the file needs no cluster. Replaying makes the
+The document holds the snapshot just before the decision, so whoever has the file needs no cluster. Replaying makes the
 table from it, decides, and compares node, score, volumes, devices, diagnosis, every verdict and every score.
 """
 
@@ -66,18 +66,18 @@ class DecisionDocument(Part, frozen=True):
     at: datetime
     profile: ProfileDocument
     result: Result
-    world: Snapshot
+    snapshot: Snapshot
     api_version: str = API_VERSION
     kind: str = KIND
     version: str = __version__
     pod: Pod | None = None
     nominated: tuple[Pod, ...] = ()
-    # The node that is taken before all others if it will do: cleared for the pod, or promised to it.
+    # The node that is taken before all others if it will do: cleared or reserved for the pod.
     first: str = ""
     unit: Unit | None = None
     # Where the round robin stood, for profiles that go round.
     turn: int = 0
-    # Of a single pod: every verdict and every score, as made from this very world.
+    # Of a single pod: every verdict and every score, computed from this snapshot.
     sheet: Sheet | None = None
 
 
@@ -92,7 +92,7 @@ def document_of(decision: Decision, former: Former, name: str) -> DecisionDocume
         at=decision.at,
         profile=profile_document(decision.profile),
         result=_result(decision),
-        world=former.document(),
+        snapshot=former.document(),
         pod=None if decision.pod is None else bare_pod(decision.pod),
         nominated=tuple(bare_pod(pod) for pod in decision.nominated),
         first=decision.first,
@@ -108,7 +108,7 @@ def document_of(decision: Decision, former: Former, name: str) -> DecisionDocume
 def cycle_of(document: DecisionDocument) -> Cycle:
     """The table and the profile of a decision."""
     profile = profile_of(document.profile)
-    return Cycle(table_of(document.world), profile, pick_named(profile.args.pick, document.turn))
+    return Cycle(table_of(document.snapshot), profile, pick_named(profile.args.pick, document.turn))
 
 
 def read(text: bytes) -> DecisionDocument:
@@ -130,7 +130,7 @@ def replay(document: DecisionDocument) -> list[str]:
     try:
         cycle = cycle_of(document)
     except (ValueError, msgspec.ValidationError) as problem:
-        raise NotADecision(f"its world cannot be made again: {problem}") from None
+        raise NotADecision(f"its snapshot cannot be made again: {problem}") from None
     differences: list[str] = []
     if document.pod is not None:
         if document.sheet is not None:

@@ -20,6 +20,6 @@ def on_scale(points: int, best: int) -> float:
     return whole if not rest else round(points * BEST / best, 4)
 
 
-def told(points: float) -> str:
+def format_points(points: float) -> str:
     """Up to four digits after the point, and no more than are needed."""
     return f"{points:.4f}".rstrip("0").rstrip(".")

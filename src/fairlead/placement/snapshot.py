@@ -1,4 +1,4 @@
-"""A world: everything a decision depends on, as one value that can be written to a file and made a table again.
+"""A snapshot: everything a decision depends on, as one value that can be written to a file and loaded into a table.
 
 Only what rules can see is in it. Pods are their class (all that scheduling can tell apart) and a line each; the nodes
 that a document leaves out are none, the fields of a node that it leaves out are those that no rule reads.
@@ -56,7 +56,7 @@ class PlacedPod(msgspec.Struct, frozen=True, gc=False):
     volumes: tuple[VolumeChoice, ...]
 
 
-def seat_of(occupant: Occupant) -> PlacedPod:
+def placed_pod_of(occupant: Occupant) -> PlacedPod:
     gpus = occupant.gpus
     return PlacedPod(
         occupant.key,
@@ -71,7 +71,7 @@ def seat_of(occupant: Occupant) -> PlacedPod:
 
 
 class SeatLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A placed pod as a line: its class is an index into the world's classes."""
+    """A placed pod as a line: its class is an index into the snapshot's classes."""
 
     uid: str
     key: str
@@ -103,36 +103,36 @@ class Snapshot(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     node_usage: Mapping[str, Usage] = {}
 
 
-def world_of(
+def snapshot_of(
     nodes: Iterable[Node],
     image_sizes: Mapping[str, int],
-    seats: Mapping[str, PlacedPod],
+    placed_pods: Mapping[str, PlacedPod],
     around: Iterable[Any],
     forecast: Forecast,
     pods: Iterable[Pod],
 ) -> Snapshot:
-    """The world as decisions about these pods see it."""
+    """The snapshot that decisions about these pods depend on."""
     pods = tuple(pods)
     images = _images_of(pods)
     classes: dict[int, int] = {}
     exemplars: list[Pod] = []
     lines: list[SeatLine] = []
-    for uid, seat in seats.items():
-        number = classes.get(id(seat.request))
+    for uid, placed in placed_pods.items():
+        number = classes.get(id(placed.request))
         if number is None:
-            number = classes[id(seat.request)] = len(exemplars)
-            exemplars.append(bare_pod(seat.request.pod))
+            number = classes[id(placed.request)] = len(exemplars)
+            exemplars.append(bare_pod(placed.request.pod))
         lines.append(
             SeatLine(
                 uid,
-                seat.key,
+                placed.key,
                 number,
-                seat.node,
-                seat.started_at,
-                seat.terminating,
-                seat.preempted,
-                seat.devices,
-                seat.volumes,
+                placed.node,
+                placed.started_at,
+                placed.terminating,
+                placed.preempted,
+                placed.devices,
+                placed.volumes,
             )
         )
     return Snapshot(
@@ -140,7 +140,7 @@ def world_of(
         image_sizes={name: size for name, size in image_sizes.items() if name in images},
         classes=tuple(exemplars),
         pods=tuple(lines),
-        related_objects=_seen(around, forecast, pods),
+        related_objects=_related(around, forecast, pods),
         node_forecasts=forecast.nodes,
         service_forecasts=tuple(
             ServiceForecast(namespace, service, change) for (namespace, service), change in forecast.services.items()
@@ -149,28 +149,28 @@ def world_of(
     )
 
 
-def table_of(world: Snapshot) -> NodeTable:
-    """The world as the engine's table."""
-    table = NodeTable(capacity=max(64, len(world.nodes)))
-    for kind, things in world.related_objects.items():
+def table_of(snapshot: Snapshot) -> NodeTable:
+    """The table that a snapshot describes."""
+    table = NodeTable(capacity=max(64, len(snapshot.nodes)))
+    for kind, things in snapshot.related_objects.items():
         struct = _STRUCTS.get(kind)
         if struct is None:
-            raise ValueError(f"world.surroundings: no kind {kind!r} is looked at; there are {', '.join(_STRUCTS)}")
+            raise ValueError(f"snapshot.relatedObjects: no kind {kind!r} is looked at; there are {', '.join(_STRUCTS)}")
         table.catalog.set_all(
             thing if isinstance(thing, struct) else msgspec.convert(thing, struct) for thing in things
         )
-    if world.node_forecasts or world.service_forecasts or world.node_usage:
-        services = {(each.namespace, each.service): each.change for each in world.service_forecasts}
-        table.catalog.set_forecast(Forecast(world.node_forecasts, services, world.node_usage))
-    for node in world.nodes:
+    if snapshot.node_forecasts or snapshot.service_forecasts or snapshot.node_usage:
+        services = {(each.namespace, each.service): each.change for each in snapshot.service_forecasts}
+        table.catalog.set_forecast(Forecast(snapshot.node_forecasts, services, snapshot.node_usage))
+    for node in snapshot.nodes:
         table.add_node(node)
-    for name, size in world.image_sizes.items():
+    for name, size in snapshot.image_sizes.items():
         if name in table.images:
             table.images[name].size = size
-    requests = [table.request(pod, incoming=False) for pod in world.classes]
-    for line in world.pods:
+    requests = [table.request(pod, incoming=False) for pod in snapshot.classes]
+    for line in snapshot.pods:
         if not 0 <= line.pod_class < len(requests):
-            raise ValueError(f"world.pods: {line.key} is of class {line.pod_class}, and there are {len(requests)}")
+            raise ValueError(f"snapshot.pods: {line.key} is of class {line.pod_class}, and there are {len(requests)}")
         request = requests[line.pod_class]
         occupant = Occupant(line.uid, line.key, request, line.node, line.started_at, line.terminating)
         occupant.preempted = line.preempted
@@ -241,7 +241,7 @@ def _images_of(pods: Iterable[Pod]) -> frozenset[str]:
     return frozenset(name for pod in pods for name in table.request(pod).images)
 
 
-def _seen(around: Iterable[Any], forecast: Forecast, pods: tuple[Pod, ...]) -> dict[str, tuple[Any, ...]]:
+def _related(around: Iterable[Any], forecast: Forecast, pods: tuple[Pod, ...]) -> dict[str, tuple[Any, ...]]:
     """By kind what such decisions look at: selectors of the pods' namespaces, storage if a pod has any, the rest."""
     namespaces = {pod.metadata.namespace for pod in pods} | {namespace for namespace, _ in forecast.services}
     stored = any(pod.spec.volumes for pod in pods)

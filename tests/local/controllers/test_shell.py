@@ -67,13 +67,13 @@ class Bench:
         self.mirrors.of(REPLICA_SETS).replace({OWNER.metadata.key: OWNER})
         self.problems: dict[str, str] = {}
         writer: Any = self.server
-        workshop = ControllerContext(self.mirrors, reader, writer, self.clock, Metrics(), self.problems)
-        self.shell = Shell(workshop, "replicasets", REPLICA_SETS)
+        context = ControllerContext(self.mirrors, reader, writer, self.clock, Metrics(), self.problems)
+        self.shell = Shell(context, "replicasets", REPLICA_SETS)
 
     async def look(self) -> WakeAfter | None:
         """As the controller does, whenever something wakes it."""
         key = OWNER.metadata.key
-        if not await self.shell.ledger.is_settled(key):
+        if not await self.shell.expectations.is_settled(key):
             return WakeAfter(seconds=1)
         pods = self.mirrors.claimable(PODS, OWNER.metadata)
         seen = ReplicaSetInput(REPLICA_SETS, OWNER, SELECTOR, pods)

@@ -521,7 +521,7 @@ async def test_deleting_leaves_no_process_and_no_folder(machine: Machine, tmp_pa
 async def test_a_killed_keeper_takes_everything_along_and_is_replaced(machine: Machine, tmp_path: Path) -> None:
     started = pod("p", "sh", "-c", "sleep 60 & sleep 60")
     await machine.start(started)
-    keeper = machine.provider._keeper
+    keeper = machine.provider._supervisor
     assert keeper is not None
     os.kill(keeper.pid, signal.SIGKILL)
     assert (await machine.ended(started)).exit_code == 137

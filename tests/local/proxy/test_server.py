@@ -201,7 +201,7 @@ async def test_an_address_that_is_taken_is_told_once(bench: Bench) -> None:
             bench.set([one], port=18081)
             await asyncio.sleep(0.2)
     (event,) = bench.heard.events
-    assert (event.reason, event.regarding.name, "somebody else listens" in event.note) == ("NotServed", "web", True)
+    assert (event.reason, event.regarding.name, "another process listens" in event.note) == ("NotServed", "web", True)
 
 
 async def test_names_are_told_when_they_change(bench: Bench) -> None:

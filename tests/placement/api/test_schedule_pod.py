@@ -565,7 +565,7 @@ async def test_what_was_decided_is_told(shop: Shop) -> None:
     status = {"status": {"phase": "Scaled", "items": [decided]}}
     await shop.client.patch(SCHEDULE_REQUESTS, name, status, HOME, subresource="status")
     (told,) = (await shop.api.ask("GET", f"/schedulePod/{name}")).body["items"]
-    assert told["places"] == [{"promisedNode": "n1", "score": 7, "pod": "web-x", "node": "n1"}]
+    assert told["places"] == [{"reservedNode": "n1", "score": 7, "pod": "web-x", "node": "n1"}]
     assert (told["phase"], told["replicas"]) == ("Scaled", {"before": 2, "after": 3})
 
 

@@ -1,4 +1,4 @@
-"""What tests about requests are made of: workloads with pods on a small table, and a desk at it."""
+"""What tests about requests are made of: workloads with pods on a small table, and a handle at it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from fairlead.engine.profile import Profile, kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.pod import Pod
-from fairlead.placement.requests.plan import Wanted
+from fairlead.placement.requests.plan import ItemInput
 from fairlead.placement.requests.spec import Item, ItemStatus, Operation, Workload, WorkloadRef
 from fairlead.placement.reservations import Reservations
 from fairlead.placement.table_handle import TableHandle
@@ -74,12 +74,12 @@ def an_item(
 
 def wanted(
     item: Item, workload: Workload | None = None, *, request: str = "sr-1", index: int = 0, loose: Sequence[Pod] = ()
-) -> Wanted:
-    return Wanted(request, index, item, ItemStatus(), ACCEPTED, workload, tuple(loose))
+) -> ItemInput:
+    return ItemInput(request, index, item, ItemStatus(), ACCEPTED, workload, tuple(loose))
 
 
-class AtDesk:
-    """A table with a desk; pods are known by their controller, or by what is `above` that."""
+class AtTable:
+    """A table with a handle; pods are known by their controller, or by what is `above` that."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class AtDesk:
         self.reservations = Reservations(self.table)
         self.now_s = 0.0
         cycles = {"fairlead": Cycle(self.table, profile or kube_profile())}
-        self.desk = TableHandle(
+        self.handle = TableHandle(
             self.table,
             cycles,
             self.reservations,

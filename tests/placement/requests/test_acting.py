@@ -113,10 +113,10 @@ def sent(workload: Workload, scale: Scale | None) -> Workload:
 def test_named_pods_get_the_lowest_cost_and_those_that_stay_their_own_back() -> None:
     status = ItemStatus(
         victims=(
-            Victim(pod="a", uid="1", promised=True, cost="5", gone=True),
-            Victim(pod="b", uid="2", promised=True, cost="6"),
-            Victim(pod="c", uid="3", promised=True),
-            Victim(pod="d", uid="4", promised=False),
+            Victim(pod="a", uid="1", guaranteed=True, cost="5", gone=True),
+            Victim(pod="b", uid="2", guaranteed=True, cost="6"),
+            Victim(pod="c", uid="3", guaranteed=True),
+            Victim(pod="d", uid="4", guaranteed=False),
         )
     )
     item = an_item("Remove", 4)
@@ -135,7 +135,7 @@ def test_named_pods_get_the_lowest_cost_and_those_that_stay_their_own_back() -> 
 
 
 def test_only_replica_sets_read_costs() -> None:
-    status = ItemStatus(victims=(Victim(pod="a", uid="1", promised=True),))
+    status = ItemStatus(victims=(Victim(pod="a", uid="1", guaranteed=True),))
     for kind in ("StatefulSet", "Service"):
         assert plan_costs(an_item("Remove", 1, kind=kind), status) == []
 

@@ -21,7 +21,7 @@ from fairlead.model.node import Node
 from fairlead.model.pod import Pod
 from fairlead.model.workloads import Namespace, ReplicaSet, Service, StatefulSet
 from fairlead.placement.requests.model import next_maker, pod_body
-from fairlead.placement.requests.plan import RoundOptions, Wanted, plan_round
+from fairlead.placement.requests.plan import ItemInput, RoundOptions, plan_round
 from fairlead.placement.requests.spec import Item, ItemStatus, Workload, WorkloadRef
 from fairlead.testing.clock import settle
 from tests.placement.requests.kit import ACCEPTED, NOW
@@ -176,12 +176,12 @@ async def planned(case: Case) -> list[str]:
         number=case.more,
         workload=msgspec.convert(reference, WorkloadRef),
     )
-    wanted = Wanted("sr-1", 0, item, ItemStatus(), ACCEPTED, workload, maker=maker, admitted=case.admit(body))
+    wanted = ItemInput("sr-1", 0, item, ItemStatus(), ACCEPTED, workload, maker=maker, admitted=case.admit(body))
     async with looping(nodes=0, profile=case.profile) as (server, _):
         case.fill(server)
         await settle()
         (status,) = await server.loop.run_on_table(
-            lambda desk: plan_round(desk, [wanted], now=NOW, options=RoundOptions(), busy={})
+            lambda handle: plan_round(handle, [wanted], now=NOW, options=RoundOptions(), busy={})
         )
     assert status.phase == "Planned"
     return [place.node for place in status.places]

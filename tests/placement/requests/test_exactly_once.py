@@ -43,7 +43,7 @@ from fairlead.placement.requests.spec import (
 )
 from fairlead.placement.spec import PODS
 from fairlead.placement.table_handle import TableHandle
-from tests.placement.requests.kit import AtDesk
+from tests.placement.requests.kit import AtTable
 
 T = TypeVar("T")
 
@@ -191,7 +191,7 @@ class Leader:
     world: World
     writer: Mortal
     seen: Seen
-    at: AtDesk
+    at: AtTable
     rounds: RequestController
 
     @classmethod
@@ -200,11 +200,11 @@ class Leader:
         recorder = Recorder(world.client, controller="test", instance="t", clock=clock, metrics=metrics)
         rng = random.Random(1).random
         writer = Mortal(world.client, recorder, clock=clock, rng=rng, metrics=metrics, at=at, fate=fate)
-        seen, table = Seen(), AtDesk(nodes=nodes, cpu=cpu)
+        seen, table = Seen(), AtTable(nodes=nodes, cpu=cpu)
 
         async def run_on_table(work: Callable[[TableHandle], T]) -> T:
             await leader.look_at_pods()
-            return work(table.desk)
+            return work(table.handle)
 
         rounds = RequestController(
             seen,  # type: ignore[arg-type]
@@ -256,7 +256,7 @@ class Leader:
         if not deaf:
             await self.hear()
         await self.look_at_pods()
-        self.rounds.prepare(self.at.desk)
+        self.rounds.prepare(self.at.handle)
         for _ in range(looks):
             await self.rounds.once()
             await self.world.tend(self.node_of)

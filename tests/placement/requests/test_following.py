@@ -8,12 +8,12 @@ import pytest
 from fairlead.model.meta import Condition
 from fairlead.model.pod import Pod
 from fairlead.placement.requests.progress import (
+    are_all_created,
     by_node,
     ends_of_names,
     follow,
-    is_all_made,
     is_over,
-    seen_names,
+    names_when_planned,
 )
 from fairlead.placement.requests.spec import ItemStatus, Operation, Place, Replicas, Victim
 from tests.placement.requests.kit import NOW, a_replica, an_item
@@ -30,7 +30,7 @@ def adding(*nodes: str, seen: str = "") -> ItemStatus:
 
 
 def removing(*victims: str, seen: str, after: int, shortfall: int = 0) -> ItemStatus:
-    named = tuple(Victim(pod=name, uid=f"uid-default-{name}", promised=True) for name in victims)
+    named = tuple(Victim(pod=name, uid=f"uid-default-{name}", guaranteed=True) for name in victims)
     return ItemStatus(
         phase="Scaled",
         victims=named,
@@ -63,7 +63,7 @@ def test_a_pod_that_went_elsewhere_is_told_with_what_was_promised() -> None:
     assert status.phase == "Done"
     assert status.places[0].note == "n1 would no longer have it when it came"
     assert (status.places[0].pod, status.places[0].bound_to) == ("web-y", "n3")
-    assert status.message == "2 pods added: on n2, n3; 1 not on the promised node"
+    assert status.message == "2 pods added: on n2, n3; 1 not on the reserved node"
 
 
 def test_pods_there_were_before_do_not_count() -> None:
@@ -116,21 +116,21 @@ def test_more_pods_than_asked_for_count_only_as_asked() -> None:
 
 def test_the_next_change_may_come_once_all_pods_are_made() -> None:
     item, status = an_item("Add", 2), adding("n1", "")
-    assert not is_all_made(item, status)
+    assert not are_all_created(item, status)
     half = after(status, a_replica("web-x", "n1"))
-    assert not is_all_made(item, half)
+    assert not are_all_created(item, half)
     whole = after(status, a_replica("web-x", "n1"), a_replica("web-y"))
-    assert (whole.phase, is_all_made(item, whole)) == ("Scaled", True)
-    assert not is_all_made(an_item("Remove", 1), removing("web-a", seen="-a", after=0))
+    assert (whole.phase, are_all_created(item, whole)) == ("Scaled", True)
+    assert not are_all_created(an_item("Remove", 1), removing("web-a", seen="-a", after=0))
 
 
 def test_a_pod_that_the_next_request_took_again_was_made_and_added() -> None:
     unbound = [a_replica("web-x", "n1"), a_replica("web-y", "")]
     status = after(adding("n1", "n2"), *unbound)
-    assert (status.phase, is_all_made(an_item("Add", 2), status)) == ("Scaled", True)
+    assert (status.phase, are_all_created(an_item("Add", 2), status)) == ("Scaled", True)
     # Gone, and nobody says why: its like may come again, but the next change need not wait for that.
     alone = after(status, a_replica("web-x", "n1"))
-    assert (alone.phase, alone.added, is_all_made(an_item("Add", 2), alone)) == ("Scaled", 1, True)
+    assert (alone.phase, alone.added, are_all_created(an_item("Add", 2), alone)) == ("Scaled", 1, True)
     assert alone.message == "1 of 2 pods have a node: on n1"
     item = an_item("Add", 2)
     taken = follow(item, status, [a_replica("web-x", "n1")], now=SOON, settle_s=300.0, removed={"web-y"})
@@ -208,7 +208,7 @@ def test_pods_that_a_roll_out_takes_are_not_told_as_removed_by_the_request() -> 
 @pytest.mark.parametrize("names", [[], ["web-a"], ["web-5f7-abc", "web-5f7-xyz"], ["other", "web", "webby-1"]], ids=str)
 def test_names_are_written_short_and_read_back(names: list[str]) -> None:
     pods = [a_replica(name) for name in names]
-    assert seen_names(ItemStatus(seen=ends_of_names(pods, "web")), "web") == names
+    assert names_when_planned(ItemStatus(seen=ends_of_names(pods, "web")), "web") == names
 
 
 def test_nodes_are_counted_and_cut() -> None:

@@ -17,7 +17,7 @@ from fairlead.placement.requests.plan import RoundOptions, plan_all
 from fairlead.placement.requests.progress import follow, given_up
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS, Item
 from fairlead.placement.reservations import GIVEN_UP
-from tests.placement.requests.kit import NOW, AtDesk, a_replica, a_workload, an_item, wanted
+from tests.placement.requests.kit import NOW, AtTable, a_replica, a_workload, an_item, wanted
 from tests.placement.requests.test_exactly_once import HOME, Leader, World, a_small_world, world
 
 __all__ = ["world"]
@@ -83,7 +83,7 @@ async def test_a_request_that_breaks_is_told_of_and_the_others_are_carried_out(
 def test_a_plan_that_breaks_late_leaves_no_planned_pod_in_the_table(
     breaks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = AtDesk(nodes=2)
+    at = AtTable(nodes=2)
     whole, calls = getattr(plan, breaks), [0]
 
     def breaking(*given: Any) -> Any:
@@ -99,18 +99,18 @@ def test_a_plan_that_breaks_late_leaves_no_planned_pod_in_the_table(
         for number, name in enumerate(("web", "api"))
     ]
     with pytest.raises(ValueError, match="no matter why"):
-        plan.plan_round(at.desk, items, now=NOW, options=RoundOptions(), busy={})
+        plan.plan_round(at.handle, items, now=NOW, options=RoundOptions(), busy={})
     assert (at.used(), len(at.reservations), len(at.table.occupants)) == (before, 0, 0)
     # As a round does it: each alone, and what cannot be planned fails alone.
-    statuses = plan_all(at.desk, items, now=NOW, options=RoundOptions(), busy={})
+    statuses = plan_all(at.handle, items, now=NOW, options=RoundOptions(), busy={})
     assert [status.phase for status in statuses] == ["Failed", "Failed"]
     assert (at.used(), len(at.reservations)) == (before, 0)
 
 
 def test_a_held_place_that_others_got_is_told_until_a_pod_has_come_for_it() -> None:
-    at = AtDesk(nodes=2)
+    at = AtTable(nodes=2)
     item, workload = an_item("Add", 2), a_workload(replicas=0)
-    (planned,) = plan.plan_round(at.desk, [wanted(item, workload)], now=NOW, options=RoundOptions(), busy={})
+    (planned,) = plan.plan_round(at.handle, [wanted(item, workload)], now=NOW, options=RoundOptions(), busy={})
     why = f"n1 {GIVEN_UP} default/urgent, of priority 100"
     (reservation,) = [each for each in at.reservations.made_by("sr-1/0") if each.node == "n1"]
     at.reservations.give_up(reservation.key, why)
@@ -131,7 +131,7 @@ async def test_the_request_of_a_held_place_that_was_given_up_says_so(world: Worl
     await world.ask("sr-1", ("Add", "web", 2))
     leader = Leader.made(world, nodes=2)
     await leader.hear()
-    leader.rounds.prepare(leader.at.desk)
+    leader.rounds.prepare(leader.at.handle)
     await leader.rounds.once()
     (reservation, *_) = leader.at.reservations.made_by("sr-1/0")
     why = f"{reservation.node} {GIVEN_UP} default/urgent, of priority 100"
@@ -143,14 +143,14 @@ async def test_the_request_of_a_held_place_that_was_given_up_says_so(world: Worl
     # A new leader does not hold it again.
     second = Leader.made(world, nodes=2)
     await second.hear()
-    second.rounds.prepare(second.at.desk)
+    second.rounds.prepare(second.at.handle)
     assert len(second.at.reservations) == 1
 
 
 def test_what_is_given_up_is_matched_by_node_and_never_takes_a_place_that_has_its_pod() -> None:
-    at = AtDesk(nodes=1)
+    at = AtTable(nodes=1)
     item, workload = an_item("Add", 2), a_workload(replicas=0)
-    (planned,) = plan.plan_round(at.desk, [wanted(item, workload)], now=NOW, options=RoundOptions(), busy={})
+    (planned,) = plan.plan_round(at.handle, [wanted(item, workload)], now=NOW, options=RoundOptions(), busy={})
     there = follow(item, acted(planned, item, workload, NOW), [a_replica("web-a", "n1")], now=NOW, settle_s=300.0)
     at.reservations.give_up("default/sr-1.0.1", "why")
     lost = at.reservations.take_given_up("sr-1/0")

@@ -1,4 +1,4 @@
-"""A round on a table: what is promised, who is named, what waits, and that nothing else is touched."""
+"""A round on a table: what is reserved, who is named, what waits, and that nothing else is touched."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,25 +13,25 @@ from fairlead.engine.profile import seed_profile
 from fairlead.placement.requests import reasons
 from fairlead.placement.requests.actions import acted
 from fairlead.placement.requests.model import model_pod
-from fairlead.placement.requests.plan import RoundOptions, Wanted, plan_all, plan_round, restore_promises
-from fairlead.placement.requests.progress import seen_names
+from fairlead.placement.requests.plan import ItemInput, RoundOptions, plan_all, plan_round, restore_promises
+from fairlead.placement.requests.progress import names_when_planned
 from fairlead.placement.requests.reasons import read_reason
 from fairlead.placement.requests.spec import ItemStatus, Place, PodTemplate, Replicas
 from fairlead.testing.builders import a_node, a_pod
-from tests.placement.requests.kit import NOW, AtDesk, a_replica, a_workload, an_item, wanted
+from tests.placement.requests.kit import NOW, AtTable, a_replica, a_workload, an_item, wanted
 
 
 def plan(
-    at: AtDesk, *items: Wanted, options: RoundOptions | None = None, busy: Mapping[str, str] | None = None
+    at: AtTable, *items: ItemInput, options: RoundOptions | None = None, busy: Mapping[str, str] | None = None
 ) -> list[ItemStatus]:
-    return plan_round(at.desk, items, now=NOW, options=options or RoundOptions(), busy=busy or {})
+    return plan_round(at.handle, items, now=NOW, options=options or RoundOptions(), busy=busy or {})
 
 
 # --- adding -----------------------------------------------------------------------------------------------
 
 
-def test_pods_to_come_are_promised_nodes_and_hold_their_room() -> None:
-    at = AtDesk(nodes=3)
+def test_pods_to_come_are_reserved_nodes_and_hold_their_room() -> None:
+    at = AtTable(nodes=3)
     (status,) = plan(at, wanted(an_item("Add", 3), a_workload(replicas=2)))
     assert [place.node for place in status.places] == ["n1", "n2", "n3"]
     assert status.phase == "Planned"
@@ -44,7 +44,7 @@ def test_pods_to_come_are_promised_nodes_and_hold_their_room() -> None:
 
 
 def test_what_has_no_room_is_told_and_not_promised() -> None:
-    at = AtDesk(nodes=1, cpu="2")
+    at = AtTable(nodes=1, cpu="2")
     (status,) = plan(at, wanted(an_item("Add", 5), a_workload(replicas=0)))
     assert [place.node for place in status.places] == ["n1", "n1", "", "", ""]
     assert status.places[2].note == "0/1 nodes are available: 1 Insufficient cpu."
@@ -55,7 +55,7 @@ def test_what_has_no_room_is_told_and_not_promised() -> None:
 
 
 def test_places_of_another_scheduler_are_left_to_it() -> None:
-    at = AtDesk()
+    at = AtTable()
     (status,) = plan(at, wanted(an_item("Add", 2), a_workload(scheduler="default-scheduler")))
     assert (status.phase, status.scheduler) == ("Planned", "default-scheduler")
     assert status.places == (Place(note="up to scheduler default-scheduler"),) * 2
@@ -64,7 +64,7 @@ def test_places_of_another_scheduler_are_left_to_it() -> None:
 
 
 def test_each_place_carries_why_it_is_there() -> None:
-    at = AtDesk(nodes=[a_node("n1", cpu="8"), a_node("n2", cpu="4"), a_node("n3", cpu="2")])
+    at = AtTable(nodes=[a_node("n1", cpu="8"), a_node("n2", cpu="4"), a_node("n3", cpu="2")])
     (status,) = plan(at, wanted(an_item("Add", 2), a_workload(cpu="3")))
     first, second = status.places
     reason = read_reason(first, status)
@@ -93,17 +93,17 @@ def test_a_reason_of_another_version_is_none() -> None:
 
 def test_reasons_are_not_kept_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reasons, "MOST_CELLS", 7)
-    (status,) = plan(AtDesk(nodes=3), wanted(an_item("Add", 4), a_workload()))
+    (status,) = plan(AtTable(nodes=3), wanted(an_item("Add", 4), a_workload()))
     assert [bool(place.reason) for place in status.places] == [True, True, False, False]
     monkeypatch.setattr(reasons, "MOST_CELLS", 10**6)
     monkeypatch.setattr(reasons, "MOST_BYTES", 1)
-    (status,) = plan(AtDesk(nodes=3), wanted(an_item("Add", 4), a_workload()))
+    (status,) = plan(AtTable(nodes=3), wanted(an_item("Add", 4), a_workload()))
     assert [bool(place.reason) for place in status.places] == [True, False, False, False]
 
 
 def test_each_victim_carries_how_its_node_scored_and_why_it_is_the_one() -> None:
     pods = [a_replica("web-1", "n1"), a_replica("web-2", "n1"), a_replica("web-3", "n2")]
-    (status,) = plan(AtDesk(nodes=2, pods=pods), wanted(an_item("Remove", 1), a_workload(replicas=3)))
+    (status,) = plan(AtTable(nodes=2, pods=pods), wanted(an_item("Remove", 1), a_workload(replicas=3)))
     (victim,) = status.victims
     assert victim.node == "n1"
     scores = victim.scores
@@ -118,7 +118,7 @@ def test_each_victim_carries_how_its_node_scored_and_why_it_is_the_one() -> None
 def test_victims_that_scores_do_not_choose_tell_them_all_the_same() -> None:
     pods = [a_replica("db-0", "n1", of="db"), a_replica("db-1", "n2", of="db")]
     item = an_item("Remove", 1, of="db", kind="StatefulSet")
-    (status,) = plan(AtDesk(pods=pods), wanted(item, a_workload("db", 2)))
+    (status,) = plan(AtTable(pods=pods), wanted(item, a_workload("db", 2)))
     (victim,) = status.victims
     assert (victim.pod, victim.why) == ("db-1", "a StatefulSet removes its highest ordinal")
     assert victim.scores is not None
@@ -130,7 +130,7 @@ def test_victims_that_scores_do_not_choose_tell_them_all_the_same() -> None:
 
 def test_room_that_is_being_left_is_planned_on_where_that_is_wanted() -> None:
     leaving = a_replica("old-1", "n1", of="old", cpu="6", deleted=True)
-    at = AtDesk(nodes=1, pods=[leaving])
+    at = AtTable(nodes=1, pods=[leaving])
     options = RoundOptions(reuse_terminating=True)
     (status,) = plan(at, wanted(an_item("Add", 3), a_workload(cpu="2")), options=options)
     assert status.phase == "Planned"
@@ -145,25 +145,25 @@ def test_room_that_is_being_left_is_planned_on_where_that_is_wanted() -> None:
 
 
 def test_a_turn_is_not_spent_on_what_is_only_tried() -> None:
-    at = AtDesk(nodes=3, profile=seed_profile())
-    cycle = at.desk.cycle("fairlead")
+    at = AtTable(nodes=3, profile=seed_profile())
+    cycle = at.handle.cycle("fairlead")
     assert cycle is not None
     (status,) = plan(at, wanted(an_item("Add", 2), a_workload(cpu="3")))
     assert cycle.pick.counter == 2
-    restore_promises(at.desk, "sr-2/0", an_item("Add", 2), msgspec.structs.replace(status, acted_at=""), 300.0, NOW)
+    restore_promises(at.handle, "sr-2/0", an_item("Add", 2), msgspec.structs.replace(status, acted_at=""), 300.0, NOW)
     plan(at, wanted(an_item("Add", 9, of="big"), a_workload("big", cpu="9"), request="sr-3"))
     assert cycle.pick.counter == 2
 
 
 def test_a_template_without_a_scheduler_is_the_default_ones() -> None:
     workload = a_workload(scheduler="")
-    (status,) = plan(AtDesk(), wanted(an_item("Add", 1), workload))
+    (status,) = plan(AtTable(), wanted(an_item("Add", 1), workload))
     assert "scheduler default-scheduler" in status.message
 
 
 def test_room_that_is_still_held_by_pods_on_their_way_out_is_waited_for() -> None:
     leaving = a_replica("old-1", "n1", of="old", cpu="2", deleted=True)
-    at = AtDesk(nodes=1, pods=[leaving], cpu="3")
+    at = AtTable(nodes=1, pods=[leaving], cpu="3")
     before = at.used()
     (status,) = plan(at, wanted(an_item("Add", 2), a_workload()))
     assert status.phase == "Waiting"
@@ -175,7 +175,7 @@ def test_room_that_is_still_held_by_pods_on_their_way_out_is_waited_for() -> Non
 
 def test_room_that_this_very_round_frees_is_waited_for() -> None:
     pods = [a_replica(f"old-{number}", "n1", of="old", cpu="1") for number in range(3)]
-    at = AtDesk(nodes=1, pods=pods, cpu="3")
+    at = AtTable(nodes=1, pods=pods, cpu="3")
     add = wanted(an_item("Add", 1), a_workload(), request="sr-1")
     remove = wanted(an_item("Remove", 1, of="old"), a_workload("old", 3), request="sr-2")
     assert [status.phase for status in plan(at, add, remove)] == ["Waiting", "Planned"]
@@ -183,23 +183,23 @@ def test_room_that_this_very_round_frees_is_waited_for() -> None:
 
 def test_nobody_waits_for_ever() -> None:
     leaving = a_replica("old-1", "n1", of="old", cpu="3", deleted=True)
-    at = AtDesk(nodes=1, pods=[leaving], cpu="3")
+    at = AtTable(nodes=1, pods=[leaving], cpu="3")
     late = NOW + timedelta(seconds=301)
     (status,) = plan_round(
-        at.desk, [wanted(an_item("Add", 1), a_workload())], now=late, options=RoundOptions(settle_s=300.0), busy={}
+        at.handle, [wanted(an_item("Add", 1), a_workload())], now=late, options=RoundOptions(settle_s=300.0), busy={}
     )
     assert (status.phase, status.places[0].node) == ("Planned", "")
 
 
 def test_room_that_would_not_help_is_not_waited_for() -> None:
     leaving = a_replica("old-1", "n1", of="old", cpu="1", deleted=True)
-    at = AtDesk(nodes=1, pods=[leaving], cpu="3")
+    at = AtTable(nodes=1, pods=[leaving], cpu="3")
     (status,) = plan(at, wanted(an_item("Add", 1), a_workload(cpu="8")))
     assert status.phase == "Planned"
 
 
 def test_the_larger_share_chooses_first() -> None:
-    at = AtDesk(nodes=[a_node("small", cpu="2"), a_node("large", cpu="4")])
+    at = AtTable(nodes=[a_node("small", cpu="2"), a_node("large", cpu="4")])
     small = wanted(an_item("Add", 2, of="small"), a_workload("small", cpu="1"), request="sr-1")
     large = wanted(an_item("Add", 1, of="large"), a_workload("large", cpu="4"), request="sr-2")
     first, second = plan(at, small, large)
@@ -212,7 +212,7 @@ def test_what_services_use_decides_where_they_ask_for_nothing() -> None:
         return {("default", name): {"cpu": cores, "memory": 2.0**30} for name, cores in (("a", 4.0), ("b", 1.0))}
 
     def round_of(options: RoundOptions) -> list[list[str]]:
-        at = AtDesk(nodes=[a_node("n1", pods=1)])
+        at = AtTable(nodes=[a_node("n1", pods=1)])
         items = [
             wanted(an_item("Add", 1, of=name), a_workload(name, cpu="0"), request=f"sr-{name}") for name in ("b", "a")
         ]
@@ -223,7 +223,7 @@ def test_what_services_use_decides_where_they_ask_for_nothing() -> None:
 
 
 def test_one_request_at_a_time_changes_a_workload() -> None:
-    at = AtDesk()
+    at = AtTable()
     one = wanted(an_item("Add", 1), a_workload(), request="sr-1")
     two = wanted(an_item("Remove", 1), a_workload(), request="sr-2")
     first, second = plan(at, one, two)
@@ -234,7 +234,7 @@ def test_one_request_at_a_time_changes_a_workload() -> None:
 
 
 def test_an_item_that_cannot_be_planned_spoils_nobody_elses() -> None:
-    at = AtDesk(nodes=2)
+    at = AtTable(nodes=2)
     bad = a_workload("bad")
     template = PodTemplate(metadata=bad.spec.template.metadata, spec={"containers": "none to speak of"})
     bad = msgspec.structs.replace(bad, spec=msgspec.structs.replace(bad.spec, template=template))
@@ -245,7 +245,7 @@ def test_an_item_that_cannot_be_planned_spoils_nobody_elses() -> None:
         wanted(an_item("Remove", 1, of="a"), a_workload("a"), request="sr-next"),
     ]
     told: list[str] = []
-    statuses = plan_all(at.desk, items, now=NOW, options=RoundOptions(), busy={}, broken=told.append)
+    statuses = plan_all(at.handle, items, now=NOW, options=RoundOptions(), busy={}, broken=told.append)
     assert [status.phase for status in statuses] == ["Planned", "Failed", "Planned", "Waiting"]
     assert statuses[1].message.startswith("it cannot be planned: ValidationError: ")
     assert told == ["sr-bad/0"]
@@ -253,12 +253,12 @@ def test_an_item_that_cannot_be_planned_spoils_nobody_elses() -> None:
 
 
 def test_a_round_that_breaks_midway_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = AtDesk(nodes=2, cpu="1")
+    at = AtTable(nodes=2, cpu="1")
     before = at.used()
-    monkeypatch.setattr(at.desk, "nominated", lambda: [NotImplemented])
+    monkeypatch.setattr(at.handle, "nominated", lambda: [NotImplemented])
     for count in (1, 3):
         (status,) = plan_all(
-            at.desk, [wanted(an_item("Add", count), a_workload())], now=NOW, options=RoundOptions(), busy={}
+            at.handle, [wanted(an_item("Add", count), a_workload())], now=NOW, options=RoundOptions(), busy={}
         )
         assert (status.phase, at.used(), at.planned_on()) == ("Failed", before, [])
 
@@ -298,15 +298,15 @@ def test_claims_of_one_pod_are_not_the_next_ones() -> None:
 def test_pods_to_go_are_named_and_stay_in_the_table() -> None:
     others = [a_replica(f"other-{node}", node, of="other") for node in ("n1", "n2")]
     pods = [a_replica("web-a", "n1"), a_replica("web-b", "n2"), a_replica("web-c", "n2")]
-    at = AtDesk(pods=[*others, *pods])
+    at = AtTable(pods=[*others, *pods])
     before = at.used()
     (status,) = plan(at, wanted(an_item("Remove", 1), a_workload(replicas=3)))
     (victim,) = status.victims
-    assert (victim.node, victim.promised, victim.cost) == ("n2", True, None), "two of the service are there"
+    assert (victim.node, victim.guaranteed, victim.cost) == ("n2", True, None), "two of the service are there"
     assert status.message == "1 fewer pod of Deployment web: from n2"
     assert status.replicas == Replicas(before=3, after=2)
     assert at.used() == before
-    assert seen_names(status, "web") == ["web-a", "web-b", "web-c"]
+    assert names_when_planned(status, "web") == ["web-a", "web-b", "web-c"]
 
 
 def test_pods_that_are_not_ready_go_first_as_kubernetes_has_it() -> None:
@@ -316,42 +316,42 @@ def test_pods_that_are_not_ready_go_first_as_kubernetes_has_it() -> None:
         a_replica("web-c", "n3", ready=False),
         a_replica("web-d"),
     ]
-    at = AtDesk(pods=pods)
+    at = AtTable(pods=pods)
     (status,) = plan(at, wanted(an_item("Remove", 3), a_workload(replicas=4)))
-    assert [(victim.pod, victim.promised) for victim in status.victims[:2]] == [("web-d", False), ("web-c", False)]
-    assert status.victims[2].promised
+    assert [(victim.pod, victim.guaranteed) for victim in status.victims[:2]] == [("web-d", False), ("web-c", False)]
+    assert status.victims[2].guaranteed
 
 
 def test_an_own_deletion_cost_is_remembered() -> None:
     pod = a_replica("web-a", "n1", annotations={"controller.kubernetes.io/pod-deletion-cost": "5"})
-    (status,) = plan(AtDesk(pods=[pod]), wanted(an_item("Remove", 1), a_workload(replicas=1)))
+    (status,) = plan(AtTable(pods=[pod]), wanted(an_item("Remove", 1), a_workload(replicas=1)))
     assert status.victims[0].cost == "5"
 
 
 def test_a_stateful_set_loses_its_highest_ordinals() -> None:
     pods = [a_replica(f"db-{number}", "n1", of="db") for number in (0, 1, 2, 9, 10)]
-    at = AtDesk(pods=pods)
+    at = AtTable(pods=pods)
     (status,) = plan(at, wanted(an_item("Remove", 2, of="db", kind="StatefulSet"), a_workload("db", 5)))
     assert [victim.pod for victim in status.victims] == ["db-10", "db-9"]
 
 
 def test_a_roll_out_chooses_for_itself() -> None:
     pods = [a_replica("web-1-a", "n1", owner="uid-rs-1"), a_replica("web-2-b", "n2", owner="uid-rs-2")]
-    at = AtDesk(pods=pods, above={"uid-rs-1": "uid-of-web", "uid-rs-2": "uid-of-web"})
+    at = AtTable(pods=pods, above={"uid-rs-1": "uid-of-web", "uid-rs-2": "uid-of-web"})
     (status,) = plan(at, wanted(an_item("Remove", 1), a_workload(replicas=2)))
     assert status.victims == ()
     assert status.message == "1 fewer pod of Deployment web: a roll-out is under way, so which pods go is up to it"
 
 
 def test_fewer_than_asked_for_go_and_that_is_said() -> None:
-    at = AtDesk(pods=[a_replica("web-a", "n1")])
+    at = AtTable(pods=[a_replica("web-a", "n1")])
     (status,) = plan(at, wanted(an_item("Remove", 3), a_workload(replicas=1)))
     assert (len(status.victims), status.shortfall, status.replicas) == (1, 2, Replicas(before=1, after=0))
     assert status.message == "1 fewer pod of Deployment web: from n1; 2 less than asked for, there are no more"
 
 
 def test_pods_that_were_never_made_need_no_victim() -> None:
-    at = AtDesk(pods=[a_replica("web-a", "n1")])
+    at = AtTable(pods=[a_replica("web-a", "n1")])
     (status,) = plan(at, wanted(an_item("Remove", 2), a_workload(replicas=3)))
     assert (status.victims, status.message) == ((), "2 fewer pods of Deployment web: they were not made yet")
 
@@ -359,15 +359,15 @@ def test_pods_that_were_never_made_need_no_victim() -> None:
 def test_pods_of_nobody_are_chosen_by_score_alone() -> None:
     loose = [a_pod("x", node="n1"), a_pod("y", node="n1"), a_pod("z", node="n2")]
     others = [a_replica(f"other-{node}", node, of="other") for node in ("n1", "n2")]
-    at = AtDesk(pods=[*others, *loose])
+    at = AtTable(pods=[*others, *loose])
     (status,) = plan(at, wanted(an_item("Remove", 1, kind="Service"), None, loose=loose))
-    assert [(victim.node, victim.promised) for victim in status.victims] == [("n1", True)]
+    assert [(victim.node, victim.guaranteed) for victim in status.victims] == [("n1", True)]
 
 
 def test_two_services_do_not_empty_the_same_node_blindly() -> None:
     """The second removal sees the first as done."""
     pods = [a_replica(f"{of}-{node}", node, of=of, cpu="2") for of in ("a", "b", "other") for node in ("n1", "n2")]
-    at = AtDesk(nodes=2, pods=pods)
+    at = AtTable(nodes=2, pods=pods)
     items = [wanted(an_item("Remove", 1, of=of), a_workload(of, 2, cpu="2"), request=f"sr-{of}") for of in ("a", "b")]
     first, second = plan(at, *items)
     assert first.victims[0].node != second.victims[0].node
@@ -377,30 +377,30 @@ def test_two_services_do_not_empty_the_same_node_blindly() -> None:
 
 
 def test_a_new_leader_holds_what_was_promised_and_not_claimed() -> None:
-    old = AtDesk(nodes=3)
+    old = AtTable(nodes=3)
     item = an_item("Add", 3)
     (status,) = plan(old, wanted(item, a_workload(replicas=0)))
     status = acted(status, item, a_workload(replicas=0), NOW)
-    new = AtDesk(nodes=3, pods=[a_replica("web-new", "n2")])
-    restore_promises(new.desk, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=10))
+    new = AtTable(nodes=3, pods=[a_replica("web-new", "n2")])
+    restore_promises(new.handle, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=10))
     assert new.planned_on() == ["n1", "n3"]
     assert {reservation.until_s for reservation in new.reservations.made_by("sr-1/0")} == {290.0}
 
 
 def test_a_new_leader_promises_no_room_that_is_gone() -> None:
     item = an_item("Add", 2)
-    (status,) = plan(AtDesk(nodes=2, cpu="1"), wanted(item, a_workload(replicas=0)))
-    taken = AtDesk(nodes=2, pods=[a_replica("other", "n1", of="other")], cpu="1")
-    restore_promises(taken.desk, "sr-1/0", item, status, 300.0, NOW)
+    (status,) = plan(AtTable(nodes=2, cpu="1"), wanted(item, a_workload(replicas=0)))
+    taken = AtTable(nodes=2, pods=[a_replica("other", "n1", of="other")], cpu="1")
+    restore_promises(taken.handle, "sr-1/0", item, status, 300.0, NOW)
     assert taken.planned_on() == ["n2"]
     assert (taken.table.used_RN[0, :2] <= taken.table.alloc_RN[0, :2]).all()
 
 
 def test_what_has_run_out_is_not_held_again() -> None:
     item = an_item("Add", 1)
-    (status,) = plan(AtDesk(), wanted(item, a_workload()))
-    fresh = AtDesk()
-    restore_promises(fresh.desk, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=301))
+    (status,) = plan(AtTable(), wanted(item, a_workload()))
+    fresh = AtTable()
+    restore_promises(fresh.handle, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=301))
     assert fresh.planned_on() == []
 
 
@@ -408,7 +408,7 @@ def test_what_has_run_out_is_not_held_again() -> None:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[AtDesk, list[Wanted]]:
+def clusters(draw: st.DrawFn) -> tuple[AtTable, list[ItemInput]]:
     nodes = draw(st.integers(1, 4))
     services = draw(st.integers(1, 3))
     pods, items = [], []
@@ -422,29 +422,29 @@ def clusters(draw: st.DrawFn) -> tuple[AtDesk, list[Wanted]]:
         kind = draw(st.sampled_from(["Deployment", "StatefulSet", "ReplicaSet"]))
         item = an_item(operation, draw(st.integers(1, 10)), of=name, kind=kind)  # type: ignore[arg-type]
         items.append(wanted(item, a_workload(name, replicas), request=f"sr-{number}"))
-    return AtDesk(nodes=nodes, pods=pods, cpu=str(draw(st.integers(1, 8)))), items
+    return AtTable(nodes=nodes, pods=pods, cpu=str(draw(st.integers(1, 8)))), items
 
 
 @given(clusters())
-def test_never_more_than_there_is(given_: tuple[AtDesk, list[Wanted]]) -> None:
+def test_never_more_than_there_is(given_: tuple[AtTable, list[ItemInput]]) -> None:
     at, items = given_
     free_before = (at.table.alloc_RN[0] - at.table.used_RN[0]).copy()
     for each, status in zip(items, plan(at, *items), strict=True):
         assert status.replicas is not None or status.phase == "Waiting"
         if status.replicas is None:
             continue
-        replicas = each.made_by.replicas
+        replicas = each.owner.replicas
         change = status.replicas.after - status.replicas.before
         assert status.replicas.before == replicas
         if each.item.is_removal:
             uids = [victim.uid for victim in status.victims]
-            assert len(set(uids)) == len(uids) <= min(each.item.number, len(each.pods(at.desk)))
-            assert set(uids) <= {pod.uid for pod in each.pods(at.desk)}
+            assert len(set(uids)) == len(uids) <= min(each.item.number, len(each.pods(at.handle)))
+            assert set(uids) <= {pod.uid for pod in each.pods(at.handle)}
             assert status.replicas.after >= 0
             assert -change + status.shortfall == each.item.number
         else:
             assert change == each.item.number == len(status.places)
-    # What is promised was free before anything was removed.
+    # What is reserved was free before anything was removed.
     held: Counter[int] = Counter()
     for occupant in at.table.occupants.values():
         if occupant.key.startswith("default/sr-"):
@@ -453,7 +453,7 @@ def test_never_more_than_there_is(given_: tuple[AtDesk, list[Wanted]]) -> None:
 
 
 @given(clusters())
-def test_planning_a_removal_leaves_no_trace(given_: tuple[AtDesk, list[Wanted]]) -> None:
+def test_planning_a_removal_leaves_no_trace(given_: tuple[AtTable, list[ItemInput]]) -> None:
     at, items = given_
     before, occupants = at.used(), dict(at.table.occupants)
     plan(at, *(each for each in items if each.item.is_removal))
@@ -461,7 +461,7 @@ def test_planning_a_removal_leaves_no_trace(given_: tuple[AtDesk, list[Wanted]])
 
 
 @given(clusters())
-def test_promises_let_go_of_leave_no_trace(given_: tuple[AtDesk, list[Wanted]]) -> None:
+def test_promises_let_go_of_leave_no_trace(given_: tuple[AtTable, list[ItemInput]]) -> None:
     at, items = given_
     before = at.used()
     plan(at, *items)
@@ -473,6 +473,6 @@ def test_promises_let_go_of_leave_no_trace(given_: tuple[AtDesk, list[Wanted]]) 
 
 @pytest.mark.parametrize("operation", ["Add", "Remove"])
 def test_what_was_planned_can_be_written_and_read_back(operation: str) -> None:
-    at = AtDesk(pods=[a_replica("web-a", "n1"), a_replica("web-b", "n2")])
+    at = AtTable(pods=[a_replica("web-a", "n1"), a_replica("web-b", "n2")])
     (status,) = plan(at, wanted(an_item(operation, 1), a_workload(replicas=2)))  # type: ignore[arg-type]
     assert msgspec.json.decode(msgspec.json.encode(status), type=ItemStatus) == status

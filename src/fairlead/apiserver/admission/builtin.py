@@ -9,10 +9,12 @@ from typing import Any
 
 from fairlead.apiserver.failures import forbidden
 from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
-from fairlead.apiserver.registry.rest import Rest
+from fairlead.apiserver.registry.reader import Reader
+from fairlead.cluster.clock import Clock
 from fairlead.model.quantity import nanos
 
 PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+_TOKEN_VOLUME = "kube-api-access-"
 _TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 DEFAULT_ACCOUNT_LOOKS = 20
 BETWEEN_LOOKS_S = 0.25
@@ -29,8 +31,9 @@ _PROTECTED = {
 
 
 class BuiltIn:
-    def __init__(self, rest: Rest) -> None:
-        self._rest = rest
+    def __init__(self, reader: Reader, clock: Clock) -> None:
+        self._reader = reader
+        self._clock = clock
 
     async def admit(self, attempt: AdmissionAttributes) -> JsonObject | None:
         place = attempt.resource.storage_key
@@ -45,7 +48,7 @@ class BuiltIn:
                 self._default_tolerations(attempt.thing)
                 self._priority(attempt, attempt.thing)
                 self._runtime_class(attempt, attempt.thing)
-                label_with_place(self._rest, attempt.thing)
+                label_with_place(self._reader, attempt.thing)
             elif place == "/nodes":
                 self._new_node(attempt.thing)
             elif place == "/persistentvolumeclaims":
@@ -78,7 +81,7 @@ class BuiltIn:
             why = "Only bound persistent volume claims can be expanded"
             raise forbidden("", "persistentvolumeclaims", name, why)
         wanted = claim["spec"].get("storageClassName", "")
-        found = self._rest.find("storage.k8s.io/storageclasses", wanted) or {}
+        found = self._reader.find("storage.k8s.io/storageclasses", wanted) or {}
         if wanted != old["spec"].get("storageClassName", "") or not found.get("allowVolumeExpansion"):
             why = (
                 "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
@@ -88,7 +91,7 @@ class BuiltIn:
 
     def _check_only_default(self, plural: str, name: str) -> None:
         place = f"scheduling.k8s.io/{plural}"
-        found = [self._rest.find(place, key) or {} for key in self._rest.store.shelf(place).entries]
+        found = [self._reader.find(place, key) or {} for key in self._reader.store.of_kind(place).entries]
         marked = sorted((each["value"], each["metadata"]["name"]) for each in found if each.get("globalDefault"))
         if marked and marked[0][1] != name:
             why = f"PriorityClass {marked[0][1]} is already marked as default. Only one default can exist"
@@ -103,7 +106,7 @@ class BuiltIn:
         account = await self._account(attempt.namespace, name)
         if account is None:
             why = f'error looking up service account {attempt.namespace}/{name}: serviceaccount "{name}" not found'
-            raise forbidden("", "pods", _told_name(attempt), why)
+            raise forbidden("", "pods", _name_or_prefix(attempt), why)
         wanted = spec.get("automountServiceAccountToken")
         if wanted is None:
             wanted = account.get("automountServiceAccountToken", True)
@@ -117,8 +120,8 @@ class BuiltIn:
         looks = DEFAULT_ACCOUNT_LOOKS if name == "default" else 1
         for look in range(looks):
             if look:
-                await self._rest.clock.sleep(BETWEEN_LOOKS_S)
-            if (found := self._rest.find("/serviceaccounts", f"{namespace}/{name}")) is not None:
+                await self._clock.sleep(BETWEEN_LOOKS_S)
+            if (found := self._reader.find("/serviceaccounts", f"{namespace}/{name}")) is not None:
                 return found
         return None
 
@@ -131,11 +134,15 @@ class BuiltIn:
         ]
         if not missing:
             return
-        name = "kube-api-access-" + "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
+        volumes = spec.setdefault("volumes", [])
+        mounted = next((each["name"] for each in volumes if each["name"].startswith(_TOKEN_VOLUME)), None)
+        name = mounted or _TOKEN_VOLUME + "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
         for container in missing:
             mount = {"name": name, "readOnly": True, "mountPath": _TOKEN_MOUNT}
             container.setdefault("volumeMounts", []).append(mount)
-        spec.setdefault("volumes", []).append(
+        if mounted is not None:
+            return
+        volumes.append(
             {
                 "name": name,
                 "projected": {
@@ -161,15 +168,15 @@ class BuiltIn:
     def _priority(self, attempt: AdmissionAttributes, pod: JsonObject) -> None:
         spec = pod["spec"]
         name = spec.get("priorityClassName", "")
-        classes = self._rest.store.shelf("scheduling.k8s.io/priorityclasses").entries
+        classes = self._reader.store.of_kind("scheduling.k8s.io/priorityclasses").entries
         found: JsonObject | None = None
         if name:
-            found = self._rest.find("scheduling.k8s.io/priorityclasses", name)
+            found = self._reader.find("scheduling.k8s.io/priorityclasses", name)
             if found is None and name not in _SYSTEM_PRIORITIES:
-                raise forbidden("", "pods", _told_name(attempt), f"no PriorityClass with name {name} was found")
+                raise forbidden("", "pods", _name_or_prefix(attempt), f"no PriorityClass with name {name} was found")
         else:
             for key in sorted(classes):
-                candidate = self._rest.find("scheduling.k8s.io/priorityclasses", key)
+                candidate = self._reader.find("scheduling.k8s.io/priorityclasses", key)
                 if candidate is not None and candidate.get("globalDefault"):
                     found = candidate
                     spec["priorityClassName"] = key
@@ -179,7 +186,7 @@ class BuiltIn:
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
                 f"priority admission controller computed {value} from the given PriorityClass name"
             )
-            raise forbidden("", "pods", _told_name(attempt), why)
+            raise forbidden("", "pods", _name_or_prefix(attempt), why)
         spec["priority"] = value
         policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
         if spec.setdefault("preemptionPolicy", policy) != policy:
@@ -187,7 +194,7 @@ class BuiltIn:
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
                 f"priority admission controller computed {policy} from the given PriorityClass name"
             )
-            raise forbidden("", "pods", _told_name(attempt), why)
+            raise forbidden("", "pods", _name_or_prefix(attempt), why)
 
     @staticmethod
     def _keep_priority(pod: JsonObject, old: JsonObject) -> None:
@@ -201,13 +208,13 @@ class BuiltIn:
         name = spec.get("runtimeClassName")
         found: JsonObject = {}
         if name:
-            found = self._rest.find("node.k8s.io/runtimeclasses", name) or {}
+            found = self._reader.find("node.k8s.io/runtimeclasses", name) or {}
             if not found:
-                raise forbidden("", "pods", _told_name(attempt), f'pod rejected: RuntimeClass "{name}" not found')
+                raise forbidden("", "pods", _name_or_prefix(attempt), f'pod rejected: RuntimeClass "{name}" not found')
         overhead = (found.get("overhead") or {}).get("podFixed")
         if overhead and spec.setdefault("overhead", dict(overhead)) != overhead:
             why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
-            raise forbidden("", "pods", _told_name(attempt), why)
+            raise forbidden("", "pods", _name_or_prefix(attempt), why)
         scheduling = found.get("scheduling") or {}
         for key, value in (scheduling.get("nodeSelector") or {}).items():
             given = spec.setdefault("nodeSelector", {}).setdefault(key, value)
@@ -216,7 +223,7 @@ class BuiltIn:
                     f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
                     f"pod.spec.nodeSelector[{key}] = {given}"
                 )
-                raise forbidden("", "pods", _told_name(attempt), why)
+                raise forbidden("", "pods", _name_or_prefix(attempt), why)
         for toleration in scheduling.get("tolerations") or ():
             if toleration not in spec["tolerations"]:
                 spec["tolerations"].append(toleration)
@@ -241,22 +248,22 @@ class BuiltIn:
         if "storageClassName" in claim["spec"]:
             return
         marked = "storageclass.kubernetes.io/is-default-class"
-        for key in sorted(self._rest.store.shelf("storage.k8s.io/storageclasses").entries):
-            found = self._rest.find("storage.k8s.io/storageclasses", key) or {}
+        for key in sorted(self._reader.store.of_kind("storage.k8s.io/storageclasses").entries):
+            found = self._reader.find("storage.k8s.io/storageclasses", key) or {}
             if (found["metadata"].get("annotations") or {}).get(marked) == "true":
                 claim["spec"]["storageClassName"] = key
                 return
 
 
-def _told_name(attempt: AdmissionAttributes) -> str:
+def _name_or_prefix(attempt: AdmissionAttributes) -> str:
     """What a refused object is called: by what its name would begin with, where it has none yet."""
     metadata = (attempt.thing or {}).get("metadata") or {}
     return attempt.name or str(metadata.get("generateName", ""))
 
 
-def label_with_place(rest: Rest, pod: JsonObject) -> None:
+def label_with_place(reader: Reader, pod: JsonObject) -> None:
     """A pod that has a node says in which zone and region it is."""
-    node = rest.store.get("/nodes", pod["spec"].get("nodeName", ""))
+    node = reader.store.get("/nodes", pod["spec"].get("nodeName", ""))
     places = {} if node is None else {key: node.labels[key] for key in PLACES if key in node.labels}
     if places:
         pod["metadata"].setdefault("labels", {}).update(places)

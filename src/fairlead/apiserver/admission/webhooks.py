@@ -1,31 +1,29 @@
 """Admission webhooks: really called, with their selectors, deadlines and failure policies.
 
-Mutating ones run in the order of their names, one after another, and again where they ask for it once somebody
-after them has changed the object; validating ones run together.
+Mutating ones run one after another, in the order of their configurations, each matched against the object as those
+before it have left it; some are called again (see `chain`). Validating ones run together.
 """
 
 import asyncio
 import base64
 import re
-import ssl
 import uuid
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
-from urllib.parse import urlsplit, urlunsplit
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-import aiohttp
 import msgspec
 import structlog
 
+from fairlead.apiserver.admission.client import CallFailed, WebhookClient
 from fairlead.apiserver.cel import rules as expressions
-from fairlead.apiserver.failures import Failure, internal
+from fairlead.apiserver.failures import Failure, forbidden, internal
 from fairlead.apiserver.fields import patches
-from fairlead.apiserver.handlers.subresources import user_info
 from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
 from fairlead.apiserver.registry.decoding import default
-from fairlead.apiserver.registry.rest import Rest
+from fairlead.apiserver.registry.reader import Reader
 from fairlead.apiserver.request.bodies import check_depth
+from fairlead.apiserver.request.info import user_info
 from fairlead.apiserver.request.selectors import labels_match
 from fairlead.apiserver.schema.shape import DecodeError, ParseError, decode, parse
 
@@ -33,59 +31,86 @@ log = structlog.get_logger("fairlead.webhooks")
 
 GROUP = "admissionregistration.k8s.io"
 MUTATING, VALIDATING = f"{GROUP}/mutatingwebhookconfigurations", f"{GROUP}/validatingwebhookconfigurations"
-MAX_ANSWER_BYTES = 4 << 20
 
 
-class CallFailed(Exception):
-    """The webhook gave no usable answer."""
+class Reinvocation:
+    """Which webhooks are called a second time for one write: those that ask for it, once something after their call
+    has changed the object. A webhook that the first pass left out is not called by the second either."""
+
+    def __init__(self) -> None:
+        self.is_needed = False
+        self.is_second_pass = False
+        self._called: set[str] = set()
+        self._due: set[str] = set()
+        self._output = b""
+
+    def begin(self, thing: JsonObject | None) -> None:
+        if self.is_second_pass and msgspec.json.encode(thing) != self._output:
+            self._require()  # what is built in has changed it meanwhile
+
+    def is_due(self, hook: "Hook") -> bool:
+        return not self.is_second_pass or hook.key in self._due
+
+    def note(self, hook: "Hook", *, changed: bool) -> None:
+        """Take note of a call, and whether it changed the object."""
+        if changed:
+            self._require()
+            self.is_needed = True
+        if hook.spec.get("reinvocationPolicy") == "IfNeeded":
+            self._called.add(hook.key)
+
+    def end(self, thing: JsonObject | None) -> None:
+        self._output = msgspec.json.encode(thing)
+
+    def _require(self) -> None:
+        self._due |= self._called
+        self._called.clear()
+
+
+class Hook(NamedTuple):
+    key: str
+    """Its configuration and its name: the same hook in both passes."""
+    spec: JsonObject
+
+    @property
+    def name(self) -> str:
+        return str(self.spec["name"])
+
+    @property
+    def is_ignored_on_failure(self) -> bool:
+        return self.spec.get("failurePolicy") == "Ignore"
 
 
 class Webhooks:
-    def __init__(self, rest: Rest) -> None:
-        self._rest = rest
-        self._session: aiohttp.ClientSession | None = None
+    def __init__(self, reader: Reader, client: WebhookClient) -> None:
+        self._reader = reader
+        self._client = client
 
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(headers={"User-Agent": "kube-apiserver-admission"})
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    async def mutate(self, attempt: AdmissionAttributes) -> JsonObject | None:
-        hooks = self._interested(MUTATING, attempt)
+    async def mutate(self, attempt: AdmissionAttributes, reinvocation: Reinvocation) -> JsonObject | None:
+        """The object as the webhooks want it; each is matched against it as those before have changed it."""
+        hooks = self._hooks(MUTATING, attempt)
         if not hooks:
             return attempt.thing
-        thing = attempt.thing
-        changed_after: dict[int, bool] = {}
-        for number, hook in enumerate(hooks):
-            before = msgspec.json.encode(thing)
-            thing = await self._mutated(hook, attempt, thing)
-            if msgspec.json.encode(thing) != before:
-                changed_after = dict.fromkeys(range(number), True) | {number: False}
-        for number, hook in enumerate(hooks):
-            if changed_after.get(number) and hook.get("reinvocationPolicy") == "IfNeeded":
-                thing = await self._mutated(hook, attempt, thing)
-        return thing
+        reinvocation.begin(attempt.thing)
+        for hook in hooks:
+            if self._matches(hook, attempt) and reinvocation.is_due(hook):
+                thing = await self._mutate(hook, attempt)
+                reinvocation.note(hook, changed=thing != attempt.thing)
+                attempt = replace(attempt, thing=thing)
+        reinvocation.end(attempt.thing)
+        return attempt.thing
 
-    async def validate(self, attempt: AdmissionAttributes) -> JsonObject | None:
-        hooks = self._interested(VALIDATING, attempt)
+    async def validate(self, attempt: AdmissionAttributes) -> None:
+        hooks = [hook for hook in self._hooks(VALIDATING, attempt) if self._matches(hook, attempt)]
         if hooks:
-            answers = await asyncio.gather(
-                *(self._asked(hook, attempt, attempt.thing) for hook in hooks), return_exceptions=True
-            )
+            answers = await asyncio.gather(*(self._review(hook, attempt) for hook in hooks), return_exceptions=True)
             for answer in answers:
                 if isinstance(answer, BaseException):
                     raise answer
-        return attempt.thing
 
-    async def _mutated(
-        self, hook: JsonObject, attempt: AdmissionAttributes, thing: JsonObject | None
-    ) -> JsonObject | None:
-        response = await self._asked(hook, attempt, thing)
+    async def _mutate(self, hook: Hook, attempt: AdmissionAttributes) -> JsonObject | None:
+        thing = attempt.thing
+        response = await self._review(hook, attempt)
         patch = (response or {}).get("patch")
         if not patch or response is None:
             return thing
@@ -101,8 +126,8 @@ class Webhooks:
         if not operations:
             return thing
         if thing is None:
-            told = f'admission webhook "{hook["name"]}" attempted to modify the object'
-            raise internal(f"{told}, which is not supported for this operation")
+            text = f'admission webhook "{hook.name}" attempted to modify the object'
+            raise internal(f"{text}, which is not supported for this operation")
         if response["patchType"] != "JSONPatch":
             return self._unusable(hook, f'unsupported patch type "{response["patchType"]}"', thing)
         return self._patched(attempt, thing, operations)
@@ -115,52 +140,48 @@ class Webhooks:
         except patches.PatchFailed as problem:
             raise internal(problem.why) from None
         except DecodeError as problem:
-            raise internal(str(problem).removeprefix(": ")) from None
+            raise internal(problem.why) from None
         made: JsonObject = {"kind": thing["kind"], "apiVersion": thing["apiVersion"], **decoded}
         default(attempt.resource, made)
         return made
 
-    def _unusable(self, hook: JsonObject, why: str, thing: JsonObject | None) -> JsonObject | None:
-        if hook.get("failurePolicy") == "Ignore":
-            log.warning("webhook ignored", webhook=hook["name"], problem=why)
+    def _unusable(self, hook: Hook, why: str, thing: JsonObject | None) -> JsonObject | None:
+        if hook.is_ignored_on_failure:
+            log.warning("webhook ignored", webhook=hook.name, problem=why)
             return thing
-        raise internal(f'failed calling webhook "{hook["name"]}": {why}')
+        raise internal(f'failed calling webhook "{hook.name}": {why}')
 
-    async def _asked(
-        self, hook: JsonObject, attempt: AdmissionAttributes, thing: JsonObject | None
-    ) -> JsonObject | None:
+    async def _review(self, hook: Hook, attempt: AdmissionAttributes) -> JsonObject | None:
         """The response of a webhook that allows the attempt; a Failure when it does not, or cannot say."""
-        if attempt.options.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
-            text = f'admission webhook "{hook["name"]}" does not support dry run'
+        if attempt.options.dry_run and hook.spec.get("sideEffects") not in ("None", "NoneOnDryRun"):
+            text = f'admission webhook "{hook.name}" does not support dry run'
             raise Failure(400, "BadRequest", text)
         try:
-            response = await self._call(hook, attempt, thing)
+            response = await self._call(hook, attempt)
         except CallFailed as problem:
-            if hook.get("failurePolicy") == "Ignore":
-                log.warning("webhook ignored", webhook=hook["name"], problem=str(problem))
-                return None
-            raise internal(f'failed calling webhook "{hook["name"]}": {problem}') from None
-        attempt.options.warnings.extend(str(each) for each in response.get("warnings") or ())
+            return self._unusable(hook, str(problem), None)
+        for warning in response.get("warnings") or ():
+            attempt.warn(str(warning))
         if response.get("allowed"):
             return response
         status = response.get("status") or {}
         message = status.get("message") or status.get("reason") or "denied the request without explanation"
-        told = f'admission webhook "{hook["name"]}" denied the request: {message}'
+        text = f'admission webhook "{hook.name}" denied the request: {message}'
         if "message" not in status and "reason" not in status:
-            told = f'admission webhook "{hook["name"]}" denied the request without explanation'
+            text = f'admission webhook "{hook.name}" denied the request without explanation'
         code = int(status.get("code") or 400)
-        raise Failure(code if 400 <= code < 600 else 400, status.get("reason", ""), told)
+        raise Failure(code if 400 <= code < 600 else 400, status.get("reason", ""), text)
 
-    async def _call(self, hook: JsonObject, attempt: AdmissionAttributes, thing: JsonObject | None) -> JsonObject:
+    async def _call(self, hook: Hook, attempt: AdmissionAttributes) -> JsonObject:
         unique = str(uuid.uuid4())
         review = {
             "kind": "AdmissionReview",
             "apiVersion": "admission.k8s.io/v1",
-            "request": self._request(unique, attempt, thing),
+            "request": _request(unique, attempt),
         }
-        timeout_s = float(hook.get("timeoutSeconds", 10))
+        timeout_s = float(hook.spec.get("timeoutSeconds", 10))
         try:
-            body = await self.post(hook["clientConfig"], msgspec.json.encode(review), timeout_s)
+            body = await self._client.post(hook.spec["clientConfig"], msgspec.json.encode(review), timeout_s)
         except CallFailed as problem:
             raise CallFailed(f"failed to call webhook: {problem}") from None
         try:
@@ -172,122 +193,100 @@ class Webhooks:
         assert isinstance(response, dict)
         return response
 
-    async def post(self, config: Mapping[str, Any], sent: bytes, timeout_s: float) -> bytes:
-        """What a webhook answers to a review; CallFailed where it does not, in time and in bounds."""
-        assert self._session is not None
-        url, tls, name = self._target(config, timeout_s)
-        try:
-            async with asyncio.timeout(timeout_s):
-                async with self._session.post(
-                    url, data=sent, headers={"Content-Type": "application/json"}, ssl=tls, server_hostname=name
-                ) as answer:
-                    body = await _bounded(answer.content)
-                    if answer.status != 200:
-                        raise CallFailed(_refused(answer.status))
-        except TimeoutError:
-            raise CallFailed(f'Post "{_told(url, name)}": context deadline exceeded') from None
-        except (aiohttp.ClientError, OSError) as problem:
-            raise CallFailed(f'Post "{_told(url, name)}": {_why(problem)}') from None
-        try:
-            check_depth(body)
-        except Failure as failure:
-            raise CallFailed(failure.message) from None
-        return body
-
-    def _request(self, unique: str, attempt: AdmissionAttributes, thing: JsonObject | None) -> JsonObject:
-        resource = attempt.resource
-        kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-        place = {"group": resource.group, "version": resource.version, "resource": resource.plural}
-        request: JsonObject = {
-            "uid": unique,
-            "kind": kind,
-            "resource": place,
-            "requestKind": kind,
-            "requestResource": place,
-            "operation": attempt.operation,
-            "userInfo": user_info(attempt.options.user),
-            "object": thing,
-            "oldObject": attempt.old,
-            "dryRun": attempt.options.dry_run,
-            "options": _told_options(attempt),
-        }
-        if attempt.name:
-            request["name"] = attempt.name
-        if resource.namespaced:
-            request["namespace"] = attempt.namespace
-        if attempt.subresource:
-            request["subResource"] = request["requestSubResource"] = attempt.subresource
-        return request
-
-    def _target(self, config: Mapping[str, Any], timeout_s: float) -> tuple[str, ssl.SSLContext, str | None]:
-        """The address to call, whom to trust, and the name its certificate must bear where that is another."""
-        try:
-            authority = base64.b64decode(config.get("caBundle") or "").decode()
-            tls = ssl.create_default_context(cadata=authority or None)
-        except (ValueError, ssl.SSLError) as problem:
-            raise CallFailed(f"the caBundle is not PEM: {problem}") from None
-        query = f"timeout={timeout_s:g}s"
-        if config.get("url"):
-            url = str(config["url"])
-            return f"{url}{'&' if '?' in url else '?'}{query}", tls, None
-        service = config.get("service") or {}
-        found = self._rest.find("/services", f"{service.get('namespace')}/{service.get('name')}")
-        name = f"{service['name']}.{service['namespace']}.svc"
-        place = f":{service.get('port', 443)}/{(service.get('path') or '').lstrip('/')}?{query}"
-        if found is None:
-            raise CallFailed(f'Post "https://{name}{place}": service "{service.get("name")}" not found')
-        return f"https://{found['spec'].get('clusterIP')}{place}", tls, name
-
     # -- which -----------------------------------------------------------------------------------------------
 
-    def _interested(self, place: str, attempt: AdmissionAttributes) -> list[JsonObject]:
-        if attempt.resource.group == GROUP or not self._rest.store.shelf(place).entries:
+    def _hooks(self, place: str, attempt: AdmissionAttributes) -> list[Hook]:
+        """All whose rules name such a write, in the order of their configurations."""
+        if attempt.resource.group == GROUP or not self._reader.store.of_kind(place).entries:
             return []  # configurations are not admitted by themselves
         return [
-            hook
-            for _, entry in self._rest.store.items(place)
-            for hook in msgspec.json.decode(entry.body).get("webhooks") or ()
-            if self._matches(hook, attempt)
+            Hook(f"{key}/{spec['name']}", spec)
+            for key, entry in self._reader.store.items(place)
+            for spec in msgspec.json.decode(entry.body).get("webhooks") or ()
+            if any(_rule_matches(rule, attempt) for rule in spec.get("rules") or ())
         ]
 
-    def _matches(self, hook: JsonObject, attempt: AdmissionAttributes) -> bool:
-        if not any(_rule_matches(rule, attempt) for rule in hook.get("rules") or ()):
+    def _matches(self, hook: Hook, attempt: AdmissionAttributes) -> bool:
+        """Whether the selectors and conditions of a hook hold for the object as it is now."""
+        within = self._namespace_labels(attempt)
+        if within is not None and not labels_match(hook.spec.get("namespaceSelector") or {}, within):
             return False
-        thing = attempt.thing if attempt.thing is not None else attempt.old or {}
-        selectors = [(hook.get("objectSelector"), (thing.get("metadata") or {}).get("labels") or {})]
-        if attempt.resource.namespaced:
-            selectors.append((hook.get("namespaceSelector"), self._namespace_labels(attempt.namespace)))
-        elif attempt.resource.storage_key == "/namespaces":
-            selectors.append((hook.get("namespaceSelector"), (thing.get("metadata") or {}).get("labels") or {}))
-        if any(selector is not None and not labels_match(selector, labels) for selector, labels in selectors):
+        selector = hook.spec.get("objectSelector") or {}
+        versions = [each for each in (attempt.thing, attempt.old) if each is not None]
+        if selector and not any(labels_match(selector, _labels(each)) for each in versions):
             return False
-        return self._conditions_hold(hook, attempt, thing)
+        return _conditions_hold(hook, attempt)
 
-    def _conditions_hold(self, hook: JsonObject, attempt: AdmissionAttributes, thing: JsonObject) -> bool:
-        variables = {"object": thing, "oldObject": attempt.old, "request": self._request("", attempt, thing)}
-        for condition in hook.get("matchConditions") or ():
-            held, problem = expressions.evaluate(condition["expression"], variables)
-            if problem and hook.get("failurePolicy") == "Ignore":
-                return False
-            if problem:
-                raise internal(f'failed evaluating matchConditions of "{hook["name"]}": {problem}')
-            if held is not True:
-                return False
-        return True
-
-    def _namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        found = self._rest.store.get("/namespaces", namespace)
+    def _namespace_labels(self, attempt: AdmissionAttributes) -> Mapping[str, str] | None:
+        """The labels of the namespace that a write is about; None where it is about none."""
+        is_namespace = attempt.resource.storage_key == "/namespaces"
+        if is_namespace and attempt.thing is not None and not attempt.subresource:
+            return _labels(attempt.thing)
+        if not is_namespace and not attempt.resource.namespaced:
+            return None
+        found = self._reader.store.get("/namespaces", attempt.name if is_namespace else attempt.namespace)
         return {} if found is None else found.labels
 
 
-def _told_options(attempt: AdmissionAttributes) -> JsonObject:
+def _labels(thing: JsonObject) -> Mapping[str, str]:
+    return (thing.get("metadata") or {}).get("labels") or {}
+
+
+def _conditions_hold(hook: Hook, attempt: AdmissionAttributes) -> bool:
+    """Whether all match conditions do; one that is false decides, whatever the others fail with."""
+    conditions = hook.spec.get("matchConditions") or ()
+    if not conditions:
+        return True
+    thing = attempt.thing if attempt.thing is not None else attempt.old or {}
+    variables = {"object": thing, "oldObject": attempt.old, "request": _request("", attempt)}
+    results = [expressions.evaluate(condition["expression"], variables) for condition in conditions]
+    if any(held is False and not problem for held, problem in results):
+        return False
+    problems = [
+        f"expression '{condition['expression']}' resulted in error: {problem}"
+        for condition, (_, problem) in zip(conditions, results, strict=True)
+        if problem
+    ]
+    if problems and not hook.is_ignored_on_failure:
+        why = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+        raise forbidden(attempt.resource.group, attempt.resource.plural, attempt.name, why)
+    return not problems and all(held is True for held, _ in results)
+
+
+def _request(unique: str, attempt: AdmissionAttributes) -> JsonObject:
+    resource = attempt.resource
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    place = {"group": resource.group, "version": resource.version, "resource": resource.plural}
+    request: JsonObject = {
+        "uid": unique,
+        "kind": kind,
+        "resource": place,
+        "requestKind": kind,
+        "requestResource": place,
+        "operation": attempt.operation,
+        "userInfo": user_info(attempt.options.user),
+        "object": attempt.thing,
+        "oldObject": attempt.old,
+        "dryRun": attempt.options.dry_run,
+        "options": _operation_options(attempt),
+    }
+    if attempt.name:
+        request["name"] = attempt.name
+    if resource.namespaced:
+        request["namespace"] = attempt.namespace
+    if attempt.subresource:
+        request["subResource"] = request["requestSubResource"] = attempt.subresource
+    return request
+
+
+def _operation_options(attempt: AdmissionAttributes) -> JsonObject:
     kind = f"{attempt.operation.title()}Options"
-    told: JsonObject = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    options: JsonObject = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
     if attempt.options.dry_run:
-        told["dryRun"] = ["All"]
+        options["dryRun"] = ["All"]
     if attempt.operation != "DELETE":
-        told |= attempt.options.told
-    return told
+        options |= attempt.options.query
+    return options
 
 
 def _rule_matches(rule: JsonObject, attempt: AdmissionAttributes) -> bool:
@@ -307,37 +306,3 @@ def _rule_matches(rule: JsonObject, attempt: AdmissionAttributes) -> bool:
         if wanted == "*/*" or re.fullmatch(pattern, called):
             return True
     return False
-
-
-async def _bounded(content: aiohttp.StreamReader) -> bytes:
-    """A whole answer, however many pieces it comes in."""
-    body = bytearray()
-    async for piece in content.iter_any():
-        body += piece
-        if len(body) > MAX_ANSWER_BYTES:
-            raise CallFailed(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
-    return bytes(body)
-
-
-def _refused(status: int) -> str:
-    if status >= 500:
-        return 'an error on the server ("unknown") has prevented the request from succeeding'
-    return f"the server rejected our request for an unknown reason ({status})"
-
-
-def _told(url: str, name: str | None) -> str:
-    """The address as its owner wrote it: a Service by its name."""
-    found = urlsplit(url)
-    return url if name is None else urlunsplit(found._replace(netloc=f"{name}:{found.port}"))
-
-
-def _why(problem: Exception) -> str:
-    """Why a webhook was not reached, in the words clients know."""
-    if isinstance(problem, aiohttp.ClientConnectorCertificateError):
-        return f"tls: failed to verify certificate: {problem.certificate_error}"
-    if isinstance(problem, aiohttp.ClientConnectorError):
-        why = (problem.os_error.strerror or str(problem.os_error)).partition("(")[0].strip().lower()
-        if isinstance(problem.os_error, ConnectionRefusedError):
-            why = "connection refused"
-        return f"dial tcp {problem.host}:{problem.port}: connect: {why}"
-    return str(problem)

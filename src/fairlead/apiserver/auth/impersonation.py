@@ -23,7 +23,7 @@ _OLD: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Identity:
     """Whom somebody wants to be, as the headers say."""
 
     name: str
@@ -51,7 +51,7 @@ class Impersonation:
         self._rbac = rbac
         self._worked: dict[str, str] = {}
 
-    def become(self, asker: User, wanted: Wanted, action: Action) -> User:
+    def become(self, asker: User, wanted: Identity, action: Action) -> User:
         """The user to go on as, or the refusal."""
         known = self._worked.get(asker.name)
         modes = [*([] if known is None else [known]), *(mode for mode in _modes(wanted) if mode != known)]
@@ -69,7 +69,7 @@ class Impersonation:
         assert refusal is not None
         raise refusal
 
-    def _refused(self, asker: User, wanted: Wanted, action: Action, mode: str) -> Failure | None:
+    def _refused(self, asker: User, wanted: Identity, action: Action, mode: str) -> Failure | None:
         if mode != _OLD:
             on = replace(action, verb=f"impersonate-on:{mode}:{action.verb}")
             if not self._rbac.allows(asker, on):
@@ -93,7 +93,7 @@ def refusal(user: User, action: Action, more: str = "") -> Failure:
     return forbidden(action.group, action.resource, action.name, why + more)
 
 
-def _modes(wanted: Wanted) -> list[str]:
+def _modes(wanted: Identity) -> list[str]:
     if wanted.node:
         return ["arbitrary-node", _OLD] if wanted.is_only_a_name else [_OLD]
     if wanted.account is not None:
@@ -101,7 +101,7 @@ def _modes(wanted: Wanted) -> list[str]:
     return ["user-info", _OLD]
 
 
-def _checks(wanted: Wanted, mode: str) -> list[Action]:
+def _checks(wanted: Identity, mode: str) -> list[Action]:
     verb, group = (f"impersonate:{mode}", _AUTHENTICATION) if mode != _OLD else ("impersonate", "")
     if wanted.account is not None:
         space, name = wanted.account
@@ -118,7 +118,7 @@ def _checks(wanted: Wanted, mode: str) -> list[Action]:
     return asked
 
 
-def _become(wanted: Wanted, mode: str) -> User:
+def _become(wanted: Identity, mode: str) -> User:
     groups = wanted.groups
     if wanted.account is not None and not groups:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{wanted.account[0]}")

@@ -105,17 +105,17 @@ class Rbac:
 
     def _refresh(self) -> None:
         """Read what was written since the last look."""
-        shelves = {kind: self._store.shelf(kind) for kind in KINDS}
-        seen = tuple(shelf.writes for shelf in shelves.values())
+        kind_stores = {kind: self._store.of_kind(kind) for kind in KINDS}
+        seen = tuple(kind_store.writes for kind_store in kind_stores.values())
         if seen == self._seen:
             return
-        for kind, shelf in shelves.items():
+        for kind, kind_store in kind_stores.items():
             before = self._read[kind]
             self._read[kind] = {
                 key: known
                 if (known := before.get(key)) is not None and known[0] is entry
                 else (entry, msgspec.json.decode(entry.body))
-                for key, entry in shelf.entries.items()
+                for key, entry in kind_store.entries.items()
             }
         self._bindings = {"": [binding for _, binding in self._read[CLUSTER_BINDINGS].values()]}
         for key, (_, binding) in self._read[BINDINGS].items():

@@ -12,11 +12,12 @@ import msgspec
 from fairlead.apiserver.auth.rbac import CLUSTER_ROLES, Rbac
 from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.ownership import merged
+from fairlead.apiserver.registry.reader import Reader
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import Options
 from fairlead.apiserver.request.selectors import labels_match
+from fairlead.cluster.clock import Clock
 
 MANAGER = "clusterrole-aggregation-controller"
 Role = Mapping[str, Any]
@@ -47,9 +48,10 @@ def _distinct(rules: Iterator[Any]) -> list[Any]:
     return list({msgspec.json.encode(rule, order="deterministic"): rule for rule in rules}.values())
 
 
-class Aggregation:
-    def __init__(self, rest: Rest, rbac: Rbac, user: User) -> None:
-        self._rest = rest
+class RoleAggregation:
+    def __init__(self, reader: Reader, rbac: Rbac, user: User, clock: Clock) -> None:
+        self._reader = reader
+        self._clock = clock
         self._rbac = rbac
         self._options = Options(user, manager=MANAGER, force=True)
 
@@ -62,11 +64,11 @@ class Aggregation:
                 self._write(resource, name, rules)
 
     def _write(self, resource: Resource, name: str, rules: list[Any]) -> None:
-        current = self._rest.entry(resource, "", name)
-        live = self._rest.thing(resource, current)
+        current = self._reader.entry(resource, "", name)
+        live = self._reader.thing(resource, current)
         applied = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
         new = merged(
             resource.schema, live, {**applied, "rules": rules}, self._options,
-            api_version=resource.api_version, now=self._rest.clock.now(),
+            api_version=resource.api_version, now=self._clock.now(),
         )  # fmt: skip
-        self._rest.store.put(CLUSTER_ROLES, name, {**live, **new, "rules": rules or None}, current.revision)
+        self._reader.store.put(CLUSTER_ROLES, name, {**live, **new, "rules": rules or None}, current.revision)

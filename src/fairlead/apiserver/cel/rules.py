@@ -48,14 +48,7 @@ def problem_with(rule: Json, self: cel_types.Type | None) -> str:
     """Why a rule cannot be evaluated; empty if it can."""
     text = rule["rule"]
     old = cel_types.DYN if rule.get("optionalOldSelf") else self
-    problem = cel_types.problem_with(text, self or cel_types.DYN, old)
-    if problem:
-        return problem
-    try:
-        _program(text)
-    except ValueError as unreadable:
-        return f"compilation failed: {str(unreadable).splitlines()[0]}"
-    return ""
+    return cel_types.problem_with(text, self or cel_types.DYN, old) or _problem_with_program(text)
 
 
 def problem_with_message(rule: Json, self: cel_types.Type | None) -> str:
@@ -70,9 +63,10 @@ def problem_with_message(rule: Json, self: cel_types.Type | None) -> str:
 
 def problem_with_condition(text: str) -> str:
     """Why a condition over a request for admission cannot be evaluated; empty if it can."""
-    problem = cel_types.problem_with_condition(text)
-    if problem:
-        return problem
+    return cel_types.problem_with_condition(text) or _problem_with_program(text)
+
+
+def _problem_with_program(text: str) -> str:
     try:
         _program(text)
     except ValueError as unreadable:

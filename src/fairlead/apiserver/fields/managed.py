@@ -146,7 +146,7 @@ def apply(
     changed, removed = _changes(schema, current, result, subresource)
     conflicts = _conflicts(managers, self, changed)
     if conflicts and not force and not _all_allowed(schema, current, manager, conflicts):
-        raise ApplyConflict(_told(conflicts))
+        raise ApplyConflict(_by_field(conflicts))
     _take(managers, self, changed, removed)
     if result != current:
         managers[self].time = time
@@ -190,7 +190,7 @@ def _conflicts(managers: _Managers, self: _Manager, changed: Tree) -> dict[_Mana
     return {manager: shared for manager, shared in found.items() if shared}
 
 
-def _told(conflicts: dict[_Manager, Paths]) -> list[Conflict]:
+def _by_field(conflicts: dict[_Manager, Paths]) -> list[Conflict]:
     told: list[Conflict] = []
     left = MOST_SHOWN
     for manager in sorted(conflicts, key=lambda each: (each.name, each.operation, each.version, each.subresource)):

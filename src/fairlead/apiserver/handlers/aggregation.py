@@ -30,7 +30,7 @@ _HOP_BY_HOP: Final = frozenset(
 
 async def pass_on(services: ApiServices, backend: Backend, request: web.Request, user: User) -> web.StreamResponse:
     try:
-        base, tls, name = services.address(backend)
+        base, tls, name = services.backends.address(backend)
     except Unreachable as problem:
         log.info("APIService out of reach", service=backend.name, problem=str(problem))
         raise unavailable() from None

@@ -1,7 +1,5 @@
 """The bodies of requests as values: objects, patches, options, in each of the types they come in."""
 
-from typing import Any
-
 from aiohttp import web
 
 from fairlead.apiserver.failures import (
@@ -10,13 +8,9 @@ from fairlead.apiserver.failures import (
 )
 from fairlead.apiserver.heavy import Heavy
 from fairlead.apiserver.request import protobuf
-from fairlead.apiserver.request.bodies import from_json, from_yaml
+from fairlead.apiserver.request.bodies import Sent, from_json, from_yaml
 from fairlead.apiserver.request.decoding import Unrecognized, not_an_object, unrecognized
-from fairlead.apiserver.request.options import (
-    DeleteOptions,
-    Options,
-    parse_delete_options,
-)
+from fairlead.apiserver.request.options import DeleteOptions, parse_delete_options
 from fairlead.apiserver.schema.shape import ParseError, kind_label
 
 MAX_BODY_BYTES = 3 << 20
@@ -24,14 +18,13 @@ YAML_WEIGHT = 16  # how much longer YAML takes to read than JSON of its size
 JSON_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 
 
-async def sent_object(heavy: Heavy, request: web.Request, options: Options, kind: str) -> Any:
-    """The body of a request as a value; `kind` is what it should be."""
+async def sent_object(heavy: Heavy, request: web.Request, kind: str) -> Sent:
+    """The body of a request; `kind` is what it should be."""
     raw = await request.read()
-    options.raw, options.size = raw, len(raw)
     content, run = request.content_type, heavy.run
     if content == "application/json" or "Content-Type" not in request.headers:
         try:
-            return await run(len(raw), from_json, raw, options)
+            return await run(len(raw), from_json, raw)
         except ParseError as problem:
             raise unrecognized(kind, f"couldn't get version/kind; json parse error: {problem}", raw) from None
     if content == "application/yaml":
@@ -41,7 +34,7 @@ async def sent_object(heavy: Heavy, request: web.Request, options: Options, kind
             raise unrecognized(kind, str(problem), raw) from None
     if content == "application/vnd.kubernetes.protobuf":
         try:
-            return await run(len(raw), protobuf.decode, raw)
+            return Sent(await run(len(raw), protobuf.decode, raw), raw)
         except protobuf.Unregistered as problem:
             raise bad_request(f"{kind_label(problem.kind, problem.version, kind)}: {problem}") from None
         except protobuf.Malformed as problem:
@@ -49,12 +42,12 @@ async def sent_object(heavy: Heavy, request: web.Request, options: Options, kind
     raise unsupported_media_type(JSON_TYPES)
 
 
-async def delete_options(heavy: Heavy, request: web.Request, options: Options) -> DeleteOptions:
+async def delete_options(heavy: Heavy, request: web.Request) -> DeleteOptions:
     raw = await request.read()
     if not raw:
         return parse_delete_options(None, request.query)
     try:
-        sent = await sent_object(heavy, request, options, "DeleteOptions")
+        sent = (await sent_object(heavy, request, "DeleteOptions")).value
         if sent is not None and not isinstance(sent, dict):
             raise unrecognized("DeleteOptions", not_an_object(sent), raw)
     except Unrecognized as failure:
@@ -63,18 +56,18 @@ async def delete_options(heavy: Heavy, request: web.Request, options: Options) -
     return parse_delete_options(sent, request.query)
 
 
-async def sent_patch(heavy: Heavy, request: web.Request, options: Options) -> Any:
+async def sent_patch(heavy: Heavy, request: web.Request) -> Sent:
     raw = await request.read()
-    options.size, run = len(raw), heavy.run
+    run = heavy.run
     try:
         match request.content_type:
             case "application/apply-patch+yaml":
                 return await run(len(raw) * YAML_WEIGHT, from_yaml, raw)
             case _:
-                return await run(len(raw), from_json, raw, options)
+                return await run(len(raw), from_json, raw)
     except ParseError as problem:
-        told = {
+        texts = {
             "application/apply-patch+yaml": f"error decoding YAML: error converting YAML to JSON: {problem}",
             "application/strategic-merge-patch+json": str(problem),
         }
-        raise bad_request(told.get(request.content_type, f"error decoding patch: {problem}")) from None
+        raise bad_request(texts.get(request.content_type, f"error decoding patch: {problem}")) from None

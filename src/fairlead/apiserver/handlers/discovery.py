@@ -104,15 +104,10 @@ def _in_order(resource: Resource) -> list[Subresource]:
 
 def storage_hash(resource: Resource) -> str:
     """By which clients tell that an object is kept under another version now."""
-    group, version = resource.group, resource.version
+    group = resource.strategy.storage_group(resource.group)
+    version = resource.strategy.storage_version or resource.version
     if resource.custom is not None:
         version = resource.custom.storage_version
-    elif resource.storage_key == "events.k8s.io/events":
-        group = ""
-    elif resource.storage_key == "autoscaling/horizontalpodautoscalers":
-        version = "v2"
-    elif resource.kind == "CustomResourceDefinition":
-        version = "v1beta1"
     digest = hashlib.sha256(f"{group}/{version}/{resource.kind}".encode()).digest()
     return base64.b64encode(digest[:8]).decode()
 

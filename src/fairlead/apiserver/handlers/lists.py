@@ -114,7 +114,7 @@ def _items(rest: Rest, resource: Resource, prefix: str, revision: int, start: st
                 yield key, entry
         return
     try:
-        then = store.shelf(resource.storage_key).at(revision)
+        then = store.of_kind(resource.storage_key).at(revision)
     except Compacted:
         if start:
             raise _token_expired(start) from None

@@ -46,7 +46,7 @@ async def log(
     if not pod["spec"].get("nodeName"):
         return web.Response(status=204)
     if logs is None:
-        raise not_implemented("nobody who runs pods is joined to this server, so there are no logs")
+        raise not_implemented("no node provider is connected to this API server: there are no logs")
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     started = False
     with contextlib.suppress(ConnectionError):

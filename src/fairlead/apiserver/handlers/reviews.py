@@ -1,25 +1,19 @@
-"""Kinds that answer a question and store nothing: who may do what, whose a token is."""
+"""Reviews, which answer a question and store nothing: who may do what, whose a token is."""
 
+from datetime import datetime
 from typing import Any
 
-from fairlead.apiserver.auth.rbac import Rbac
-from fairlead.apiserver.auth.tokens import Tokens
-from fairlead.apiserver.failures import (
-    bad_request,
-    not_implemented,
-)
+from fairlead.apiserver.auth.rbac import Action, Rbac
+from fairlead.apiserver.auth.tokens import ISSUER, BadToken, Tokens
+from fairlead.apiserver.failures import bad_request, invalid, not_implemented
 from fairlead.apiserver.handlers import subresources
 from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.ownership import record_review
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.decoding import read_as
-from fairlead.apiserver.request.info import (
-    RequestInfo,
-)
-from fairlead.apiserver.request.options import (
-    Options,
-)
+from fairlead.apiserver.request.info import RequestInfo, User, user_info
+from fairlead.apiserver.request.options import Options
 from fairlead.apiserver.schema.facts import load
 from fairlead.cluster.clock import rfc3339
 
@@ -42,17 +36,17 @@ async def review(
         case "TokenReview":
             if not spec.get("token"):
                 raise bad_request("token is required for TokenReview in authentication")
-            status = subresources.token_review(tokens, sent, rest.clock.now())
+            status = token_review(tokens, sent, rest.clock.now())
         case "SelfSubjectAccessReview":
-            subresources.check_review(resource.kind, spec, "")
-            status = subresources.access_review(rbac, user, spec)
+            check_review(resource.kind, spec, "")
+            status = access_review(rbac, user, spec)
         case "SubjectAccessReview" | "LocalSubjectAccessReview":
-            subresources.check_review(resource.kind, spec, asking.namespace)
-            status = subresources.access_review(rbac, subresources.reviewed_user(spec), spec)
+            check_review(resource.kind, spec, asking.namespace)
+            status = access_review(rbac, reviewed_user(spec), spec)
         case "SelfSubjectRulesReview":
-            status = subresources.rules_review(rbac, user, spec.get("namespace", ""))
+            status = rules_review(rbac, user, spec.get("namespace", ""))
         case "SelfSubjectReview":
-            status = {"userInfo": subresources.user_info(user)}
+            status = {"userInfo": user_info(user)}
         case _:
             raise not_implemented(f"{resource.kind} is not answered by Fairlead's embedded cluster")
     metadata: JsonObject = {}
@@ -72,3 +66,69 @@ async def review(
     if resource.kind == "SelfSubjectReview":
         del body["spec"]
     return body
+
+
+def token_review(tokens: Tokens, sent: JsonObject, now: datetime) -> JsonObject:
+    spec = sent.get("spec") or {}
+    try:
+        user, audiences = tokens.review(spec.get("token", ""), now, spec.get("audiences") or [ISSUER])
+    except BadToken as problem:
+        told = f"[invalid bearer token, {problem}]" if str(problem) else "invalid bearer token"
+        return {"user": {}, "error": told}
+    return {"authenticated": True, "user": user_info(user), "audiences": audiences}
+
+
+def access_review(rbac: Rbac, user: User, spec: JsonObject) -> JsonObject:
+    attributes = spec.get("resourceAttributes")
+    if attributes is not None:
+        action = Action(
+            attributes.get("verb", ""),
+            attributes.get("group", ""),
+            attributes.get("resource", ""),
+            attributes.get("subresource", ""),
+            attributes.get("name", ""),
+            attributes.get("namespace", ""),
+        )
+    else:
+        plain = spec.get("nonResourceAttributes") or {}
+        action = Action(plain.get("verb", ""), path=plain.get("path", ""))
+    if user.is_master:
+        return {"allowed": True}
+    reason = rbac.why(user, action)
+    return {"allowed": True, "reason": reason} if reason else {"allowed": False}
+
+
+def check_review(kind: str, spec: JsonObject, namespace: str) -> None:
+    attributes, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    causes = []
+    if (attributes is None) == (plain is None):
+        if attributes is None:
+            why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            causes.append(("FieldValueInvalid", why, "spec.resourceAttributes"))
+        else:
+            why = "cannot be specified in combination with resourceAttributes"
+            causes.append(("FieldValueInvalid", f"Invalid value: {plain}: {why}", "spec.nonResourceAttributes"))
+    if kind != "SelfSubjectAccessReview" and not spec.get("user") and not spec.get("groups"):
+        why = 'Invalid value: "": at least one of user or group must be specified'
+        causes.append(("FieldValueInvalid", why, "spec.user"))
+    if kind == "LocalSubjectAccessReview" and attributes is not None and attributes.get("namespace", "") != namespace:
+        why = f'Invalid value: "{attributes.get("namespace", "")}": must match metadata.namespace'
+        causes.append(("FieldValueInvalid", why, "spec.resourceAttributes.namespace"))
+    if causes:
+        raise invalid("authorization.k8s.io", "", "", causes)
+
+
+def reviewed_user(spec: JsonObject) -> User:
+    return User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()))
+
+
+def rules_review(rbac: Rbac, user: User, namespace: str) -> JsonObject:
+    resource_rules, plain_rules = [], []
+    everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}] if user.is_master else []
+    for rule in [*everything, *rbac.rules(user, namespace)]:
+        kept = {name: rule[name] for name in ("verbs", "apiGroups", "resources", "resourceNames") if rule.get(name)}
+        if rule.get("nonResourceURLs"):
+            plain_rules.append({"verbs": rule["verbs"], "nonResourceURLs": rule["nonResourceURLs"]})
+        else:
+            resource_rules.append(kept)
+    return {"resourceRules": resource_rules, "nonResourceRules": plain_rules, "incomplete": False}

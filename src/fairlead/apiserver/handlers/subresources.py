@@ -1,4 +1,4 @@
-"""Subresources: scale, binding, eviction, tokens, finalizing a namespace; and the reviews that store nothing."""
+"""Subresources: scale, binding, eviction, tokens, finalizing a namespace."""
 
 import copy
 import dataclasses
@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlead.apiserver.admission.builtin import label_with_place
-from fairlead.apiserver.auth.rbac import Action, Rbac
-from fairlead.apiserver.auth.tokens import BINDABLE, ISSUER, BadToken, Tokens
+from fairlead.apiserver.auth.tokens import BINDABLE, ISSUER, Tokens
 from fairlead.apiserver.failures import Failure, bad_request, conflict, invalid, not_found, too_many_requests
 from fairlead.apiserver.fields import managed
 from fairlead.apiserver.fields.sets import tree_of
@@ -20,9 +19,9 @@ from fairlead.apiserver.registry.deletion import check_preconditions, is_over, s
 from fairlead.apiserver.registry.ownership import merged as merged_with
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest, check_name
+from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable, read_as, unusable_patch
-from fairlead.apiserver.request.info import User
-from fairlead.apiserver.request.options import DeleteOptions, Options, parse_delete_options
+from fairlead.apiserver.request.options import DeleteOptions, Options, Warn, parse_delete_options
 from fairlead.apiserver.request.selectors import labels_match
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
 from fairlead.cluster.clock import rfc3339
@@ -84,7 +83,7 @@ def with_scale(resource: Resource, thing: JsonObject, sent: Any, options: Option
 
 
 async def apply_scale(
-    rest: Rest, resource: Resource, namespace: str, name: str, applied: Any, options: Options
+    rest: Rest, resource: Resource, namespace: str, name: str, applied: Any, options: Options, warn: Warn
 ) -> JsonObject:
     """Server-side apply of a Scale: who owns the replicas of the object owns them of its scale."""
     current = rest.entry(resource, namespace, name)
@@ -135,7 +134,7 @@ async def apply_scale(
         )
     fields.sort(key=lambda each: (each["operation"], each.get("time") or "", each.get("manager", "")))
     changed["metadata"]["managedFields"] = fields
-    body = await rest.replaced(resource, namespace, name, current, changed, options, "scale")
+    body = await rest.replaced(resource, namespace, name, current, changed, options, "scale", warn)
     return scale_of(resource, msgspec.json.decode(body))
 
 
@@ -217,7 +216,9 @@ async def bind(rest: Rest, pods: Resource, namespace: str, name: str, binding: A
 # -- eviction -------------------------------------------------------------------------------------------------
 
 
-async def evict(rest: Rest, pods: Resource, namespace: str, name: str, eviction: Any, options: Options) -> JsonObject:
+async def evict(
+    rest: Rest, pods: Resource, namespace: str, name: str, eviction: Any, options: Options, warn: Warn
+) -> JsonObject:
     """Delete a pod if the budgets that cover it allow one more disruption, and count it against them."""
     found = read_as("policy.v1.Eviction", "Eviction", "v1", eviction)
     if (found.get("metadata") or {}).get("name") != name:
@@ -237,7 +238,7 @@ async def evict(rest: Rest, pods: Resource, namespace: str, name: str, eviction:
         await rest.put(pods, namespace, name, pod, entry.revision)
         if deleting.resource_version:
             deleting = dataclasses.replace(deleting, resource_version=pod["metadata"]["resourceVersion"])
-    await rest.delete(pods, namespace, name, deleting, options)
+    await rest.delete(pods, namespace, name, deleting, options, warn=warn)
     return dict(SUCCESS)
 
 
@@ -313,7 +314,8 @@ async def _spend_budget(rest: Rest, namespace: str, pod: JsonObject, options: Op
     if status["disruptionsAllowed"] == 0:
         _no_more_disruptions(budget, now)
     status.setdefault("disruptedPods", {})[pod["metadata"]["name"]] = rfc3339(now)
-    await rest.update(budgets, namespace, name, budget, Options(options.user, manager="kube-apiserver"), "status")
+    as_server = Options(options.user, manager="kube-apiserver")
+    await rest.update(budgets, namespace, name, Sent(budget), as_server, "status")
 
 
 def _no_more_disruptions(budget: JsonObject, now: datetime) -> None:
@@ -341,14 +343,14 @@ async def finalize(rest: Rest, namespaces: Resource, name: str, sent: Any) -> by
         raise conflict("", "namespaces", name)
     finalizers = (told.get("spec") or {}).get("finalizers") or []
     thing["spec"] = {"finalizers": finalizers} if finalizers else {}
-    if is_over(thing):
+    if is_over(namespaces, thing):
         body = msgspec.json.encode(thing)
         await rest.remove(namespaces, "", name, thing, entry)
         return body
     return await rest.put(namespaces, "", name, thing, entry.revision)
 
 
-# -- tokens and reviews ---------------------------------------------------------------------------------------
+# -- tokens ---------------------------------------------------------------------------------------------------
 
 
 def token_request(rest: Rest, tokens: Tokens, namespace: str, name: str, sent: Any, options: Options) -> JsonObject:
@@ -423,80 +425,3 @@ def _bound_refs(rest: Rest, namespace: str, account: str, bound: JsonObject) -> 
         node = rest.find("/nodes", node_name)
         refs["node"] = {"name": node_name} | ({} if node is None else {"uid": node["metadata"]["uid"]})
     return refs
-
-
-def token_review(tokens: Tokens, sent: JsonObject, now: datetime) -> JsonObject:
-    spec = sent.get("spec") or {}
-    try:
-        user, audiences = tokens.review(spec.get("token", ""), now, spec.get("audiences") or [ISSUER])
-    except BadToken as problem:
-        told = f"[invalid bearer token, {problem}]" if str(problem) else "invalid bearer token"
-        return {"user": {}, "error": told}
-    return {"authenticated": True, "user": user_info(user), "audiences": audiences}
-
-
-def user_info(user: User) -> JsonObject:
-    told: JsonObject = {"username": user.name}
-    if user.uid:
-        told["uid"] = user.uid
-    if user.groups:
-        told["groups"] = list(user.groups)
-    if user.extra:
-        told["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return told
-
-
-def access_review(rbac: Rbac, user: User, spec: JsonObject) -> JsonObject:
-    attributes = spec.get("resourceAttributes")
-    if attributes is not None:
-        action = Action(
-            attributes.get("verb", ""),
-            attributes.get("group", ""),
-            attributes.get("resource", ""),
-            attributes.get("subresource", ""),
-            attributes.get("name", ""),
-            attributes.get("namespace", ""),
-        )
-    else:
-        plain = spec.get("nonResourceAttributes") or {}
-        action = Action(plain.get("verb", ""), path=plain.get("path", ""))
-    if user.is_master:
-        return {"allowed": True}
-    reason = rbac.why(user, action)
-    return {"allowed": True, "reason": reason} if reason else {"allowed": False}
-
-
-def check_review(kind: str, spec: JsonObject, namespace: str) -> None:
-    attributes, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    causes = []
-    if (attributes is None) == (plain is None):
-        if attributes is None:
-            why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
-            causes.append(("FieldValueInvalid", why, "spec.resourceAttributes"))
-        else:
-            why = "cannot be specified in combination with resourceAttributes"
-            causes.append(("FieldValueInvalid", f"Invalid value: {plain}: {why}", "spec.nonResourceAttributes"))
-    if kind != "SelfSubjectAccessReview" and not spec.get("user") and not spec.get("groups"):
-        why = 'Invalid value: "": at least one of user or group must be specified'
-        causes.append(("FieldValueInvalid", why, "spec.user"))
-    if kind == "LocalSubjectAccessReview" and attributes is not None and attributes.get("namespace", "") != namespace:
-        why = f'Invalid value: "{attributes.get("namespace", "")}": must match metadata.namespace'
-        causes.append(("FieldValueInvalid", why, "spec.resourceAttributes.namespace"))
-    if causes:
-        raise invalid("authorization.k8s.io", "", "", causes)
-
-
-def reviewed_user(spec: JsonObject) -> User:
-    return User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()))
-
-
-def rules_review(rbac: Rbac, user: User, namespace: str) -> JsonObject:
-    resource_rules, plain_rules = [], []
-    everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}] if user.is_master else []
-    for rule in [*everything, *rbac.rules(user, namespace)]:
-        kept = {name: rule[name] for name in ("verbs", "apiGroups", "resources", "resourceNames") if rule.get(name)}
-        if rule.get("nonResourceURLs"):
-            plain_rules.append({"verbs": rule["verbs"], "nonResourceURLs": rule["nonResourceURLs"]})
-        else:
-            resource_rules.append(kept)
-    return {"resourceRules": resource_rules, "nonResourceRules": plain_rules, "incomplete": False}

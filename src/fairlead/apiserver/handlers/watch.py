@@ -36,7 +36,7 @@ class Watching:
         stay_s: float,
         mark: Callable[[JsonObject], JsonObject] = lambda thing: thing,
     ) -> None:
-        self._shelf = rest.store.shelf(resource.storage_key)
+        self._kind_store = rest.store.of_kind(resource.storage_key)
         self._rest = rest
         self._store = rest.store
         self._resource = resource
@@ -80,7 +80,7 @@ class Watching:
             there = list(self._store.items(self._resource.storage_key, self._prefix))
             try:
                 await self._rest.ready(self._resource, *(entry for _, entry in there))
-                first = [self._line("ADDED", entry) for key, entry in there if self._is_wanted(key, entry)]
+                first = [self._line("ADDED", entry) for key, entry in there if self._is_selected(key, entry)]
             except Failure as failure:
                 yield _error(failure)
                 return
@@ -91,14 +91,14 @@ class Watching:
                 yield b"".join(first)
         while not self._is_outdated():
             try:
-                changes = self._shelf.since(cursor)
+                changes = self._kind_store.since(cursor)
             except Compacted as problem:
                 yield _error(gone(str(problem)))
                 return
             seen = (entry for change in changes for entry in (change.entry, change.previous) if entry is not None)
             try:
                 await self._rest.ready(self._resource, *seen)
-                told = [line for change in changes if (line := self._told(change)) is not None]
+                told = [line for change in changes if (line := self._event(change)) is not None]
             except Failure as failure:  # an object that cannot be told in this version
                 yield _error(failure)
                 return
@@ -120,7 +120,7 @@ class Watching:
             try:
                 until = min(ends_at, mark_at if self._bookmarks else ends_at, now + LOOK_EVERY_S)
                 async with asyncio.timeout(until - now):
-                    await self._shelf.changed()
+                    await self._kind_store.changed()
             except TimeoutError:
                 continue
 
@@ -131,13 +131,13 @@ class Watching:
             return False
         return self._rest.resources.find(resource.group, resource.version, resource.plural) is not resource
 
-    def _is_wanted(self, key: str, entry: Entry) -> bool:
+    def _is_selected(self, key: str, entry: Entry) -> bool:
         return key.startswith(self._prefix) and self._does_match(entry)
 
     def _does_match(self, entry: Entry) -> bool:
         return self._matches is None or self._matches(entry.labels, self._rest.fields(self._resource, entry))
 
-    def _told(self, change: Change) -> bytes | None:
+    def _event(self, change: Change) -> bytes | None:
         """The event this watcher gets: an object that leaves its selection is deleted to it."""
         if not change.key.startswith(self._prefix):
             return None

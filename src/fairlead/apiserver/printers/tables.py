@@ -27,7 +27,7 @@ class TableForm:
         self._now = now
 
     @staticmethod
-    def wanted(accept: str, resource: Resource, now: Callable[[], datetime]) -> "TableForm | None":
+    def negotiate(accept: str, resource: Resource, now: Callable[[], datetime]) -> "TableForm | None":
         """The first form in the header that we serve; None for plain JSON; a Failure where nothing is acceptable."""
         if not accept:
             return None

@@ -20,8 +20,10 @@ import structlog
 
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.registry.reader import Reader
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
+from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import DeleteOptions, Options
 from fairlead.cluster.clock import rfc3339
@@ -57,30 +59,26 @@ class Unreachable(Exception):
         self.reason = reason
 
 
-class ApiServices:
-    def __init__(self, rest: Rest, client_context: Callable[[str, bool], ssl.SSLContext]) -> None:
+class Backends:
+    """Which group versions other servers serve, as the APIServices say, and how each server is reached."""
+
+    def __init__(self, reader: Reader, client_context: Callable[[str, bool], ssl.SSLContext]) -> None:
         """`client_context(authority, insecure)` is TLS as the front proxy."""
-        self._rest = rest
+        self._reader = reader
         self._client_context = client_context
         self._contexts: dict[tuple[str, bool], ssl.SSLContext] = {}
         self._backends: dict[tuple[str, str], Backend] = {}
         # What each backend said it serves when it was last looked at, as an APIResourceList.
         self.served: dict[tuple[str, str], list[JsonObject]] = {}
-        self._changed = asyncio.Event()
-        self.session: aiohttp.ClientSession | None = None
-        self._looking: asyncio.Task[None] | None = None
-
-    # -- which there are ----------------------------------------------------------------------------------------
-
-    def load(self) -> None:
-        for _, entry in self._rest.store.items(PLACE):
+        self.changed = asyncio.Event()
+        for _, entry in reader.store.items(PLACE):
             self._learn(msgspec.json.decode(entry.body), exists=True)
 
     def learn(self, resource: Resource, thing: JsonObject, exists: bool) -> None:
         if resource.storage_key == PLACE:
             self._learn(thing, exists)
         if resource.storage_key in (PLACE, "/services", "apiextensions.k8s.io/customresourcedefinitions"):
-            self._changed.set()
+            self.changed.set()
 
     def _learn(self, thing: JsonObject, exists: bool) -> None:
         spec = thing["spec"]
@@ -103,9 +101,12 @@ class ApiServices:
     def find(self, group: str, version: str) -> Backend | None:
         return self._backends.get((group, version))
 
+    def items(self) -> list[tuple[tuple[str, str], Backend]]:
+        return list(self._backends.items())
+
     def address(self, backend: Backend) -> tuple[str, ssl.SSLContext, str]:
         """The base URL, whom to trust, and the name its certificate must bear."""
-        found = self._rest.find("/services", f"{backend.namespace}/{backend.service}")
+        found = self._reader.find("/services", f"{backend.namespace}/{backend.service}")
         if found is None:
             raise Unreachable("ServiceNotFound", f'service/{backend.service} in "{backend.namespace}" is not present')
         spec = found["spec"]
@@ -119,6 +120,16 @@ class ApiServices:
             except (ValueError, ssl.SSLError):
                 raise Unreachable("InvalidCABundle", "spec.caBundle holds no certificates") from None
         return f"https://{host}:{backend.port}", self._contexts[key], f"{backend.service}.{backend.namespace}.svc"
+
+
+class ApiServices:
+    """Looks at every backend from time to time, and writes what it sees into the APIServices."""
+
+    def __init__(self, rest: Rest, backends: Backends) -> None:
+        self._rest = rest
+        self.backends = backends
+        self.session: aiohttp.ClientSession | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     # -- whether they answer ------------------------------------------------------------------------------------
 
@@ -139,30 +150,30 @@ class ApiServices:
     async def _look_on(self) -> None:
         """Look at every APIService now and then, and whenever one is written."""
         while True:
-            self._changed.clear()
+            self.backends.changed.clear()
             try:
                 await self._reconcile()
             except Exception:
                 log.exception("bug in looking at APIServices")
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._changed.wait()
+                    await self.backends.changed.wait()
 
     async def _reconcile(self) -> None:
         await self._keep_local()
-        await asyncio.gather(*(self._look(key, backend) for key, backend in list(self._backends.items())))
+        await asyncio.gather(*(self._look(key, backend) for key, backend in self.backends.items()))
 
     async def _look(self, key: tuple[str, str], backend: Backend) -> None:
         try:
-            self.served[key] = await self._discover(key, backend)
+            self.backends.served[key] = await self._discover(key, backend)
             condition = _available("True", "Passed", "all checks passed")
         except Unreachable as problem:
-            self.served.pop(key, None)
+            self.backends.served.pop(key, None)
             condition = _available("False", problem.reason, str(problem))
-        await self._tell(backend.name, condition)
+        await self._write_condition(backend.name, condition)
 
     async def _discover(self, key: tuple[str, str], backend: Backend) -> list[JsonObject]:
-        base, tls, name = self.address(backend)
+        base, tls, name = self.backends.address(backend)
         url = f"{base}/apis/{key[0]}/{key[1]}"
         assert self.session is not None
         try:
@@ -184,7 +195,7 @@ class ApiServices:
         except (msgspec.DecodeError, KeyError, TypeError, RecursionError):
             raise Unreachable("FailedDiscoveryCheck", f"{url} did not answer with an APIResourceList") from None
 
-    async def _tell(self, name: str, condition: JsonObject) -> None:
+    async def _write_condition(self, name: str, condition: JsonObject) -> None:
         def change(found: JsonObject) -> JsonObject:
             conditions = (found.get("status") or {}).get("conditions") or []
             old: JsonObject = next((each for each in conditions if each.get("type") == "Available"), {})
@@ -209,10 +220,10 @@ class ApiServices:
             thing = msgspec.json.decode(entry.body)
             if not thing["spec"].get("service"):
                 found[thing["spec"].get("group", ""), thing["spec"].get("version", "")] = thing
-        for group, version in sorted(here - found.keys() - self._backends.keys()):
+        for group, version in sorted(here - found.keys() - dict(self.backends.items()).keys()):
             body = _local(group, version)
-            await self._attempt(partial(self._rest.create, self._resource(), "", body, options))
-            await self._tell(body["metadata"]["name"], LOCAL)
+            await self._attempt(partial(self._rest.create, self._resource(), "", Sent(body), options))
+            await self._write_condition(body["metadata"]["name"], LOCAL)
         for key in found.keys() - here:
             metadata = found[key]["metadata"]
             if AUTOMANAGED in (metadata.get("labels") or {}):

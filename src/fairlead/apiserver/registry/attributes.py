@@ -1,11 +1,10 @@
 """A write on its way, as admission sees it."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.request.options import Options
+from fairlead.apiserver.request.options import Options, Warn
 
 JsonObject = dict[str, Any]
 
@@ -22,14 +21,13 @@ class AdmissionAttributes:
     old: JsonObject | None
     subresource: str
     options: Options
+    warn: Warn
 
 
-Admit = Callable[[AdmissionAttributes], Awaitable[JsonObject | None]]
-"""May change what is being written, or raise a Failure."""
+class Admission(Protocol):
+    """What every write passes; either raises a Failure to refuse it."""
 
+    async def mutate(self, attempt: AdmissionAttributes) -> JsonObject:
+        """The object to write, changed as admission wants it; {} for a delete."""
 
-def with_object(attempt: AdmissionAttributes, thing: JsonObject | None) -> AdmissionAttributes:
-    return attempt if thing is attempt.thing else AdmissionAttributes(
-        attempt.operation, attempt.resource, attempt.namespace, attempt.name, thing, attempt.old,
-        attempt.subresource, attempt.options,
-    )  # fmt: skip
+    async def validate(self, attempt: AdmissionAttributes) -> None: ...

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlead.apiserver.admission.webhooks import CallFailed
+from fairlead.apiserver.admission.client import CallFailed
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.schema.custom import CustomKind, go_type
 from fairlead.apiserver.schema.shape import ParseError, parse

@@ -1,6 +1,7 @@
 """What was sent, or came out of a patch, as an object of its kind with its defaults."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,9 +14,10 @@ from fairlead.apiserver.fields.patches import strategic_problem
 from fairlead.apiserver.json_values import go_text
 from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.resources import Resource, Resources
+from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable, not_an_object, refused_patch, unrecognized, unusable_patch
 from fairlead.apiserver.request.json_errors import quoted
-from fairlead.apiserver.request.options import Options
+from fairlead.apiserver.request.options import Options, Warn
 from fairlead.apiserver.schema import defaults
 from fairlead.apiserver.schema.shape import (
     DecodeError,
@@ -25,32 +27,44 @@ from fairlead.apiserver.schema.shape import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An object on its way to the store."""
+
+    thing: JsonObject
+    size: int = 0
+    """The bytes of the body and of the object it changes: what the work on it grows with."""
+    has_empty: bool = False
+    """Whether there is an empty list or map where Go keeps none: it is owned, and then forgotten."""
+
+
 def decoded(
     resources: Resources,
     resource: Resource,
-    sent: Any,
+    body: Sent,
     options: Options,
+    warn: Warn,
     *,
+    size: int = 0,
     patched: bool = False,
     strategic: Callable[[], Any] | None = None,
-) -> JsonObject:
+) -> Draft:
     """What was sent, or came out of a patch, as an object of the kind with its defaults.
 
     `strategic`: the patch as a complaint about its result quotes it.
     """
-    if sent is None:
-        sent = {}
+    sent = {} if body.value is None else body.value
     if not isinstance(sent, dict):
         raise unrecognized(resource.kind, not_an_object(sent), sent)
     if resource.custom is not None:
-        _check_type(resource, sent, options, patched)
+        _check_type(resource, sent, body.raw, patched)
     label = kind_label(resource.kind, resource.version)
     try:
         if resource.custom is None:
             _check_kind(resources, resource, sent)
         read = decode(resource.schema, sent, label, in_order=patched)
-        if (read.unknown or options.duplicates) and options.validation == "Strict":
-            raise DecodeError(label, strict_problem(options.duplicates, read.unknown))
+        if (read.unknown or body.duplicates) and options.validation == "Strict":
+            raise DecodeError(label, strict_problem(body.duplicates, read.unknown))
     except DecodeError as problem:
         if patched:
             why = problem.why
@@ -60,27 +74,27 @@ def decoded(
             raise unusable_patch(sent, why) from None
         raise Undecodable(problem) from None
     if options.validation == "Warn":
-        options.warnings += [f'duplicate field "{path}"' for path in options.duplicates]
-        options.warnings += [f'unknown field "{path}"' for path in read.unknown]
-    options.duplicates = []
-    options.has_empty = read.has_empty
+        for path in body.duplicates:
+            warn(f'duplicate field "{path}"')
+        for path in read.unknown:
+            warn(f'unknown field "{path}"')
     thing: JsonObject = {"kind": resource.kind, "apiVersion": resource.api_version, **without_type(read.value)}
     if resource.custom is not None:
         thing |= {"kind": sent["kind"], "apiVersion": sent["apiVersion"]}
     if not isinstance(thing.get("metadata"), dict):
         thing["metadata"] = {}
     default(resource, thing)
-    return thing
+    return Draft(thing, max(size, len(body.raw)), read.has_empty)
 
 
-def _check_type(resource: Resource, sent: JsonObject, options: Options, patched: bool) -> None:
+def _check_type(resource: Resource, sent: JsonObject, raw: bytes, patched: bool) -> None:
     """Objects of custom kinds must say what they are; what they say is for validation to judge."""
     if not sent.get("kind"):
         if patched:
             whole = msgspec.json.encode(sent, order="deterministic").decode()
             raise unusable_patch(sent, f"Object 'Kind' is missing in '{whole}'")
-        why = f"Object 'Kind' is missing in '{options.raw.decode(errors='replace')}'"
-        raise unrecognized(resource.kind, why, options.raw)
+        why = f"Object 'Kind' is missing in '{raw.decode(errors='replace')}'"
+        raise unrecognized(resource.kind, why, raw)
     version = sent.get("apiVersion") or ""
     if patched and not version:
         raise internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")

@@ -1,24 +1,25 @@
 """Whether an object may be written as it is: what validation asks, and what there is to warn of."""
 
-from fairlead.apiserver.failures import (
-    invalid,
-)
+from collections.abc import Iterable
+
+from fairlead.apiserver.failures import invalid
 from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.resources import Resource
-from fairlead.apiserver.request.options import Options
-from fairlead.apiserver.schema.shape import (
-    forget_empty,
-)
+from fairlead.apiserver.request.options import Warn
+from fairlead.apiserver.schema.shape import forget_empty
 from fairlead.apiserver.validation import registry as validate
 from fairlead.apiserver.validation import warnings
 
 
 def judge(
-    resource: Resource, thing: JsonObject, old: JsonObject | None, options: Options, subresource: str = ""
-) -> None:
+    resource: Resource, thing: JsonObject, old: JsonObject | None, warn: Warn, subresource: str = "",
+    *, has_empty: bool = False,
+) -> None:  # fmt: skip
+    """A Failure where it may not; warnings for what may, and should not."""
     _check(resource, thing, old, subresource)
-    _warn(resource, thing, old, options, subresource)
-    if options.has_empty:
+    for text in _warnings(resource, thing, old, subresource):
+        warn(text)
+    if has_empty:
         forget_empty(resource.schema, thing)
 
 
@@ -35,17 +36,12 @@ def _check(resource: Resource, thing: JsonObject, old: JsonObject | None, subres
     else:
         found = validate.validate_update(resource.group, resource.version, resource.kind, thing, old)
     if found:
-        # Events are of the core group inside, whichever way they came.
-        group = "" if resource.storage_key == "events.k8s.io/events" else resource.group
+        group = resource.strategy.storage_group(resource.group)
         kind = thing["kind"] if resource.custom is not None else resource.kind
         raise invalid(group, kind, name, [(each.type, each.message, each.field) for each in found])
 
 
-def _warn(
-    resource: Resource, thing: JsonObject, old: JsonObject | None, options: Options, subresource: str = ""
-) -> None:
+def _warnings(resource: Resource, thing: JsonObject, old: JsonObject | None, subresource: str) -> Iterable[str]:
     if resource.custom is not None:
-        if not subresource:
-            options.warnings += warnings.of_finalizers(thing, old)
-    else:
-        options.warnings += warnings.on_write(resource.group, resource.kind, thing, old, subresource)
+        return () if subresource else warnings.of_finalizers(thing, old)
+    return warnings.on_write(resource.group, resource.kind, thing, old, subresource)

@@ -59,8 +59,7 @@ def record(
         return  # what has no owner because it makes no sense is for validation to refuse
     if resource.custom is not None and not versions.can_be_owned(resource, fields, old, thing):
         fields = []
-    if resource.storage_key == "events.k8s.io/events":
-        # Who owns the fields of an event in one group means nothing in the other.
+    if resource.strategy.owners_per_version:
         fields = [each for each in fields if each["apiVersion"] == resource.api_version]
     if subresource == "scale":
         fields = _split_scale(fields, old, thing, resource.api_version)

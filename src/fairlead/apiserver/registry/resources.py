@@ -7,7 +7,7 @@ that events live in, share one place in the store.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fairlead.apiserver.registry.strategies import Strategy, strategy_of
+from fairlead.apiserver.registry.strategies import CUSTOM, Strategies, Strategy
 from fairlead.apiserver.schema.custom import CustomKind
 from fairlead.apiserver.schema.facts import Resource as ResourceFacts
 from fairlead.apiserver.schema.facts import load
@@ -62,10 +62,11 @@ _STORED_AS = {"/events": "events.k8s.io/events"}
 
 
 class Resources:
-    def __init__(self) -> None:
+    def __init__(self, strategies: Strategies) -> None:
         self._found: dict[tuple[str, str, str], Resource] = {}
+        self._custom: dict[str, CustomKind] = {}
         for fact in load().resources:
-            self._add(built_in(fact))
+            self._add(built_in(fact, strategies))
         self._built_in = frozenset(self._found)
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
@@ -90,6 +91,10 @@ class Resources:
     def __iter__(self) -> Iterator[Resource]:
         return iter(self._found.values())
 
+    def custom_kind(self, storage_key: str) -> CustomKind | None:
+        """The custom kind that is kept there, also where none of its versions is served."""
+        return self._custom.get(storage_key)
+
     def has_version(self, group: str, version: str) -> bool:
         return any(each.group == group and each.version == version for each in self._found.values())
 
@@ -97,7 +102,9 @@ class Resources:
         """Serve a custom resource as its definition says now; None takes it away."""
         for key in [key for key in self._found if key[0] == group and key[2] == plural and key not in self._built_in]:
             del self._found[key]
+        self._custom.pop(f"{group}/{plural}", None)
         if definition is not None:
+            self._custom[f"{group}/{plural}"] = definition
             for version in definition.served_versions():
                 self._add(custom(definition, version))
 
@@ -105,7 +112,7 @@ class Resources:
         self._found[resource.group, resource.version, resource.plural] = resource
 
 
-def built_in(fact: ResourceFacts) -> Resource:
+def built_in(fact: ResourceFacts, strategies: Strategies) -> Resource:
     schema = for_kind(fact.group, fact.version, fact.kind)
     assert schema is not None, f"the facts know no type for {fact.kind}"
     place = f"{fact.group}/{fact.plural}"
@@ -119,7 +126,7 @@ def built_in(fact: ResourceFacts) -> Resource:
         fact.namespaced,
         tuple(fact.verbs),
         schema,
-        strategy_of(storage_key),
+        strategies.of(storage_key),
         tuple(fact.short_names),
         tuple(fact.categories),
         {
@@ -146,7 +153,7 @@ def custom(definition: CustomKind, version: str) -> Resource:
         definition.namespaced,
         ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
         definition.schema(version),
-        strategy_of("", is_custom=True),
+        CUSTOM,
         definition.short_names,
         definition.categories,
         subresources,

@@ -7,7 +7,8 @@ default, admit, prepare, validate, record who manages which field, put.
 import functools
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -24,29 +25,29 @@ from fairlead.apiserver.failures import (
 )
 from fairlead.apiserver.fields.patches import spent_patch, strategic_problem
 from fairlead.apiserver.heavy import Heavy
-from fairlead.apiserver.json_values import copied, go_escaped, token
+from fairlead.apiserver.json_values import copied, token
 from fairlead.apiserver.registry import apply as applying
 from fairlead.apiserver.registry import deletion
-from fairlead.apiserver.registry.attributes import AdmissionAttributes, Admit, JsonObject, with_object
-from fairlead.apiserver.registry.decoding import decoded, without_type
+from fairlead.apiserver.registry.attributes import Admission, AdmissionAttributes, JsonObject
+from fairlead.apiserver.registry.decoding import Draft, decoded, without_type
 from fairlead.apiserver.registry.deletion import is_over, storage_precondition
 from fairlead.apiserver.registry.judging import judge
 from fairlead.apiserver.registry.ownership import merged as merged_with
 from fairlead.apiserver.registry.ownership import record
-from fairlead.apiserver.registry.resources import Resource, Resources
-from fairlead.apiserver.registry.service_addresses import Addresses, drop_what_the_type_has_not, keep_what_was_given
-from fairlead.apiserver.registry.versions import Versions
+from fairlead.apiserver.registry.reader import Reader
+from fairlead.apiserver.registry.resources import Resource
+from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable
 from fairlead.apiserver.request.info import version_problem
-from fairlead.apiserver.request.options import DeleteOptions, Options
+from fairlead.apiserver.request.options import DeleteOptions, Options, Warn, no_warning
 from fairlead.apiserver.schema import gates
-from fairlead.apiserver.schema.shape import (
-    Notes,
-)
-from fairlead.apiserver.storage.store import Entry, StaleWrite, Store
+from fairlead.apiserver.schema.shape import Notes
+from fairlead.apiserver.storage.store import Entry, StaleWrite
 from fairlead.cluster.clock import Clock, rfc3339
 
 T = TypeVar("T")
+
+NOTHING = Sent(None)
 
 # For how long a write is tried again that others keep overtaking.
 TRIES_S = 30.0
@@ -63,105 +64,57 @@ class Overtaken(Failure):
         super().__init__(failure.code, failure.reason, failure.message, failure.details)
 
 
-class Rest:
-    def __init__(self, store: Store, resources: Resources, clock: Clock, addresses: Addresses) -> None:
-        self.store = store
-        self.resources = resources
+Observer = Callable[[Resource, JsonObject, bool], None]
+"""Called after every write with the resource, the object as stored, and whether it still exists."""
+
+
+class Rest(Reader):
+    def __init__(
+        self, reader: Reader, clock: Clock, admission: Admission, observers: Sequence[Observer], heavy: Heavy
+    ) -> None:
+        super().__init__(reader.store, reader.resources, reader.versions)
         self.clock = clock
-        self.addresses = addresses
-        self.versions = Versions()
-        self.heavy = Heavy()
-        self.mutating: list[Admit] = []
-        self.validating: list[Admit] = []
-        self.after_write: list[Callable[[Resource, JsonObject, bool], None]] = []
-        """Told of every committed write: the resource, the object as stored, whether it still exists."""
-
-    # -- reading --------------------------------------------------------------------------------------------
-
-    def key(self, resource: Resource, namespace: str, name: str) -> str:
-        return f"{namespace}/{name}" if resource.namespaced else name
-
-    def entry(self, resource: Resource, namespace: str, name: str) -> Entry:
-        found = self.store.get(resource.storage_key, self.key(resource, namespace, name))
-        if found is None:
-            raise not_found(resource.group, resource.plural, name)
-        return found
-
-    async def ready(self, resource: Resource, *entries: Entry) -> None:
-        """Until these can be told in the version the resource speaks: comes before `thing` and `body`."""
-        kind = resource.custom
-        if kind is None or kind.webhook is None:
-            return
-        shelf = self.store.shelf(resource.storage_key)
-        if self.versions.is_crowded(kind, len(shelf.entries)):
-            self.versions.forget(kind, (entry.revision for entry in shelf.entries.values()))
-        await self.versions.prepare(resource, entries)
-
-    def thing(self, resource: Resource, entry: Entry) -> JsonObject:
-        """The object in the version the resource speaks."""
-        if resource.custom is not None:
-            return self.versions.told(resource, entry)
-        stored: JsonObject = msgspec.json.decode(entry.body)
-        stored = resource.strategy.from_stored(stored, resource.group, resource.version)
-        if stored.get("apiVersion") != resource.api_version:
-            stored["apiVersion"] = resource.api_version
-        return stored
-
-    def fields(self, resource: Resource, entry: Entry) -> Mapping[str, str]:
-        """What field selectors may ask; of a custom kind in the version that asks."""
-        kind = resource.custom
-        if kind is None or not kind.selectable(resource.version):
-            return entry.fields
-        return {**entry.fields, **kind.selected(resource.version, self.thing(resource, entry))}
-
-    def body(self, resource: Resource, entry: Entry) -> bytes:
-        """The bytes to answer with; those of the store where the versions agree."""
-        if resource.storage_key == "apps/controllerrevisions":
-            return go_escaped(entry.body)  # what is in a revision is compared by its bytes
-        if self._is_stored_form(resource, entry):
-            return entry.body
-        return msgspec.json.encode(self.thing(resource, entry))
-
-    def _is_stored_form(self, resource: Resource, entry: Entry) -> bool:
-        if resource.custom is not None:
-            return self.versions.is_as_kept(resource, entry)
-        return resource.strategy.is_stored_form(resource.group)
-
-    def find(self, storage_key: str, key: str) -> JsonObject | None:
-        entry = self.store.get(storage_key, key)
-        return None if entry is None else msgspec.json.decode(entry.body)
+        self.admission = admission
+        self.heavy = heavy
+        self._observers = observers
+        for resource in self.resources.stored():
+            if resource.strategy.allocates:
+                for key, entry in self.store.items(resource.storage_key):
+                    resource.strategy.release(key, msgspec.json.decode(entry.body))
 
     # -- creating -------------------------------------------------------------------------------------------
 
-    async def create(self, resource: Resource, namespace: str, sent: Any, options: Options) -> bytes:
-        run, size = self.heavy.run, options.size
-        thing = await run(size, decoded, self.resources, resource, sent, options)
-        metadata = self._metadata(resource, namespace, thing)
+    async def create(
+        self, resource: Resource, namespace: str, sent: Sent, options: Options, *, warn: Warn = no_warning
+    ) -> bytes:
+        run, size = self.heavy.run, len(sent.raw)
+        draft = await run(size, decoded, self.resources, resource, sent, options, warn)
+        metadata = self._metadata(resource, namespace, draft.thing)
         if metadata.get("resourceVersion"):
             raise Failure(500, "", "resourceVersion should not be set on objects to be created")
         name = metadata.get("name", "")
-        _drop_double_owners(metadata, options)
+        _drop_double_owners(metadata, warn)
         # Whose the fields are is settled before admission adds its own.
-        await run(size, record, self.versions, resource, None, thing, options, "", self.clock.now())
-        return await self._create(resource, namespace, name, thing, options)
+        await run(size, record, self.versions, resource, None, draft.thing, options, "", self.clock.now())
+        return await self._create(resource, namespace, name, draft, options, warn)
 
     async def _create(
-        self, resource: Resource, namespace: str, name: str, thing: JsonObject, options: Options
+        self, resource: Resource, namespace: str, name: str, draft: Draft, options: Options, warn: Warn
     ) -> bytes:
+        thing = draft.thing
         self._check_namespace(resource, namespace, name or thing["metadata"].get("generateName", ""))
-        attempt = AdmissionAttributes("CREATE", resource, namespace, name, thing, None, "", options)
-        thing = await self.admitted(self.mutating, attempt)
+        attempt = AdmissionAttributes("CREATE", resource, namespace, name, thing, None, "", options, warn)
+        thing = await self.admission.mutate(attempt)
         metadata = thing["metadata"]
-        _drop_double_owners(metadata, options, " after mutating admission happens")
+        _drop_double_owners(metadata, warn, " after mutating admission happens")
         if not metadata.get("name") and metadata.get("generateName"):
             name = metadata["name"] = self._generated(resource, namespace, metadata["generateName"])
         key = self.key(resource, namespace, name)
-        is_service = resource.storage_key == "/services"
         try:
             self._before_create(resource, thing, self.clock.now())
-            await self.heavy.run(options.size, judge, resource, thing, None, options)
-            seen = AdmissionAttributes("CREATE", resource, namespace, name, thing, None, "", options)
-            await self.admitted(self.validating, seen)
+            resource.strategy.allocate(key, thing, None)
+            await self.heavy.run(draft.size, judge, resource, thing, None, warn, has_empty=draft.has_empty)
+            await self.admission.validate(replace(attempt, name=name, thing=thing))
             if name and self.store.get(resource.storage_key, key) is not None:
                 raise self._exists(resource, key, thing)
             if options.dry_run:
@@ -169,9 +122,12 @@ class Rest:
                 return msgspec.json.encode(await self._as_if_kept(resource, thing))
             return await self.put(resource, namespace, name, thing, None)
         finally:
-            if is_service:
-                # What a refused or tried Service was given is free again.
-                self.addresses.learn(key, self.find("/services", key) or {})
+            self._release(resource, key)
+
+    def _release(self, resource: Resource, key: str) -> None:
+        """What was allocated for an object that was refused or only tried is free again."""
+        if resource.strategy.allocates:
+            resource.strategy.release(key, self.find(resource.storage_key, key))
 
     def _exists(self, resource: Resource, key: str, thing: JsonObject) -> Failure:
         """That there is one of this name already, and whether it is going."""
@@ -199,9 +155,6 @@ class Rest:
                 thing["status"] = _empty_status(resource)
         gates.drop(resource.group, resource.kind, thing, None)
         resource.strategy.prepare_create(thing)
-        if resource.storage_key == "/services":
-            self.addresses.give(self.key(resource, metadata["namespace"], metadata["name"]), thing)
-            thing.setdefault("status", {}).setdefault("loadBalancer", {})
 
     def _generated(self, resource: Resource, namespace: str, prefix: str) -> str:
         for _ in range(8):
@@ -231,29 +184,27 @@ class Rest:
     # -- changing -------------------------------------------------------------------------------------------
 
     async def update(
-        self, resource: Resource, namespace: str, name: str, sent: Any, options: Options, subresource: str = ""
-    ) -> bytes:
+        self, resource: Resource, namespace: str, name: str, sent: Sent, options: Options, subresource: str = "",
+        *, warn: Warn = no_warning,
+    ) -> bytes:  # fmt: skip
         return await self.until_written(
-            resource,
-            namespace,
-            name,
-            options,
-            lambda: self._update(resource, namespace, name, sent, options, subresource),
+            lambda: self._update(resource, namespace, name, sent, options, subresource, warn)
         )
 
     async def _update(
-        self, resource: Resource, namespace: str, name: str, sent: Any, options: Options, subresource: str
+        self, resource: Resource, namespace: str, name: str, sent: Sent, options: Options, subresource: str, warn: Warn
     ) -> bytes:
         current = self.entry(resource, namespace, name)
         await self.ready(resource, current)
-        thing = await self.heavy.run(options.size, decoded, self.resources, resource, sent, options)
-        metadata = self._metadata(resource, namespace, thing)
+        size = max(len(sent.raw), len(current.body))
+        draft = await self.heavy.run(size, decoded, self.resources, resource, sent, options, warn, size=size)
+        metadata = self._metadata(resource, namespace, draft.thing)
         check_name(metadata, name)
         if not metadata.get("resourceVersion") and not subresource and self._is_guarded(resource):
             raise _unguarded(resource, name)
         self._check_version(resource, metadata, name, current)
-        _drop_double_owners(metadata, options)
-        return await self._replace(resource, namespace, name, current, thing, options, subresource)
+        _drop_double_owners(metadata, warn)
+        return await self._replace(resource, namespace, name, current, draft, options, subresource, warn)
 
     @staticmethod
     def _is_guarded(resource: Resource) -> bool:
@@ -283,45 +234,44 @@ class Rest:
         changed: Callable[[JsonObject], Any],
         options: Options,
         subresource: str = "",
-        strategic: Any = None,
+        *,
+        patch: Sent = NOTHING,
+        is_strategic: bool = False,
+        warn: Warn = no_warning,
     ) -> bytes:
-        """Apply a patch to whatever the object is now, again if it changes under our hands."""
+        """Apply a patch to whatever the object is now, again if it changes under our hands.
+
+        `changed` applies it; `patch` is what was sent, for complaints about it.
+        """
 
         async def change() -> bytes:
             current = self.entry(resource, namespace, name)
             await self.ready(resource, current)
-            old = self.thing(resource, current)
-            spent = None if strategic is None else functools.partial(spent_patch, resource.schema, old, strategic)
-            thing = await self.heavy.run(options.size, self._patched, resource, changed, old, options, spent)
-            metadata = self._metadata(resource, namespace, thing)
+            old, size = self.thing(resource, current), max(len(patch.raw), len(current.body))
+            spent = functools.partial(spent_patch, resource.schema, old, patch.value) if is_strategic else None
+
+            def patched() -> Draft:
+                result = replace(patch, value=changed(copied(old)))
+                return decoded(
+                    self.resources, resource, result, options, warn, size=size, patched=True, strategic=spent
+                )
+
+            draft = await self.heavy.run(size, patched)
+            metadata = self._metadata(resource, namespace, draft.thing)
             check_name(metadata, name)
             self._check_uid(resource, metadata, name, current)
             if not metadata.get("resourceVersion") and self._is_guarded(resource):
                 raise _unguarded(resource, name)
             self._check_version(resource, metadata, name, current)
-            return await self._replace(resource, namespace, name, current, thing, options, subresource)
+            return await self._replace(resource, namespace, name, current, draft, options, subresource, warn)
 
-        return await self.until_written(resource, namespace, name, options, change)
+        return await self.until_written(change)
 
-    def _patched(
-        self,
-        resource: Resource,
-        changed: Callable[[JsonObject], Any],
-        old: JsonObject,
-        options: Options,
-        spent: Callable[[], Any] | None,
-    ) -> JsonObject:
-        return decoded(self.resources, resource, changed(copied(old)), options, patched=True, strategic=spent)
-
-    async def until_written(
-        self, resource: Resource, namespace: str, name: str, options: Options, write: Callable[[], Awaitable[T]]
-    ) -> T:
+    async def until_written(self, write: Callable[[], Awaitable[T]]) -> T:
         """Read, change and write again for as long as somebody else is faster, as a real server does.
 
         Whoever named the version they mean is refused when that is not the current one any more.
         """
-        entry = self.store.get(resource.storage_key, self.key(resource, namespace, name))
-        options.size = max(options.size, 0 if entry is None else len(entry.body))
         ends_at_s = self.clock.elapsed_s() + TRIES_S
         while True:
             try:
@@ -335,21 +285,26 @@ class Rest:
         resource: Resource,
         namespace: str,
         name: str,
-        applied: JsonObject,
+        sent: Sent,
         options: Options,
         subresource: str = "",
+        *,
+        warn: Warn = no_warning,
     ) -> tuple[bytes, bool]:
-        """Server-side apply; True when that made the object."""
+        """Server-side apply; True when that created the object."""
 
         async def write() -> tuple[bytes, bool]:
-            return await self._apply(resource, namespace, name, copied(applied), options, subresource)
+            copy = replace(sent, value=copied(sent.value))
+            return await self._apply(resource, namespace, name, copy, options, subresource, warn)
 
-        return await self.until_written(resource, namespace, name, options, write)
+        return await self.until_written(write)
 
     async def _apply(
-        self, resource: Resource, namespace: str, name: str, applied: JsonObject, options: Options, subresource: str
+        self, resource: Resource, namespace: str, name: str, sent: Sent, options: Options, subresource: str, warn: Warn
     ) -> tuple[bytes, bool]:
+        applied: JsonObject = sent.value
         current = self.store.get(resource.storage_key, self.key(resource, namespace, name))
+        size = max(len(sent.raw), 0 if current is None else len(current.body))
         if current is None and subresource:
             raise not_found(resource.group, resource.plural, name)
         applying.check(resource, applied)
@@ -365,27 +320,31 @@ class Rest:
             self._check_version(resource, metadata, name, current)
             self._check_uid(resource, metadata, name, current)
         merged = await self.heavy.run(
-            options.size, merged_with,
+            size, merged_with,
             resource.schema, live, applied, options, api_version=resource.api_version, now=self.clock.now(),
             subresource=subresource,
         )  # fmt: skip
         try:
-            merged = await self.heavy.run(options.size, decoded, self.resources, resource, merged, options)
+            draft = await self.heavy.run(
+                size, decoded, self.resources, resource, Sent(merged), options, warn, size=size
+            )
         except Undecodable as failure:
             raise _unconvertible(resource, merged, failure.why) from None
-        check_name(self._metadata(resource, namespace, merged), name)
+        check_name(self._metadata(resource, namespace, draft.thing), name)
         if current is not None:
-            return await self._replace(
-                resource, namespace, name, current, merged, options, subresource, recorded=True
-            ), False
-        fields = merged["metadata"].pop("managedFields", [])
+            body = await self._replace(
+                resource, namespace, name, current, draft, options, subresource, warn, recorded=True
+            )
+            return body, False
+        if not draft.thing["metadata"].get("managedFields"):
+            draft.thing["metadata"].pop("managedFields", None)
         try:
-            made = await self._create_applied(resource, namespace, name, merged, fields, options)
+            body = await self._create(resource, namespace, name, draft, options, warn)
         except Failure as failure:
             if failure.reason != "AlreadyExists":
                 raise
             raise Overtaken(failure) from None
-        return made, True
+        return body, True
 
     async def replaced(
         self,
@@ -396,22 +355,11 @@ class Rest:
         thing: JsonObject,
         options: Options,
         subresource: str,
+        warn: Warn,
     ) -> bytes:
         """Write what says already who owns its fields."""
-        return await self._replace(resource, namespace, name, current, thing, options, subresource, recorded=True)
-
-    async def _create_applied(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        thing: JsonObject,
-        fields: list[JsonObject],
-        options: Options,
-    ) -> bytes:
-        if fields:
-            thing["metadata"]["managedFields"] = fields
-        return await self._create(resource, namespace, name, thing, options)
+        draft = Draft(thing, len(current.body))
+        return await self._replace(resource, namespace, name, current, draft, options, subresource, warn, recorded=True)
 
     async def _replace(
         self,
@@ -419,32 +367,45 @@ class Rest:
         namespace: str,
         name: str,
         current: Entry,
-        thing: JsonObject,
+        draft: Draft,
         options: Options,
         subresource: str,
+        warn: Warn,
         recorded: bool = False,
     ) -> bytes:
-        old = self.thing(resource, current)
+        old, thing = self.thing(resource, current), draft.thing
         self._keep_identity(resource, thing, old, name)
         now = self.clock.now()
         self._split_status(resource, thing, old, subresource)
         if not recorded:
-            await self.heavy.run(options.size, record, self.versions, resource, old, thing, options, subresource, now)
-        thing = await self.admitted(
-            self.mutating, AdmissionAttributes("UPDATE", resource, namespace, name, thing, old, subresource, options)
-        )
-        _drop_double_owners(thing["metadata"], options, " after mutating admission happens")
+            await self.heavy.run(draft.size, record, self.versions, resource, old, thing, options, subresource, now)
+        attempt = AdmissionAttributes("UPDATE", resource, namespace, name, thing, old, subresource, options, warn)
+        thing = await self.admission.mutate(attempt)
+        _drop_double_owners(thing["metadata"], warn, " after mutating admission happens")
         gates.drop(resource.group, resource.kind, thing, old)
-        if not subresource:
-            resource.strategy.prepare_update(thing, old)
-            if resource.storage_key == "/services":
-                self._keep_addresses(thing, old, name, namespace)
-        if resource.strategy.counts_changes and _wanted(thing) != _wanted(old):
-            thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        await self.heavy.run(options.size, judge, resource, thing, old, options, subresource)
-        await self.admitted(
-            self.validating, AdmissionAttributes("UPDATE", resource, namespace, name, thing, old, subresource, options)
-        )
+        try:
+            if not subresource:
+                resource.strategy.prepare_update(thing, old)
+                resource.strategy.allocate(self.key(resource, namespace, name), thing, old)
+            if resource.strategy.counts_changes and _desired(thing) != _desired(old):
+                thing["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+            await self.heavy.run(draft.size, judge, resource, thing, old, warn, subresource, has_empty=draft.has_empty)
+            await self.admission.validate(replace(attempt, thing=thing))
+            return await self._write(resource, namespace, name, current, thing, old, options)
+        finally:
+            self._release(resource, self.key(resource, namespace, name))
+
+    async def _write(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        current: Entry,
+        thing: JsonObject,
+        old: JsonObject,
+        options: Options,
+    ) -> bytes:
+        """A changed object into the store, or out of it where that was the last finalizer."""
         thing["metadata"]["resourceVersion"] = str(current.revision)
         if options.dry_run:
             return msgspec.json.encode(await self._as_if_kept(resource, thing))
@@ -452,7 +413,7 @@ class Rest:
             await self.store.settled()
             await self.ready(resource, current)
             return self.body(resource, current)
-        if is_over(thing):
+        if is_over(resource, thing):
             body = msgspec.json.encode(thing)
             await self.remove(resource, namespace, name, thing, current)
             return body
@@ -489,25 +450,14 @@ class Rest:
             if "status" in old:
                 thing["status"] = copied(old["status"])
 
-    def _keep_addresses(self, thing: JsonObject, old: JsonObject, name: str, namespace: str) -> None:
-        had_address = old["spec"].get("type") != "ExternalName"
-        drop_what_the_type_has_not(thing, old)
-        keep_what_was_given(thing, old)
-        self.addresses.give(f"{namespace}/{name}", thing, is_new=not had_address)
-
     # -- deleting -------------------------------------------------------------------------------------------
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, wanted: DeleteOptions, options: Options
-    ) -> tuple[JsonObject, bool]:
+        self, resource: Resource, namespace: str, name: str, wanted: DeleteOptions, options: Options,
+        *, warn: Warn = no_warning,
+    ) -> tuple[JsonObject, bool]:  # fmt: skip
         """The object as it was left, and whether it is gone for good."""
-        return await self.until_written(
-            resource,
-            namespace,
-            name,
-            options,
-            lambda: deletion.delete(self, resource, namespace, name, wanted, options),
-        )
+        return await self.until_written(lambda: deletion.delete(self, resource, namespace, name, wanted, options, warn))
 
     # -- steps ----------------------------------------------------------------------------------------------
 
@@ -524,14 +474,6 @@ class Rest:
             metadata.pop("namespace", None)
         return metadata
 
-    async def admitted(self, chain: list[Admit], attempt: AdmissionAttributes) -> JsonObject:
-        thing = attempt.thing
-        for admit in chain:
-            changed = await admit(with_object(attempt, thing))
-            if changed is not None:
-                thing = changed
-        return thing if thing is not None else {}
-
     async def put(
         self, resource: Resource, namespace: str, name: str, thing: JsonObject, expected: int | None
     ) -> bytes:
@@ -543,21 +485,23 @@ class Rest:
             if expected is None:
                 raise already_exists(resource.group, resource.plural, name) from None
             raise Overtaken(conflict(resource.group, resource.plural, name)) from None
-        for told in self.after_write:
-            told(resource, stored, True)
+        resource.strategy.release(key, stored)
+        for observe in self._observers:
+            observe(resource, stored, True)
         await self.store.settled()
         thing["metadata"]["resourceVersion"] = str(entry.revision)
         await self.ready(resource, entry)
         return self.body(resource, entry)
 
     async def remove(self, resource: Resource, namespace: str, name: str, thing: JsonObject, current: Entry) -> None:
-        stored = await self._stored(resource, thing)
+        stored, key = await self._stored(resource, thing), self.key(resource, namespace, name)
         try:
-            self.store.delete(resource.storage_key, self.key(resource, namespace, name), stored, current.revision)
+            self.store.delete(resource.storage_key, key, stored, current.revision)
         except StaleWrite:
             raise Overtaken(conflict(resource.group, resource.plural, name)) from None
-        for told in self.after_write:
-            told(resource, stored, False)
+        resource.strategy.release(key, None)
+        for observe in self._observers:
+            observe(resource, stored, False)
         await self.store.settled()
 
     async def _is_kept_so(self, resource: Resource, thing: JsonObject, current: Entry) -> bool:
@@ -572,7 +516,7 @@ class Rest:
         if kind is None or len(kind.versions) == 1:
             return thing
         body = msgspec.json.encode(await self._stored(resource, thing))
-        return await self.versions.tried(resource, body)
+        return await self.versions.read_unsaved(resource, body)
 
     async def _stored(self, resource: Resource, thing: JsonObject) -> JsonObject:
         """As it is kept: kind and version first, so that a list can cut them off."""
@@ -591,7 +535,7 @@ def _unguarded(resource: Resource, name: str) -> Failure:
     return invalid(resource.group, resource.plural, name, [cause])
 
 
-def _drop_double_owners(metadata: JsonObject, options: Options, when: str = "") -> None:
+def _drop_double_owners(metadata: JsonObject, warn: Warn, when: str = "") -> None:
     owners = metadata.get("ownerReferences")
     if not isinstance(owners, list) or len(owners) < 2:
         return
@@ -599,7 +543,7 @@ def _drop_double_owners(metadata: JsonObject, options: Options, when: str = "") 
     double = [str(owner.get("uid", "")) for owner in owners if kept.setdefault(token(owner), owner) is not owner]
     if double:
         metadata["ownerReferences"] = list(kept.values())
-        options.warnings.append(
+        warn(
             f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, "
             "and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
             f"{', '.join(double)}"
@@ -613,8 +557,8 @@ def _empty_status(resource: Resource) -> JsonObject:
     return made
 
 
-def _wanted(thing: JsonObject) -> JsonObject:
-    """What a change of generation counts: everything that is neither about the object nor reported by others."""
+def _desired(thing: JsonObject) -> JsonObject:
+    """What a change of generation counts: everything that is neither metadata nor status."""
     return {name: value for name, value in thing.items() if name not in ("metadata", "status", "apiVersion", "kind")}
 
 

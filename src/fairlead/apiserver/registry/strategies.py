@@ -1,15 +1,22 @@
-"""What differs from kind to kind when an object is written: what is reset, set, kept and counted.
+"""What differs from kind to kind when an object is written: what is reset, set, kept, allocated and counted.
 
-One Strategy per kind that needs one; every other kind has the plain one. Pure: an object in, the object changed.
+One Strategy per kind that needs one; every other kind has the plain one. An object in, the object changed; only what a
+strategy allocates, such as addresses, is remembered from one call to the next.
 """
 
 import base64
 import copy
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
+from fairlead.apiserver.failures import forbidden
+from fairlead.apiserver.json_values import go_escaped
 from fairlead.apiserver.registry import autoscalers
 from fairlead.apiserver.registry.events import as_core, as_new
+from fairlead.apiserver.registry.service_addresses import Addresses, drop_what_the_type_has_not, keep_what_was_given
+from fairlead.apiserver.request.options import DeleteOptions
+from fairlead.cluster.clock import rfc3339
 from fairlead.model.qos import qos_class
 
 Thing = dict[str, Any]
@@ -30,6 +37,16 @@ class Strategy:
     """What of the metadata a write of the status leaves as it was."""
     guarded = False
     """Whether an update must name the version it replaces."""
+    owners_per_version = False
+    """Whether who owns a field in one group version means nothing in another."""
+    deprecation = ""
+    """The warning for whoever uses the kind at all."""
+    storage_version = ""
+    """The version that etcd has it in; "" for the one of the request."""
+    storage_path = ""
+    """Where etcd has the kind, in a message about a precondition; "" for under its plural."""
+    allocates = False
+    """Whether its objects hold something there is only one of, such as an address: see `allocate`."""
 
     @property
     def counts_changes(self) -> bool:
@@ -50,6 +67,52 @@ class Strategy:
         """What a group was given, as it is kept."""
         return thing
 
+    def to_wire(self, body: bytes) -> bytes:
+        """What is kept, in the bytes it is answered with."""
+        return body
+
+    def storage_group(self, group: str) -> str:
+        """The group of the objects as they are kept; an Invalid names it."""
+        return group
+
+    def allocate(self, key: str, thing: Thing, old: Thing | None) -> None:
+        """Complete an object with what it needs of the cluster and does not name; `old` is what it replaces."""
+
+    def release(self, key: str, kept: Thing | None) -> None:
+        """Free what was allocated for a key, but for what the object holds as it is kept; None once it is gone."""
+
+    def delete_warning(self, propagation: str) -> str:
+        """The warning for a delete that names this propagation policy, "" for none of either."""
+        return ""
+
+    def check_delete(self, name: str) -> None:
+        """A Failure for an object that is never deleted."""
+
+    def contents(self, thing: Thing) -> str:
+        """The storage key of the objects that are deleted with this one; "" for none."""
+        return ""
+
+    def is_held(self, thing: Thing) -> bool:
+        """Whether anything but `metadata.finalizers` keeps a deleted object."""
+        return False
+
+    def grace_s(self, thing: Thing, wanted: DeleteOptions) -> int:
+        return 0
+
+    def begin_deletion(self, thing: Thing, wanted: DeleteOptions, now: datetime) -> None:
+        """Mark an object as deleted, where it does not go at once."""
+        metadata = thing["metadata"]
+        _set_deletion_finalizers(metadata, wanted.propagation or self.usual_propagation)
+        already = "deletionTimestamp" in metadata
+        if not self.graceful and not already and not metadata.get("finalizers"):
+            return
+        grace_s = self.grace_s(thing, wanted)
+        if not already or grace_s < metadata.get("deletionGracePeriodSeconds", 0):
+            metadata["deletionTimestamp"] = rfc3339(now + timedelta(seconds=grace_s))
+            metadata["deletionGracePeriodSeconds"] = grace_s
+            if self.has_generation and not already:
+                metadata["generation"] = metadata.get("generation", 0) + 1
+
     def prepare_create(self, thing: Thing) -> None: ...
 
     def prepare_update(self, new: Thing, old: Thing) -> None: ...
@@ -66,15 +129,20 @@ class Strategy:
         return self.field_names
 
 
-class Counted(Strategy):
-    has_generation = True
+def _set_deletion_finalizers(metadata: Thing, propagation: str) -> None:
+    wanted = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
+    if not propagation:
+        return
+    kept = [each for each in metadata.get("finalizers") or [] if each not in ("foregroundDeletion", "orphan")]
+    if wanted is not None:
+        kept.append(wanted)
+    if kept:
+        metadata["finalizers"] = kept
+    else:
+        metadata.pop("finalizers", None)
 
 
 ALL_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
-
-
-class Custom(Counted):
-    status_keeps = ALL_METADATA
 
 
 class Simple(Strategy):
@@ -88,15 +156,18 @@ class Simple(Strategy):
         guarded: bool = False,
         answers_deleted: bool = False,
         status_keeps: tuple[str, ...] = (),
+        deprecation: str = "",
     ) -> None:
         self.has_generation = counted
         self.always_first = always_first
         self.guarded = guarded
         self.answers_deleted = answers_deleted
         self.status_keeps = status_keeps
+        self.deprecation = deprecation
 
 
-class DaemonSets(Counted):
+class DaemonSets(Strategy):
+    has_generation = True
     _TEMPLATE = "deprecated.daemonset.template.generation"
 
     def prepare_update(self, new: Thing, old: Thing) -> None:
@@ -148,6 +219,15 @@ class Pods(Strategy):
         elif listed:
             status["podIP"] = listed[0].get("ip", "")
 
+    def grace_s(self, thing: Thing, wanted: DeleteOptions) -> int:
+        spec, status = thing["spec"], thing.get("status") or {}
+        asked = wanted.grace_s if wanted.grace_s is not None else spec.get("terminationGracePeriodSeconds", 30)
+        # Nobody runs it, or it has run: there is nothing to wait for.
+        if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+            return 0
+        left = thing["metadata"].get("deletionGracePeriodSeconds")
+        return int(asked if left is None else min(asked, left))
+
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         spec, status = thing.get("spec") or {}, thing.get("status") or {}
         return {
@@ -163,6 +243,7 @@ class Pods(Strategy):
 
 
 class Nodes(Strategy):
+    storage_path = "minions"
     keeps_status_on_create = True
     field_names = frozenset({"spec.unschedulable"})
 
@@ -185,6 +266,9 @@ class Nodes(Strategy):
         return {"spec.unschedulable": "true" if (thing.get("spec") or {}).get("unschedulable") else "false"}
 
 
+PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
+
+
 class Namespaces(Strategy):
     answers_deleted = True
     field_names = frozenset({"status.phase"})
@@ -199,6 +283,19 @@ class Namespaces(Strategy):
     def prepare_update(self, new: Thing, old: Thing) -> None:
         new["spec"] = copy.deepcopy(old.get("spec") or {})
         new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = new["metadata"]["name"]
+
+    def check_delete(self, name: str) -> None:
+        if name in PROTECTED_NAMESPACES:
+            raise forbidden("", "namespaces", name, "this namespace may not be deleted")
+
+    def is_held(self, thing: Thing) -> bool:
+        return bool((thing.get("spec") or {}).get("finalizers"))
+
+    def begin_deletion(self, thing: Thing, wanted: DeleteOptions, now: datetime) -> None:
+        """Marked without a grace period: it goes once its contents have."""
+        if "deletionTimestamp" not in thing["metadata"]:
+            thing["metadata"]["deletionTimestamp"] = rfc3339(now)
+            thing["status"] = {**(thing.get("status") or {}), "phase": "Terminating"}
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         return {"status.phase": (thing.get("status") or {}).get("phase", "")}
@@ -251,6 +348,7 @@ class Volumes(Strategy):
 
 
 class Events(Strategy):
+    owners_per_version = True
     field_names = frozenset(
         {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
          "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
@@ -267,6 +365,9 @@ class Events(Strategy):
 
     def to_stored(self, thing: Thing, group: str) -> Thing:
         return as_core(thing) if group else thing
+
+    def storage_group(self, group: str) -> str:
+        return ""  # events are of the core group inside, whichever way they came
 
     def field_names_in(self, group: str) -> frozenset[str]:
         other = "involvedObject." if group else "regarding."
@@ -285,6 +386,8 @@ class Events(Strategy):
 
 
 class Autoscalers(Strategy):
+    storage_version = "v2"
+
     def is_stored_form(self, group: str) -> bool:
         return False
 
@@ -302,7 +405,13 @@ class Secrets(Strategy):
         return {"type": thing.get("type", "")}
 
 
-class ReplicationControllers(Counted):
+class ControllerRevisions(Strategy):
+    def to_wire(self, body: bytes) -> bytes:
+        return go_escaped(body)  # what is in a revision is compared by its bytes
+
+
+class ReplicationControllers(Strategy):
+    has_generation = True
     usual_propagation = "Orphan"
     field_names = frozenset({"status.replicas"})
 
@@ -312,14 +421,33 @@ class ReplicationControllers(Counted):
 
 class Services(Strategy):
     answers_deleted = True
+    allocates = True
+    storage_path = "services/specs"
     field_names = frozenset({"spec.clusterIP", "spec.type"})
+
+    def __init__(self, addresses: Addresses) -> None:
+        self._addresses = addresses
+
+    def prepare_create(self, thing: Thing) -> None:
+        thing.setdefault("status", {}).setdefault("loadBalancer", {})
+
+    def allocate(self, key: str, thing: Thing, old: Thing | None) -> None:
+        if old is not None:
+            drop_what_the_type_has_not(thing, old)
+            keep_what_was_given(thing, old)
+        had_address = old is not None and old["spec"].get("type") != "ExternalName"
+        self._addresses.give(key, thing, is_new=not had_address)
+
+    def release(self, key: str, kept: Thing | None) -> None:
+        self._addresses.learn(key, kept or {})
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         spec = thing.get("spec") or {}
         return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
 
 
-class Jobs(Counted):
+class Jobs(Strategy):
+    has_generation = True
     field_names = frozenset({"status.successful"})
     usual_propagation = "Orphan"
 
@@ -341,12 +469,27 @@ class Jobs(Counted):
         if shared and not (was_found and had_labels):
             metadata["labels"] = dict(labels)
 
+    def delete_warning(self, propagation: str) -> str:
+        if propagation:
+            return ""
+        return (
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
+            "them or set propagationPolicy=Orphan to suppress this warning"
+        )
+
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         return {"status.successful": str((thing.get("status") or {}).get("succeeded", 0))}
 
 
-class Definitions(Custom):
-    """A definition is served once its names are accepted, which is told by further writes: see `local/definitions`."""
+class Definitions(Strategy):
+    """A definition is served once its names are accepted, which further writes say: see `registry/definitions`."""
+
+    has_generation = True
+    status_keeps = ALL_METADATA
+    storage_version = "v1beta1"
+
+    def contents(self, thing: Thing) -> str:
+        return f"{thing['spec']['group']}/{thing['spec']['names']['plural']}"
 
     def prepare_create(self, thing: Thing) -> None:
         thing["status"] = {
@@ -432,8 +575,8 @@ def established(thing: Thing, now: str) -> list[Thing]:
 
 
 PLAIN = Strategy()
-COUNTED = Counted()
-CUSTOM = Custom()
+COUNTED = Simple(counted=True)
+CUSTOM = Simple(counted=True, status_keeps=ALL_METADATA)
 
 BY_KIND: dict[str, Strategy] = {
     "/pods": Pods(),
@@ -443,7 +586,7 @@ BY_KIND: dict[str, Strategy] = {
     "/persistentvolumes": Volumes(),
     "/secrets": Secrets(),
     "/replicationcontrollers": ReplicationControllers(),
-    "/services": Services(),
+    "/endpoints": Simple(deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
     "/serviceaccounts": Simple(answers_deleted=True),
     "/resourcequotas": Simple(answers_deleted=True),
     "/podtemplates": Simple(counted=True, answers_deleted=True),
@@ -452,6 +595,7 @@ BY_KIND: dict[str, Strategy] = {
     "apps/replicasets": COUNTED,
     "apps/daemonsets": DaemonSets(),
     "apps/statefulsets": COUNTED,
+    "apps/controllerrevisions": ControllerRevisions(),
     autoscalers.KEPT_AS: Autoscalers(),
     "batch/jobs": Jobs(),
     "batch/cronjobs": COUNTED,
@@ -477,5 +621,17 @@ BY_KIND: dict[str, Strategy] = {
 }
 
 
-def strategy_of(storage_key: str, is_custom: bool = False) -> Strategy:
-    return CUSTOM if is_custom else BY_KIND.get(storage_key, PLAIN)
+class Strategies:
+    """The strategy of each kind of one cluster."""
+
+    def __init__(self, addresses: Addresses) -> None:
+        self._by_kind = {**BY_KIND, "/services": Services(addresses)}
+
+    def of(self, storage_key: str) -> Strategy:
+        return self._by_kind.get(storage_key, PLAIN)
+
+    def selectable(self, storage_key: str, thing: Mapping[str, Any]) -> dict[str, str]:
+        """What field selectors may ask of an object, for the store."""
+        metadata = thing["metadata"]
+        found = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
+        return found | self.of(storage_key).fields(thing)

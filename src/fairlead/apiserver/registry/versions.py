@@ -1,8 +1,8 @@
-"""Custom kinds of several versions: objects are kept in one of them and told in the one that is asked for.
+"""Custom kinds of several versions: objects are stored in one of them and read in the one a request names.
 
-What is read is first brought to what its own version says now (what it does not know goes, defaults are set), then
-to the version asked for, by changing its name or by the kind's own webhook. Conversions by a webhook are waited for
-ahead (`prepare`) and kept with the object, so that telling it never waits.
+What is read is first brought to the schema its own version has now (unknown fields go, defaults are set), then to the
+version of the request, by changing its apiVersion or by the kind's own webhook. `prepare` waits for a webhook and
+remembers what it returned, so that `read` never waits.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -26,9 +26,9 @@ SPARE: Final = 1000
 
 
 class Versions:
-    def __init__(self) -> None:
-        self.convert: Convert | None = None
-        self._tried = 0  # what is not kept has a revision of its own, below all others
+    def __init__(self, convert: Convert) -> None:
+        self.convert = convert
+        self._unsaved = 0  # what is not kept has a revision of its own, below all others
         self._converted: dict[CustomKind, dict[tuple[int, str], bytes]] = {}
 
     def is_as_kept(self, resource: Resource, entry: Entry) -> bool:
@@ -36,8 +36,8 @@ class Versions:
         kind = resource.custom
         return kind is None or (len(kind.versions) == 1 and entry.revision > kind.since)
 
-    def told(self, resource: Resource, entry: Entry) -> Thing:
-        """An object of a custom kind in the version the resource speaks; see `prepare`."""
+    def read(self, resource: Resource, entry: Entry) -> Thing:
+        """An object of a custom kind in the version of the resource; see `prepare`."""
         kind = resource.custom
         assert kind is not None
         known = self._converted.get(kind, {}).get((entry.revision, resource.version))
@@ -49,7 +49,7 @@ class Versions:
         return kind.as_known(resource.version, {**stored, "apiVersion": resource.api_version})
 
     async def prepare(self, resource: Resource, entries: Iterable[Entry]) -> None:
-        """Wait until these can be told."""
+        """Convert these, so that `read` does not wait."""
         kind = resource.custom
         if kind is None or kind.webhook is None:
             return
@@ -61,7 +61,7 @@ class Versions:
                 if stored["apiVersion"] != resource.api_version:
                     missing.append((entry.revision, stored))
         for part in _parts(missing):
-            converted = await self._convert(kind, [stored for _, stored in part], resource.api_version)
+            converted = await self.convert(kind, [stored for _, stored in part], resource.api_version)
             for (revision, _), thing in zip(part, converted, strict=True):
                 made = kind.as_known(resource.version, thing)
                 known[revision, resource.version] = msgspec.json.encode(made)
@@ -88,15 +88,15 @@ class Versions:
             return True
         return all(kind.as_known(other, thing) == thing for other in others for thing in things if thing is not None)
 
-    async def tried(self, resource: Resource, body: bytes) -> Thing:
-        """What would be told of an object if these bytes were kept."""
-        self._tried -= 1
-        entry = Entry(self._tried, "", body, {}, {})
+    async def read_unsaved(self, resource: Resource, body: bytes) -> Thing:
+        """What `read` would return if these bytes were kept."""
+        self._unsaved -= 1
+        entry = Entry(self._unsaved, "", body, {}, {})
         await self.prepare(resource, [entry])
-        told = self.told(resource, entry)
+        thing = self.read(resource, entry)
         assert resource.custom is not None
         self._converted.get(resource.custom, {}).pop((entry.revision, resource.version), None)
-        return told
+        return thing
 
     def is_crowded(self, kind: CustomKind, live: int) -> bool:
         return len(self._converted.get(kind, ())) > live * len(kind.versions) + SPARE
@@ -109,15 +109,8 @@ class Versions:
         if resource.version == kind.storage_version:
             return thing
         if kind.webhook is not None:
-            (thing,) = await self._convert(kind, [thing], version)
+            (thing,) = await self.convert(kind, [thing], version)
         return kind.as_known(kind.storage_version, {**thing, "apiVersion": version})
-
-    async def _convert(self, kind: CustomKind, things: Sequence[Thing], api_version: str) -> list[Thing]:
-        if self.convert is None:
-            raise Failure(
-                500, "", f"nobody is here who could call the conversion webhook of {kind.plural}.{kind.group}"
-            )
-        return await self.convert(kind, things, api_version)
 
 
 def _read(kind: CustomKind, entry: Entry) -> Thing:

@@ -4,29 +4,37 @@ import base64
 import contextlib
 import math
 import re
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 import yaml
 
 from fairlead.apiserver.failures import bad_request
-from fairlead.apiserver.request.options import Options
 from fairlead.apiserver.schema.shape import ParseError, parse
 
 MAX_DEPTH: Final = 200
 
 
-def from_json(raw: bytes, options: Options) -> Any:
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The body of a request: its value, and what decoding must know besides."""
+
+    value: Any
+    raw: bytes = b""
+    """The bytes as they came, for a complaint that quotes them."""
+    duplicates: tuple[str, ...] = ()
+    """Fields that the body has more than once."""
+
+
+def from_json(raw: bytes) -> Sent:
     check_depth(raw)
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         parsed = parse(raw)
-        options.duplicates = parsed.duplicates
-        return parsed.value
-    if _may_repeat_a_field(raw, value):
-        options.duplicates = parse(raw).duplicates
-    return value
+        return Sent(parsed.value, raw, tuple(parsed.duplicates))
+    return Sent(value, raw, tuple(parse(raw).duplicates) if _may_repeat_a_field(raw, value) else ())
 
 
 def _may_repeat_a_field(raw: bytes, value: Any) -> bool:
@@ -42,8 +50,12 @@ def _fields_in(value: Any) -> int:
     return 0
 
 
-def from_yaml(raw: bytes) -> Any:
+def from_yaml(raw: bytes) -> Sent:
     check_depth(raw)
+    return Sent(_yaml_value(raw), raw)
+
+
+def _yaml_value(raw: bytes) -> Any:
     if raw.lstrip()[:1] in (b"{", b"["):
         # JSON is YAML, and mostly what is sent.
         with contextlib.suppress(ParseError):

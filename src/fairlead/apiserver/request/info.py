@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
 from fairlead.apiserver.failures import bad_request, method_not_allowed, no_such_path
@@ -109,4 +110,12 @@ def version_problem(text: str) -> str:
     return "value out of range" if len(digits) > 20 or int(digits or "0") >= 1 << 64 else ""
 
 
-__all__ = ["RequestInfo", "User", "is_text", "is_true", "no_such_path", "parse_path", "version_problem", "whole_number"]
+def user_info(user: User) -> dict[str, Any]:
+    info: dict[str, Any] = {"username": user.name}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.groups:
+        info["groups"] = list(user.groups)
+    if user.extra:
+        info["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return info

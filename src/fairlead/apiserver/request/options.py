@@ -1,6 +1,6 @@
-"""How something was asked for: what a query or a body of options says, and what is wrong with it."""
+"""The options of a request: what its query or a body of options says, and what is wrong with it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -14,26 +14,25 @@ Validation = Literal["Ignore", "Warn", "Strict"]
 MAX_MANAGER_LENGTH: Final = 128
 
 
-@dataclass(slots=True)
+Warn = Callable[[str], None]
+"""Takes a warning for the client; answers and refusals carry them alike."""
+
+
+def no_warning(warning: str) -> None:
+    """For writes that no client waits for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
-    """How a write was asked for, and what there is to warn of."""
+    """How a write is to be done, and for whom."""
 
     user: User
     manager: str = "unknown"
     dry_run: bool = False
     validation: Validation = "Warn"
     force: bool = False
-    warnings: list[str] = field(default_factory=list)
-    duplicates: list[str] = field(default_factory=list)
-    """Fields the body has more than once."""
-    told: Thing = field(default_factory=dict)
-    """What the query said of managers and validation, for webhooks to see."""
-    size: int = 0
-    """The bytes of the body, and of the object it changes: what the work on it grows with."""
-    raw: bytes = b""
-    """The body as it came, for a complaint that quotes it."""
-    has_empty: bool = False
-    """Whether there is an empty list or map where Go keeps none: it is owned, and then forgotten."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    """What the query says of managers and validation, for webhooks to see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class DeleteOptions:
     propagation: str = ""
     dry_run: bool = False
     cascades_the_old_way: bool = False
-    """By `orphanDependents: false`, whose askers are told when it takes a while."""
+    """By `orphanDependents: false`: the answer is 202 while the object is still there."""
 
 
 def manager_causes(manager: str) -> list[tuple[str, str, str]]:
@@ -83,7 +82,7 @@ def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:
     try:
         read: Thing = decode(for_type("meta.v1.DeleteOptions"), found, "").value
     except DecodeError as problem:
-        raise bad_request(str(problem).removeprefix(": ")) from None
+        raise bad_request(problem.why) from None
     preconditions = read.get("preconditions") or {}
     orphan, propagation = read.get("orphanDependents"), read.get("propagationPolicy", "")
     causes = []

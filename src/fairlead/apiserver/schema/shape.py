@@ -8,7 +8,7 @@ rewritten in their one canonical form; what comes out is what the server would s
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from heapq import nsmallest
@@ -281,12 +281,8 @@ def forget_empty(schema: Schema, value: Any) -> Any:
     return value
 
 
-def strict_error(label: str, parsed_duplicates: list[str], unknown: list[str]) -> str:
-    """The 400 of fieldValidation=Strict."""
-    return f"{label}: {strict_problem(parsed_duplicates, unknown)}"
-
-
-def strict_problem(parsed_duplicates: list[str], unknown: list[str]) -> str:
+def strict_problem(parsed_duplicates: Iterable[str], unknown: Iterable[str]) -> str:
+    """What fieldValidation=Strict refuses an object for."""
     complaints = [f'duplicate field "{path}"' for path in parsed_duplicates]
     complaints += [f'unknown field "{path}"' for path in unknown]
     return f"strict decoding error: {', '.join(complaints)}"
@@ -327,7 +323,7 @@ def _hollow_paths(value: Any, path: str) -> Iterator[str]:
             yield from _hollow_paths(inner, f"{path}[{index}]")
 
 
-def _seen(value: Any) -> str:
+def _json_type(value: Any) -> str:
     if isinstance(value, bool):
         return "bool"
     return {str: "string", int: "number", float: "number", dict: "object", list: "array"}.get(type(value), "null")
@@ -341,7 +337,7 @@ def _struct_reader(struct: Struct) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
-            raise _Mismatch(_seen(value), f"v1.{name}" if name == "ObjectMeta" else name)
+            raise _Mismatch(_json_type(value), f"v1.{name}" if name == "ObjectMeta" else name)
         out = {}
         for key, inner in value.items():
             reader = readers.get(key)
@@ -470,7 +466,7 @@ def _object_reader(schema: Schema) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
-            raise _Mismatch(_seen(value), go)
+            raise _Mismatch(_json_type(value), go)
         return struct.read(value, unknown)
 
     return read
@@ -486,14 +482,14 @@ def _list_reader(schema: Schema, omit: bool) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not list:
-            raise _Mismatch(_seen(value), go)
+            raise _Mismatch(_json_type(value), go)
         if not value:
             return nothing(unknown)
         return [item(inner, unknown) if inner is not None else zero() for inner in value]
 
     def read_strings(value: Any, unknown: Notes) -> Any:
         if type(value) is not list:
-            raise _Mismatch(_seen(value), go)
+            raise _Mismatch(_json_type(value), go)
         if not value:
             return nothing(unknown)
         for inner in value:
@@ -511,7 +507,7 @@ def _map_reader(schema: Schema, omit: bool) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not dict:
-            raise _Mismatch(_seen(value), go)
+            raise _Mismatch(_json_type(value), go)
         if not value:
             unknown.has_empty = unknown.has_empty or not omit
             return OMIT if omit else {}
@@ -523,12 +519,12 @@ def _map_reader(schema: Schema, omit: bool) -> Read:
 def _string_reader(go: str, omit: bool) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
-            raise _Mismatch(_seen(value), go)
+            raise _Mismatch(_json_type(value), go)
         return value
 
     def read_or_omit(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
-            raise _Mismatch(_seen(value), go)
+            raise _Mismatch(_json_type(value), go)
         return value or OMIT
 
     return read_or_omit if omit else read
@@ -537,7 +533,7 @@ def _string_reader(go: str, omit: bool) -> Read:
 def _bool_reader(go: str, omit: bool) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not bool:
-            raise _Mismatch(_seen(value), go)
+            raise _Mismatch(_json_type(value), go)
         return OMIT if omit and not value else value
 
     return read
@@ -548,7 +544,7 @@ def _int_reader(form: str, go: str, omit: bool) -> Read:
 
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not int:
-            raise _Mismatch(f"number {value}" if type(value) is float else _seen(value), go)
+            raise _Mismatch(f"number {value}" if type(value) is float else _json_type(value), go)
         if not -bound <= value < bound:
             raise _Mismatch(f"number {value}", go)
         return OMIT if omit and not value else value
@@ -559,7 +555,7 @@ def _int_reader(form: str, go: str, omit: bool) -> Read:
 def _double_reader(go: str, omit: bool) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) not in (int, float):
-            raise _Mismatch(_seen(value), go)
+            raise _Mismatch(_json_type(value), go)
         return OMIT if omit and not value else value
 
     return read
@@ -573,7 +569,7 @@ def _read_quantity(value: Any, unknown: Notes) -> Any:
 def _text_reader(canonical: Callable[[str], str]) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
-            raise _Mismatch(_seen(value), "string", final=True)
+            raise _Mismatch(_json_type(value), "string", final=True)
         return canonical(value)
 
     return read
@@ -582,7 +578,7 @@ def _text_reader(canonical: Callable[[str], str]) -> Read:
 def _bytes_reader(go: str, omit: bool) -> Read:
     def read(value: Any, unknown: Notes) -> Any:
         if type(value) is not str:
-            raise _Mismatch(_seen(value), go)
+            raise _Mismatch(_json_type(value), go)
         return check_base64(value) or (OMIT if omit else "")
 
     return read
@@ -592,7 +588,7 @@ def _read_int_or_string(value: Any, unknown: Notes) -> Any:
     if type(value) is str:
         return value
     if type(value) is not int or not -(2**31) <= value < 2**31:
-        raise _Mismatch(f"number {value}" if type(value) in (int, float) else _seen(value), "int32", final=True)
+        raise _Mismatch(f"number {value}" if type(value) in (int, float) else _json_type(value), "int32", final=True)
     return value
 
 
@@ -613,7 +609,7 @@ def _schema_or_reader(schema: Schema) -> Read:
             return [props.read(inner, unknown) for inner in value]
         if type(value) is list and schema.form == "schema_or_strings":
             return value
-        raise _Mismatch(_seen(value), schema.go)
+        raise _Mismatch(_json_type(value), schema.go)
 
     return read
 

@@ -140,7 +140,7 @@ class Store:
     def __init__(self, folder: Path, index: Callable[[str, Mapping[str, Any]], Mapping[str, str]]) -> None:
         """`index(kind, object)` gives the selectable fields of an object."""
         self._index = index
-        self._shelves: dict[str, KindStore] = {}
+        self._kind_stores: dict[str, KindStore] = {}
         self.revision = 0
         self._commit: asyncio.Future[None] | None = None
         self._pending: list[tuple[str, Change]] = []
@@ -159,28 +159,28 @@ class Store:
 
     # -- reading --------------------------------------------------------------------------------------------
 
-    def shelf(self, kind: str) -> KindStore:
-        shelf = self._shelves.get(kind)
-        if shelf is None:
-            shelf = self._shelves[kind] = KindStore()
-        return shelf
+    def of_kind(self, kind: str) -> KindStore:
+        kind_store = self._kind_stores.get(kind)
+        if kind_store is None:
+            kind_store = self._kind_stores[kind] = KindStore()
+        return kind_store
 
     def kinds(self) -> list[str]:
-        return [kind for kind, shelf in self._shelves.items() if shelf.entries]
+        return [kind for kind, kind_store in self._kind_stores.items() if kind_store.entries]
 
     def get(self, kind: str, key: str) -> Entry | None:
-        return self.shelf(kind).entries.get(key)
+        return self.of_kind(kind).entries.get(key)
 
     def items(self, kind: str, prefix: str = "") -> Iterator[tuple[str, Entry]]:
         """Objects in the order of their keys, those under a prefix only where one is given."""
-        shelf = self.shelf(kind)
-        keys = shelf.keys()
+        kind_store = self.of_kind(kind)
+        keys = kind_store.keys()
         first = bisect.bisect_left(keys, prefix) if prefix else 0
         for position in range(first, len(keys)):
             key = keys[position]
             if prefix and not key.startswith(prefix):
                 return
-            yield key, shelf.entries[key]
+            yield key, kind_store.entries[key]
 
     async def settled(self) -> None:
         """Until everything seen so far is on disk: what a reader was told must not vanish in a crash."""
@@ -191,8 +191,8 @@ class Store:
 
     def put(self, kind: str, key: str, thing: dict[str, Any], expected: int | None) -> Entry:
         """Write a new version (expected: the revision it replaces, None for a new object); await `settled` after."""
-        shelf = self.shelf(kind)
-        previous = shelf.entries.get(key)
+        kind_store = self.of_kind(kind)
+        previous = kind_store.entries.get(key)
         if (previous.revision if previous else None) != expected:
             raise StaleWrite(key)
         revision = self.revision + 1
@@ -203,7 +203,7 @@ class Store:
 
     def delete(self, kind: str, key: str, thing: dict[str, Any], expected: int) -> Entry:
         """Remove an object; its last state, at the revision of its removal, is what watchers get."""
-        previous = self.shelf(kind).entries.get(key)
+        previous = self.of_kind(kind).entries.get(key)
         if previous is None or previous.revision != expected:
             raise StaleWrite(key)
         revision = self.revision + 1
@@ -234,7 +234,7 @@ class Store:
         except sqlite3.Error as problem:
             raise self._undo(problem) from problem
         self.revision = change.revision
-        self.shelf(kind).set(change.key, None if change.type == "DELETED" else change.entry)
+        self.of_kind(kind).set(change.key, None if change.type == "DELETED" else change.entry)
         self._pending.append((kind, change))
 
     def _write_down(self, kind: str, change: Change) -> None:
@@ -267,13 +267,13 @@ class Store:
         commit, self._commit = self._commit, None
         pending, self._pending = self._pending, []
         for kind, change in pending:
-            self.shelf(kind).changes.append(change)
+            self.of_kind(kind).changes.append(change)
         self.committed = self.revision
-        changed = {kind: self.shelf(kind) for kind, _ in pending}
-        for kind, shelf in changed.items():
-            shelf.tell()
-            if len(shelf.changes) > self.KEPT_CHANGES:
-                self._make_room(kind, shelf)
+        changed = {kind: self.of_kind(kind) for kind, _ in pending}
+        for kind, kind_store in changed.items():
+            kind_store.tell()
+            if len(kind_store.changes) > self.KEPT_CHANGES:
+                self._make_room(kind, kind_store)
         if not commit.done():
             commit.set_result(None)
 
@@ -282,7 +282,7 @@ class Store:
         commit, self._commit = self._commit, None
         pending, self._pending = self._pending, []
         for kind, change in reversed(pending):
-            self.shelf(kind).set(change.key, change.previous)
+            self.of_kind(kind).set(change.key, change.previous)
         self.revision = self.committed
         if self._database.in_transaction:
             with contextlib.suppress(sqlite3.Error):
@@ -295,21 +295,21 @@ class Store:
 
     def compact(self, kind: str) -> None:
         """Forget all changes of a kind: who resumes from before now must list again."""
-        shelf = self.shelf(kind)
-        shelf.changes.clear()
-        self._forget(kind, shelf, self.revision)
+        kind_store = self.of_kind(kind)
+        kind_store.changes.clear()
+        self._forget(kind, kind_store, self.revision)
 
-    def _make_room(self, kind: str, shelf: KindStore) -> None:
+    def _make_room(self, kind: str, kind_store: KindStore) -> None:
         # A tenth at a time, so that the delete on disk is not paid for every write.
-        oldest = shelf.compacted
-        for _ in range(len(shelf.changes) - self.KEPT_CHANGES + self.KEPT_CHANGES // 10):
-            oldest = shelf.changes.popleft().revision
+        oldest = kind_store.compacted
+        for _ in range(len(kind_store.changes) - self.KEPT_CHANGES + self.KEPT_CHANGES // 10):
+            oldest = kind_store.changes.popleft().revision
         # A disk that does not take it keeps more than we need, which harms nobody.
         with contextlib.suppress(sqlite3.Error):
-            self._forget(kind, shelf, oldest)
+            self._forget(kind, kind_store, oldest)
 
-    def _forget(self, kind: str, shelf: KindStore, revision: int) -> None:
-        shelf.compacted = revision
+    def _forget(self, kind: str, kind_store: KindStore, revision: int) -> None:
+        kind_store.compacted = revision
         self._database.execute("DELETE FROM changes WHERE kind = ? AND revision <= ?", (kind, revision))
         self._database.execute("INSERT OR REPLACE INTO compactions (kind, revision) VALUES (?, ?)", (kind, revision))
 
@@ -340,19 +340,19 @@ class Store:
     def _load(self) -> None:
         for kind, key, revision, body in self._database.execute("SELECT kind, key, revision, body FROM objects"):
             thing = msgspec.json.decode(body)
-            self.shelf(kind).entries[key] = self._entry(kind, revision, thing)._replace(body=body)
+            self.of_kind(kind).entries[key] = self._entry(kind, revision, thing)._replace(body=body)
             self.revision = max(self.revision, revision)
         for kind, revision in self._database.execute("SELECT kind, revision FROM compactions"):
-            self.shelf(kind).compacted = revision
+            self.of_kind(kind).compacted = revision
             self.revision = max(self.revision, revision)
         before: dict[tuple[str, str], Entry] = {}
         rows = self._database.execute("SELECT revision, kind, key, type, body FROM changes ORDER BY revision")
         for revision, kind, key, type_, body in rows:
-            shelf = self.shelf(kind)
+            kind_store = self.of_kind(kind)
             entry = self._entry(kind, revision, msgspec.json.decode(body))._replace(body=body)
             # What stood before the oldest change kept is not known any more; it matters to selectors alone.
             previous = None if type_ == "ADDED" else before.get((kind, key), entry)
-            shelf.changes.append(Change(revision, type_, key, entry, previous))
+            kind_store.changes.append(Change(revision, type_, key, entry, previous))
             before[kind, key] = entry
             self.revision = max(self.revision, revision)
         if self.revision == 0:

@@ -20,7 +20,6 @@ MOST_ANNOTATION_BYTES = 256 * 1024
 _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _CHECKED = (*_IMMUTABLE, "generateName", "labels", "annotations", "ownerReferences", "finalizers")
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def on_create(metadata: Json, namespaced: bool, name_check: Check, core: bool = True) -> Errors:

@@ -114,16 +114,16 @@ def _request(request: Json, path: str) -> Errors:
     elif alternatives:
 
         def alternative(each: Json, at: str) -> Errors:
-            return [*_label(each.get("name", ""), f"{at}.name"), *_wanted(each, at)]
+            return [*_label(each.get("name", ""), f"{at}.name"), *_device_request(each, at)]
 
         found += _each(alternatives, _MOST_ALTERNATIVES, alternative, f"{path}.firstAvailable")
         found += _unique(alternatives, "name", f"{path}.firstAvailable")
     else:
-        found += _wanted(exactly or {}, f"{path}.exactly")
+        found += _device_request(exactly or {}, f"{path}.exactly")
     return found
 
 
-def _wanted(request: Json, path: str) -> Errors:
+def _device_request(request: Json, path: str) -> Errors:
     name = request.get("deviceClassName", "")
     found: Errors = [] if name else [required(f"{path}.deviceClassName")]
     if name:

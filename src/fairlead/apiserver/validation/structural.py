@@ -88,7 +88,7 @@ def invariants(schema: Json, path: str, patterns: Patterns) -> Errors:
     return sorted(found, key=lambda each: f"{each.field}: {each.message}")
 
 
-_WANTED_TYPE: Final = {
+_EMPTY_TYPE: Final = {
     "root": "must not be empty at the root",
     "item": "must not be empty for specified array items",
     "field": "must not be empty for specified object fields",
@@ -131,7 +131,7 @@ def _extensions(schema: Json, kind: str, path: str, level: str) -> Errors:
         text = "must be object if x-kubernetes-embedded-resource is true"
         found.append(invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text))
     elif not kind and not either and not open_:
-        found.append(required(f"{path}.type", _WANTED_TYPE[level]))
+        found.append(required(f"{path}.type", _EMPTY_TYPE[level]))
     if embedded and schema.get("additionalProperties") is not None:
         text = "must not be used if x-kubernetes-embedded-resource is set"
         found.append(forbidden(f"{path}.additionalProperties", text))

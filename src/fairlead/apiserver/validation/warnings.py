@@ -317,12 +317,12 @@ def _overlapping(paths: list[tuple[str, str]]) -> Iterator[str]:
         path = path.rstrip("/")
         for other, owner in seen:
             if path and other and (f"{other}/".startswith(f"{path}/") or f"{path}/".startswith(f"{other}/")):
-                yield f"{_told(path, about)} with {_told(other, owner)}"
+                yield f"{_quoted(path, about)} with {_quoted(other, owner)}"
         if len(seen) < MOST_COMPARED:
             seen.append((path, about))
 
 
-def _told(path: str, about: str) -> str:
+def _quoted(path: str, about: str) -> str:
     return f'"{path}" ({about})' if about else f'"{path}"'
 
 
@@ -335,13 +335,13 @@ def _changed(new: Json, old: Json | None) -> bool:
 
 
 def _workload(*, names_pods: bool) -> Warnings:
-    def found(new: Json, old: Json | None) -> Iterator[str]:
+    def warnings(new: Json, old: Json | None) -> Iterator[str]:
         if old is None and names_pods:
             yield from _name(new, "Pod names and hostnames")
         if _changed(new, old):
             yield from _template((new.get("spec") or {}).get("template"), "spec.template")
 
-    return found
+    return warnings
 
 
 def _stateful_set(new: Json, old: Json | None) -> Iterator[str]:

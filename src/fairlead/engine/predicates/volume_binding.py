@@ -153,7 +153,7 @@ def match_volumes(view: View, waiting: Sequence[PersistentVolumeClaim]) -> Searc
     everywhere_V = np.ones(view.size, dtype=np.bool_)
     for claim in waiting:
         selected = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)
-        if selected is None and claim.metadata.key not in table.promised_volumes.values():
+        if selected is None and claim.metadata.key not in table.reserved_volumes.values():
             selected, _ = table.promised_claims.get(claim.metadata.key, (None, 0))
         if selected is None:
             to_match.append(claim)
@@ -163,7 +163,7 @@ def match_volumes(view: View, waiting: Sequence[PersistentVolumeClaim]) -> Searc
             elsewhere_V |= ~view.among(set() if row is None else {row})
             to_make.append((claim, everywhere_V))
     unmatched_V = np.zeros(view.size, dtype=np.bool_)
-    for claim in sorted(to_match, key=_wanted):
+    for claim in sorted(to_match, key=_requested_storage):
         chosen_V = _choose(view, claim, search)
         search.chosen.append((claim, chosen_V))
         to_make.append((claim, chosen_V < 0))
@@ -199,14 +199,14 @@ def _choose(view: View, claim: PersistentVolumeClaim, search: Search) -> Ints:
     chosen_V = np.full(view.size, -1, dtype=np.int64)
     selector = parse_label_selector(claim.spec.selector) if claim.spec.selector is not None else None
     for number, volume in enumerate(search.volumes):
-        promised = view.table.promised_volumes.get(volume.metadata.name)
-        if not _could_serve(claim, volume) or promised not in (None, claim.metadata.key):
+        reserved = view.table.reserved_volumes.get(volume.metadata.name)
+        if not _could_serve(claim, volume) or reserved not in (None, claim.metadata.key):
             continue
         free_V = reachable(view, volume)
         for _, taken_V in search.chosen:
             free_V &= taken_V != number
-        if promised is not None or volume.is_for(claim):
-            # Promised to this claim: it is taken, or nothing is.
+        if reserved is not None or volume.is_for(claim):
+            # Reserved for this claim: it is taken, or nothing is.
             chosen_V = np.where(free_V, number, -1)
             break
         if (
@@ -223,7 +223,7 @@ def _could_serve(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool
     return (
         volume.storage_class == claim.storage_class
         and (volume.spec.claim_ref is None or volume.is_for(claim))
-        and _size(volume) >= _wanted(claim)
+        and _size(volume) >= _requested_storage(claim)
         and (volume.spec.volume_mode or "Filesystem") == (claim.spec.volume_mode or "Filesystem")
         and (volume.spec.volume_attributes_class_name or "") == (claim.spec.volume_attributes_class_name or "")
         and volume.metadata.deletion_timestamp is None
@@ -285,5 +285,5 @@ def _size(volume: PersistentVolume) -> int:
     return nanos((volume.spec.capacity or {}).get(STORAGE, 0))
 
 
-def _wanted(claim: PersistentVolumeClaim) -> int:
+def _requested_storage(claim: PersistentVolumeClaim) -> int:
     return nanos((claim.spec.resources.requests or {}).get(STORAGE, 0))

@@ -29,7 +29,7 @@ class NodeResourcesBalancedAllocation(Priority):
         """A pod that asks for none of the resources would only pile up on one node."""
         return any(request.needs.get(name, 0) for name in self._names)
 
-    def _wanted(self, table: "NodeTable", request: Request) -> tuple[Any, Ints, tuple[int, ...]]:
+    def _amounts(self, table: "NodeTable", request: Request) -> tuple[Any, Ints, tuple[int, ...]]:
         """Where the counted resources (Q) are, what the pod adds, without and with it, and which rows they are."""
         axis = table.axis
         remembered = request.memo.get(self)
@@ -50,7 +50,7 @@ class NodeResourcesBalancedAllocation(Priority):
         return known
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        rows, added, which = self._wanted(view.table, request)
+        rows, added, which = self._amounts(view.table, request)
         alloc_QV = view.alloc_RV[rows]
         everywhere = len(which) == 2 and view.table.has_everywhere(which)
         without_V, with_V = balance(view.used_RV[rows] + added, alloc_QV, everywhere=everywhere)

@@ -36,7 +36,7 @@ class Strategy(msgspec.Struct, frozen=True):
     shape: tuple[tuple[int, int], ...] = ()
 
 
-class Wanted(msgspec.Struct):
+class Amounts(msgspec.Struct):
     """Per resource that counts (Q): its weight, what the pod adds, and where used and allocatable amounts are."""
 
     weights: Ints
@@ -70,9 +70,9 @@ class NodeResourcesFit(Priority):
     def strategy(self) -> Strategy:
         return self._strategy
 
-    def _wanted(self, table: "NodeTable", request: Request) -> Wanted:
+    def _amounts(self, table: "NodeTable", request: Request) -> Amounts:
         axis = table.axis
-        known: Wanted | None = request.memo.get(self)
+        known: Amounts | None = request.memo.get(self)
         if known is None or known.axis_version != axis.version:
             needs = scoring_requests(request.pod, pod_level=not self._whole_pod_unseen)
             weights, added, used, alloc = [], [], [], []
@@ -86,7 +86,7 @@ class NodeResourcesFit(Priority):
                 added.append(more)
                 used.append(_ASSUMED_ROWS.get(name, row))
                 alloc.append(row)
-            known = request.memo[self] = Wanted(
+            known = request.memo[self] = Amounts(
                 weights=np.array(weights, dtype=np.int64)[:, None],
                 added=np.array(added, dtype=np.int64)[:, None],
                 used_rows=axes.together(used),
@@ -99,7 +99,7 @@ class NodeResourcesFit(Priority):
         return known
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        wanted = self._wanted(view.table, request)
+        wanted = self._amounts(view.table, request)
         alloc_QV = view.alloc_RV[wanted.alloc_rows]
         score_QV = self._score(view.used_RV[wanted.used_rows] + wanted.added, alloc_QV)
         if self._line is None and wanted.rows and view.table.has_everywhere(wanted.rows):

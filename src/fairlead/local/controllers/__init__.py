@@ -85,30 +85,30 @@ class Options:
 DEFAULTS: Final = Options()
 
 CONTROLLERS: Final[Mapping[str, Callable[[ControllerContext, Options], Runs]]] = {
-    "replicasets": lambda workshop, _: replica_set_controller(workshop),
-    "replicationcontrollers": lambda workshop, _: replication_controller_controller(workshop),
-    "deployments": lambda workshop, _: deployment_controller(workshop),
-    "daemonsets": lambda workshop, _: daemon_set_controller(workshop),
-    "statefulsets": lambda workshop, _: stateful_set_controller(workshop),
-    "jobs": lambda workshop, _: job_controller(workshop),
-    "joborphans": lambda workshop, _: job_orphan_controller(workshop),
-    "cronjobs": lambda workshop, _: cron_job_controller(workshop),
-    "garbage": lambda workshop, _: Collector(workshop),
-    "namespaces": lambda workshop, _: namespace_controller(workshop),
-    "endpointslices": lambda workshop, _: endpoints_controller(workshop),
-    "nodes": lambda workshop, options: node_controller(workshop, options.node_grace_s),
-    "evictions": lambda workshop, _: eviction_controller(workshop),
-    "lostpods": lambda workshop, options: lost_pod_controller(workshop, options.node_grace_s),
-    "poddisruptionbudgets": lambda workshop, _: budget_controller(workshop),
-    "claims": lambda workshop, _: claim_controller(workshop),
-    "volumes": lambda workshop, _: volume_controller(workshop),
-    "ephemerals": lambda workshop, _: ephemeral_controller(workshop),
-    "binding": lambda workshop, options: binding_controller(workshop, options.volumes),
-    "volumephases": lambda workshop, options: volume_phase_controller(workshop, options.volumes, removed),
-    "homes": lambda workshop, options: namespace_defaults_controller(
-        workshop,
+    "replicasets": lambda context, _: replica_set_controller(context),
+    "replicationcontrollers": lambda context, _: replication_controller_controller(context),
+    "deployments": lambda context, _: deployment_controller(context),
+    "daemonsets": lambda context, _: daemon_set_controller(context),
+    "statefulsets": lambda context, _: stateful_set_controller(context),
+    "jobs": lambda context, _: job_controller(context),
+    "joborphans": lambda context, _: job_orphan_controller(context),
+    "cronjobs": lambda context, _: cron_job_controller(context),
+    "garbage": lambda context, _: Collector(context),
+    "namespaces": lambda context, _: namespace_controller(context),
+    "endpointslices": lambda context, _: endpoints_controller(context),
+    "nodes": lambda context, options: node_controller(context, options.node_grace_s),
+    "evictions": lambda context, _: eviction_controller(context),
+    "lostpods": lambda context, options: lost_pod_controller(context, options.node_grace_s),
+    "poddisruptionbudgets": lambda context, _: budget_controller(context),
+    "claims": lambda context, _: claim_controller(context),
+    "volumes": lambda context, _: volume_controller(context),
+    "ephemerals": lambda context, _: ephemeral_controller(context),
+    "binding": lambda context, options: binding_controller(context, options.volumes),
+    "volumephases": lambda context, options: volume_phase_controller(context, options.volumes, removed),
+    "homes": lambda context, options: namespace_defaults_controller(
+        context,
         options.root_ca,
-        workshop.mirrors.add(spec.ROOT_CAS, selectors={"fieldSelector": f"metadata.name={ROOT_CA}"}),
+        context.mirrors.add(spec.ROOT_CAS, selectors={"fieldSelector": f"metadata.name={ROOT_CA}"}),
     ),
 }
 """Every controller by name."""
@@ -133,8 +133,8 @@ def build(
     mirrors = Mirrors(reader, clock=clock, rng=rng, metrics=metrics)
     for kind in KINDS:
         mirrors.add(kind)
-    workshop = ControllerContext(mirrors, reader, writer, clock, metrics, {})
-    return mirrors, [make(workshop, options) for name, make in CONTROLLERS.items() if name not in without]
+    context = ControllerContext(mirrors, reader, writer, clock, metrics, {})
+    return mirrors, [make(context, options) for name, make in CONTROLLERS.items() if name not in without]
 
 
 async def run(

@@ -51,9 +51,9 @@ def plan_home(seen: NamespaceDefaultsInput, now: datetime) -> list[Intent]:
 
 
 def namespace_defaults_controller(
-    workshop: ControllerContext, root_ca: str, authorities: Mirror[ConfigMap]
+    context: ControllerContext, root_ca: str, authorities: Mirror[ConfigMap]
 ) -> Controller:
-    namespaces, accounts = workshop.mirrors.of(NAMESPACES), workshop.mirrors.of(SERVICE_ACCOUNTS)
+    namespaces, accounts = context.mirrors.of(NAMESPACES), context.mirrors.of(SERVICE_ACCOUNTS)
 
     def see(key: str) -> NamespaceDefaultsInput | None:
         namespace = namespaces.get(key)
@@ -67,7 +67,7 @@ def namespace_defaults_controller(
         name = delta.key.rpartition("/")[2]
         return (delta.key.rpartition("/")[0],) if name in (DEFAULT, ROOT_CA) else ()
 
-    made = workshop.controller(NAMESPACES, see, plan_home, name="homes")
+    made = context.controller(NAMESPACES, see, plan_home, name="homes")
     made.watches(namespaces)
     made.watches(accounts, of_namespace)
     made.watches(authorities, of_namespace)

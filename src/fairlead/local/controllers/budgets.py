@@ -108,8 +108,8 @@ def selector_of(budget: DisruptionBudget) -> Selector | None:
         return None
 
 
-def budget_controller(workshop: ControllerContext) -> Controller:
-    mirrors = workshop.mirrors
+def budget_controller(context: ControllerContext) -> Controller:
+    mirrors = context.mirrors
     budgets, pods = mirrors.of(BUDGETS), mirrors.of(PODS)
     scaled = {
         kind.kind: mirrors.of(kind) for kind in (REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS, DEPLOYMENTS)
@@ -157,7 +157,7 @@ def budget_controller(workshop: ControllerContext) -> Controller:
             return ()
         return [budget.metadata.key for budget in budgets.by("namespace", delta.key.rpartition("/")[0])]
 
-    made = workshop.controller(BUDGETS, see, plan_budget)
+    made = context.controller(BUDGETS, see, plan_budget)
     made.watches(budgets)
     made.watches(pods, of_pod)
     for mirror in scaled.values():

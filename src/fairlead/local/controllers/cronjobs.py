@@ -165,8 +165,8 @@ def _plan_status(seen: CronJobInput) -> list[Intent]:
     return plan_status(CRON_JOBS, seen.cron, wanted)
 
 
-def cron_job_controller(workshop: ControllerContext) -> Controller:
-    crons, jobs = workshop.mirrors.of(CRON_JOBS), workshop.mirrors.of(JOBS)
+def cron_job_controller(context: ControllerContext) -> Controller:
+    crons, jobs = context.mirrors.of(CRON_JOBS), context.mirrors.of(JOBS)
 
     def see(key: str) -> CronJobInput | None:
         cron = crons.get(key)
@@ -175,7 +175,7 @@ def cron_job_controller(workshop: ControllerContext) -> Controller:
         owned = jobs.by("owner", cron.metadata.uid)
         return CronJobInput(cron, tuple(job for job in owned if is_controlled_by(job, cron.metadata)))
 
-    made = workshop.controller(CRON_JOBS, see, plan_cron_job)
+    made = context.controller(CRON_JOBS, see, plan_cron_job)
     made.watches(crons)
     made.watches(jobs, claimed_keys(crons, lambda _: None))
     return made

@@ -348,9 +348,9 @@ class Daemons:
         }
 
 
-def daemon_set_controller(workshop: ControllerContext) -> Controller:
-    sets, pods = workshop.mirrors.of(DAEMON_SETS), workshop.mirrors.of(PODS)
-    nodes, revisions = workshop.mirrors.of(NODES), workshop.mirrors.of(REVISIONS)
+def daemon_set_controller(context: ControllerContext) -> Controller:
+    sets, pods = context.mirrors.of(DAEMON_SETS), context.mirrors.of(PODS)
+    nodes, revisions = context.mirrors.of(NODES), context.mirrors.of(REVISIONS)
 
     def see(key: str) -> DaemonSetInput | None:
         daemons = sets.get(key)
@@ -362,8 +362,8 @@ def daemon_set_controller(workshop: ControllerContext) -> Controller:
             daemons,
             selector,
             tuple(nodes),
-            workshop.mirrors.claimable(PODS, metadata),
-            workshop.mirrors.claimable(REVISIONS, metadata),
+            context.mirrors.claimable(PODS, metadata),
+            context.mirrors.claimable(REVISIONS, metadata),
             frozenset(found.metadata.name for found in revisions.by("namespace", metadata.namespace)),
         )
 
@@ -377,7 +377,7 @@ def daemon_set_controller(workshop: ControllerContext) -> Controller:
         return list(sets.keys())
 
     claimed = claimed_keys(sets, lambda owner: parse_selector(owner.spec.selector))
-    made = workshop.controller(DAEMON_SETS, see, plan_daemon_set)
+    made = context.controller(DAEMON_SETS, see, plan_daemon_set)
     made.watches(sets)
     made.watches(pods, claimed)
     made.watches(revisions, claimed)

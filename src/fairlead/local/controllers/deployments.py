@@ -253,9 +253,9 @@ class Rollout:
 
     def _resize(self, found: ReplicaSet, size: int) -> None:
         self.sizes[found.metadata.name] = size
-        self._annotations.setdefault(found.metadata.name, {}).update(self._told())
+        self._annotations.setdefault(found.metadata.name, {}).update(self._replica_annotations())
 
-    def _told(self) -> dict[str, str]:
+    def _replica_annotations(self) -> dict[str, str]:
         return {DESIRED: str(self.replicas), MOST: str(self.replicas + self.surge)}
 
     def _annotate_new(self) -> None:
@@ -297,7 +297,7 @@ class Rollout:
                 "name": name,
                 "namespace": metadata.namespace,
                 "labels": labels,
-                "annotations": {**self._copied(), **self._told(), REVISION: str(self.revision)},
+                "annotations": {**self._copied(), **self._replica_annotations(), REVISION: str(self.revision)},
                 "ownerReferences": [controller_reference(DEPLOYMENTS, metadata)],
             },
             "spec": {
@@ -342,7 +342,7 @@ class Rollout:
         spec: Json = {}
         if size != found.spec.replicas:
             spec["replicas"] = size
-            annotations |= self._told()
+            annotations |= self._replica_annotations()
         if found is self.new and found.spec.min_ready_seconds != self.deployment.spec.min_ready_seconds:
             spec["minReadySeconds"] = self.deployment.spec.min_ready_seconds
         annotations = {name: value for name, value in annotations.items() if metadata.annotations.get(name) != value}
@@ -524,16 +524,16 @@ def _next_check_s(deployment: Deployment, status: Json, now: datetime) -> float 
     return max(0.0, left) + 1.0
 
 
-def deployment_controller(workshop: ControllerContext) -> Controller:
-    deployments, sets = workshop.mirrors.of(DEPLOYMENTS), workshop.mirrors.of(REPLICA_SETS)
-    pods = workshop.mirrors.of(PODS)
+def deployment_controller(context: ControllerContext) -> Controller:
+    deployments, sets = context.mirrors.of(DEPLOYMENTS), context.mirrors.of(REPLICA_SETS)
+    pods = context.mirrors.of(PODS)
 
     def see(key: str) -> DeploymentInput | None:
         deployment = deployments.get(key)
         selector = parse_selector(deployment.spec.selector) if deployment is not None else None
         if deployment is None or selector is None:
             return None
-        found = workshop.mirrors.claimable(REPLICA_SETS, deployment.metadata)
+        found = context.mirrors.claimable(REPLICA_SETS, deployment.metadata)
         is_recreate = deployment.spec.strategy.type == "Recreate"
         return DeploymentInput(
             deployment,
@@ -541,7 +541,7 @@ def deployment_controller(workshop: ControllerContext) -> Controller:
             found,
             tuple(pod for owner in found for pod in pods.by("owner", owner.metadata.uid)) if is_recreate else (),
             frozenset(taken.metadata.name for taken in sets.by("namespace", deployment.metadata.namespace)),
-            workshop.problem(DEPLOYMENTS, key),
+            context.problem(DEPLOYMENTS, key),
         )
 
     def of_gone_pods(delta: Delta[ControllerPod]) -> Iterable[str]:
@@ -553,7 +553,7 @@ def deployment_controller(workshop: ControllerContext) -> Controller:
         parent = owner.metadata.controller if owner is not None else None
         return (f"{delta.old.metadata.namespace}/{parent.name}",) if parent is not None else ()
 
-    made = workshop.controller(DEPLOYMENTS, see, plan_deployment)
+    made = context.controller(DEPLOYMENTS, see, plan_deployment)
     made.watches(deployments)
     made.watches(sets, claimed_keys(deployments, lambda owner: parse_selector(owner.spec.selector)))
     made.watches(pods, of_gone_pods)

@@ -222,9 +222,9 @@ def _number(port: ServicePort, pod: ControllerPod) -> int:
     return 0
 
 
-def endpoints_controller(workshop: ControllerContext) -> Controller:
-    services, pods = workshop.mirrors.of(SERVICES), workshop.mirrors.of(PODS)
-    slices, nodes = workshop.mirrors.of(ENDPOINT_SLICES), workshop.mirrors.of(NODES)
+def endpoints_controller(context: ControllerContext) -> Controller:
+    services, pods = context.mirrors.of(SERVICES), context.mirrors.of(PODS)
+    slices, nodes = context.mirrors.of(ENDPOINT_SLICES), context.mirrors.of(NODES)
 
     def see(key: str) -> ServiceInput | None:
         service = services.get(key)
@@ -259,7 +259,7 @@ def endpoints_controller(workshop: ControllerContext) -> Controller:
         }
         return sorted(named)
 
-    made = workshop.controller(SERVICES, see, plan_endpoints, name="endpointslices")
+    made = context.controller(SERVICES, see, plan_endpoints, name="endpointslices")
     made.watches(services)
     made.watches(pods, of_pod)
     made.watches(slices, of_slice)

@@ -48,8 +48,8 @@ def _claim(pod: ControllerPod, volume: Json, name: str) -> Json:
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": template["spec"]}
 
 
-def ephemeral_controller(workshop: ControllerContext) -> Controller:
-    pods, claims = workshop.mirrors.of(PODS), workshop.mirrors.of(CLAIMS)
+def ephemeral_controller(context: ControllerContext) -> Controller:
+    pods, claims = context.mirrors.of(PODS), context.mirrors.of(CLAIMS)
 
     def see(key: str) -> PodInput | None:
         pod = pods.get(key)
@@ -61,6 +61,6 @@ def ephemeral_controller(workshop: ControllerContext) -> Controller:
     def with_ephemerals(delta: Delta[ControllerPod]) -> Iterable[str]:
         return (delta.key,) if delta.new is not None and _ephemerals(delta.new) else ()
 
-    made = workshop.controller(PODS, see, plan_ephemerals, name="ephemerals")
+    made = context.controller(PODS, see, plan_ephemerals, name="ephemerals")
     made.watches(pods, with_ephemerals)
     return made

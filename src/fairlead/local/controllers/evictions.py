@@ -39,7 +39,7 @@ def plan_eviction(seen: TaintedPodInput, now: datetime) -> list[Intent]:
         return []
     if due > now:
         return [WakeAfter(seconds=(due - now).total_seconds())]
-    told = plan_told(pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", now)
+    told = plan_disruption(pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", now)
     return told or [
         Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
         event(PODS, metadata, "TaintManagerEviction", f"Marking for deletion Pod {metadata.key}", reporter=REPORTER),
@@ -55,7 +55,7 @@ def _ends_at(pod: ControllerPod, taint: NodeTaint, since: datetime) -> datetime 
     return since + timedelta(seconds=max(0, min(seconds))) if seconds else None
 
 
-def plan_told(pod: ControllerPod, reason: str, message: str, now: datetime, *, phase: str = "") -> list[Intent]:
+def plan_disruption(pod: ControllerPod, reason: str, message: str, now: datetime, *, phase: str = "") -> list[Intent]:
     """The condition that tells whoever owns the pod that it was not the pod's own doing."""
     held = pod.condition(DISRUPTED)
     status: dict[str, Any] = {}
@@ -86,8 +86,8 @@ def plan_told(pod: ControllerPod, reason: str, message: str, now: datetime, *, p
     ]
 
 
-def eviction_controller(workshop: ControllerContext) -> Controller:
-    pods, nodes = workshop.mirrors.of(PODS), workshop.mirrors.of(NODES)
+def eviction_controller(context: ControllerContext) -> Controller:
+    pods, nodes = context.mirrors.of(PODS), context.mirrors.of(NODES)
     noticed: dict[tuple[str, str, str], datetime] = {}  # node and taint → when we first saw it
 
     def see(key: str) -> TaintedPodInput | None:
@@ -100,7 +100,7 @@ def eviction_controller(workshop: ControllerContext) -> Controller:
     def since(node: Node, taint: NodeTaint) -> datetime:
         if taint.time_added:
             return parse_time(taint.time_added)
-        return noticed.setdefault((node.metadata.uid, taint.key, taint.value), workshop.clock.now())
+        return noticed.setdefault((node.metadata.uid, taint.key, taint.value), context.clock.now())
 
     def executing(node: Node) -> list[NodeTaint]:
         return [taint for taint in node.spec.taints or () if taint.effect == NO_EXECUTE]
@@ -118,7 +118,7 @@ def eviction_controller(workshop: ControllerContext) -> Controller:
             return ()
         return [pod.metadata.key for pod in pods.by("node", delta.key)]
 
-    made = workshop.controller(PODS, see, plan_eviction, name="evictions")
+    made = context.controller(PODS, see, plan_eviction, name="evictions")
     made.watches(pods, of_pod)
     made.watches(nodes, of_node)
     return made

@@ -146,11 +146,11 @@ class Collector:
 
     name = "garbage"
 
-    def __init__(self, workshop: ControllerContext) -> None:
-        self._workshop = workshop
-        self._mirrors = workshop.mirrors
-        self._controller: Controller = workshop.plain_controller(self.name, self._reconcile, workers=8)
-        self._shell = workshop.shell(self.name, CUSTOM_KINDS)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._mirrors = context.mirrors
+        self._controller: Controller = context.plain_controller(self.name, self._reconcile, workers=8)
+        self._shell = context.shell(self.name, CUSTOM_KINDS)
         self._catalogue = Catalogue()
         self._following: dict[str, list[asyncio.Task[None]]] = {}
 
@@ -160,7 +160,7 @@ class Collector:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             while not await self._follow_all(tasks):
-                await self._workshop.clock.sleep(DISCOVER_AGAIN_S)
+                await self._context.clock.sleep(DISCOVER_AGAIN_S)
             await self._wait_synced()
             watching = tasks.create_task(self._watch_kinds(tasks), name="garbage: kinds")
             await self._controller.run()
@@ -190,11 +190,11 @@ class Collector:
                 if subscription is not None:
                     await subscription.wait()
                     subscription.drain()
-                    await self._workshop.clock.sleep(1.0)
+                    await self._context.clock.sleep(1.0)
                 else:
-                    await self._workshop.clock.sleep(REDISCOVER_S)
+                    await self._context.clock.sleep(REDISCOVER_S)
                 while not await self._follow_all(tasks):
-                    await self._workshop.clock.sleep(DISCOVER_AGAIN_S)
+                    await self._context.clock.sleep(DISCOVER_AGAIN_S)
         finally:
             if subscription is not None:
                 subscription.close()
@@ -202,9 +202,9 @@ class Collector:
     async def _follow_all(self, tasks: asyncio.TaskGroup) -> bool:
         """Whether the server could say what it serves; what is new is followed, what is gone no longer."""
         try:
-            found = await discover(self._workshop.reader)
+            found = await discover(self._context.reader)
         except ClusterError as problem:
-            log.info("kinds not told", problem=str(problem), again_in_s=DISCOVER_AGAIN_S)
+            log.info("discovery failed", problem=str(problem), again_in_s=DISCOVER_AGAIN_S)
             return False
         self._catalogue = found
         wanted = {
@@ -248,29 +248,29 @@ class Collector:
     # -- one thing ------------------------------------------------------------------------------------------
 
     async def _reconcile(self, key: str) -> WakeAfter | None:
-        if not await self._shell.ledger.is_settled(key):
+        if not await self._shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         name, _, key_there = key.partition(" ")
         mirror = self._mirrors.by_name(name)
         held = mirror.get(key_there) if mirror is not None else None
         if mirror is None or held is None:
             return None
-        seen = await self._seen(mirror.kind, held.metadata)
-        if not plan_garbage(seen, self._workshop.clock.now()):
+        seen = await self._input(mirror.kind, held.metadata)
+        if not plan_garbage(seen, self._context.clock.now()):
             return None
         # The mirror may be behind: nothing is deleted or cut loose but by what the server holds now.
         living = await self._living(mirror.kind, held.metadata)
         if living is None or living.uid != held.metadata.uid:
             return None
-        seen = await self._seen(mirror.kind, living)
-        return await self._shell.hand_over(key, plan_garbage(seen, self._workshop.clock.now()))
+        seen = await self._input(mirror.kind, living)
+        return await self._shell.hand_over(key, plan_garbage(seen, self._context.clock.now()))
 
     async def _living(self, kind: Kind[Any], item: ObjectMeta) -> ObjectMeta | None:
         plain = Kind(kind.group, kind.version, kind.plural, kind.kind, ApiObject, kind.namespaced)
-        found = await self._workshop.reader.find(plain, item.name, item.namespace)
+        found = await self._context.reader.find(plain, item.name, item.namespace)
         return found.metadata if found is not None else None
 
-    async def _seen(self, kind: Kind[Any], item: ObjectMeta) -> GarbageInput:
+    async def _input(self, kind: Kind[Any], item: ObjectMeta) -> GarbageInput:
         dependents = tuple(
             (kind, found.metadata)
             for kind, found in self._mirrors.holders_of("owner", item.uid)
@@ -290,7 +290,7 @@ class Collector:
             raise TemporaryError(f"owner {reference.kind} of {reference.api_version} is not served", 30.0)
         if kind.namespaced and not item.namespace:
             return Owner.SOLID  # what belongs to no namespace cannot be owned from within one: left alone
-        found = await self._workshop.reader.find(kind, reference.name, item.namespace)
+        found = await self._context.reader.find(kind, reference.name, item.namespace)
         if found is None or found.metadata.uid != reference.uid:
             return Owner.ABSENT
         return Owner.WAITING if is_waiting(found.metadata) else Owner.SOLID

@@ -521,17 +521,17 @@ def _ended_at(pod: ControllerPod) -> datetime:
     return parse_time(max(ends, default=spare) or "1970-01-01T00:00:00Z")
 
 
-def job_controller(workshop: ControllerContext) -> Controller:
-    jobs, pods = workshop.mirrors.of(JOBS), workshop.mirrors.of(PODS)
+def job_controller(context: ControllerContext) -> Controller:
+    jobs, pods = context.mirrors.of(JOBS), context.mirrors.of(PODS)
 
     def see(key: str) -> JobInput | None:
         job = jobs.get(key)
         selector = parse_selector(job.spec.selector) if job is not None else None
         if job is None or selector is None:
             return None
-        return JobInput(job, selector, workshop.mirrors.claimable(PODS, job.metadata))
+        return JobInput(job, selector, context.mirrors.claimable(PODS, job.metadata))
 
-    made = workshop.controller(JOBS, see, plan_job)
+    made = context.controller(JOBS, see, plan_job)
     made.watches(jobs)
     made.watches(pods, claimed_keys(jobs, lambda owner: parse_selector(owner.spec.selector)))
     return made
@@ -541,18 +541,18 @@ def plan_job_orphan(pod: ControllerPod, now: datetime) -> list[Intent]:
     return [drop_finalizer(PODS, pod.metadata, TRACKING)]
 
 
-def job_orphan_controller(workshop: ControllerContext) -> Controller:
+def job_orphan_controller(context: ControllerContext) -> Controller:
     """Pods that wait to be counted by a Job that is gone or has ended: nobody will, so they are let go."""
-    jobs, pods = workshop.mirrors.of(JOBS), workshop.mirrors.of(PODS)
-    shell = workshop.shell("joborphans", PODS)
+    jobs, pods = context.mirrors.of(JOBS), context.mirrors.of(PODS)
+    shell = context.shell("joborphans", PODS)
 
     async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.ledger.is_settled(key):
+        if not await shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         pod = pods.get(key)
         if pod is None or TRACKING not in pod.metadata.finalizers or await is_awaited(pod):
             return None
-        return await shell.hand_over(key, plan_job_orphan(pod, workshop.clock.now()))
+        return await shell.hand_over(key, plan_job_orphan(pod, context.clock.now()))
 
     async def is_awaited(pod: ControllerPod) -> bool:
         controller = pod.metadata.controller
@@ -562,7 +562,7 @@ def job_orphan_controller(workshop: ControllerContext) -> Controller:
             return True
         job = jobs.get(f"{pod.metadata.namespace}/{controller.name}")
         if job is None or job.metadata.uid != controller.uid:
-            job = await workshop.reader.find(JOBS, controller.name, pod.metadata.namespace)
+            job = await context.reader.find(JOBS, controller.name, pod.metadata.namespace)
         return job is not None and job.metadata.uid == controller.uid and not job.is_finished
 
     def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
@@ -578,7 +578,7 @@ def job_orphan_controller(workshop: ControllerContext) -> Controller:
             return ()
         return [pod.metadata.key for pod in pods.by("owner", delta.old.metadata.uid)]
 
-    made = workshop.plain_controller("joborphans", reconcile)
+    made = context.plain_controller("joborphans", reconcile)
     made.watches(pods, of_pod)
     made.watches(jobs, of_job)
     return made

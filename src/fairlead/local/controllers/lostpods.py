@@ -13,7 +13,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.mirror import Delta
 from fairlead.cluster.shell import SETTLE_S
 from fairlead.local.controllers.context import ControllerContext
-from fairlead.local.controllers.evictions import DISRUPTED, plan_told
+from fairlead.local.controllers.evictions import DISRUPTED, plan_disruption
 from fairlead.local.controllers.spec import NODES, PODS, ControllerPod, Node
 from fairlead.model.intents import Delete, Intent, WakeAfter
 
@@ -45,7 +45,7 @@ def plan_lost_pod(seen: LostPodInput, now: datetime) -> list[Intent]:
     if not seen.is_confirmed:
         return []
     phase = "" if pod.is_finished else "Failed"
-    return plan_told(pod, "DeletionByPodGC", "PodGC: node no longer exists", now, phase=phase) or [_gone(pod)]
+    return plan_disruption(pod, "DeletionByPodGC", "PodGC: node no longer exists", now, phase=phase) or [_gone(pod)]
 
 
 def _gone(pod: ControllerPod) -> Delete:
@@ -53,24 +53,24 @@ def _gone(pod: ControllerPod) -> Delete:
     return Delete(kind=PODS, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, grace_s=0)
 
 
-def lost_pod_controller(workshop: ControllerContext, quarantine_s: float) -> Controller:
-    pods, nodes = workshop.mirrors.of(PODS), workshop.mirrors.of(NODES)
-    shell = workshop.shell("lostpods", PODS)
+def lost_pod_controller(context: ControllerContext, quarantine_s: float) -> Controller:
+    pods, nodes = context.mirrors.of(PODS), context.mirrors.of(NODES)
+    shell = context.shell("lostpods", PODS)
     missed: dict[str, datetime] = {}  # node → when we first missed it
 
     async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.ledger.is_settled(key):
+        if not await shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         pod = pods.get(key)
         if pod is None:
             return None
-        name, now = pod.spec.node_name, workshop.clock.now()
+        name, now = pod.spec.node_name, context.clock.now()
         node = nodes.get(name) if name else None
         if not name or node is not None:
             return await shell.hand_over(key, plan_lost_pod(LostPodInput(pod, node), now))
         missed_at = missed.setdefault(name, now)
         is_due = (now - missed_at).total_seconds() >= quarantine_s
-        is_confirmed = is_due and await workshop.reader.find(NODES, name) is None
+        is_confirmed = is_due and await context.reader.find(NODES, name) is None
         seen = LostPodInput(pod, None, missed_at, quarantine_s, is_confirmed)
         return await shell.hand_over(key, plan_lost_pod(seen, now))
 
@@ -88,7 +88,7 @@ def lost_pod_controller(workshop: ControllerContext, quarantine_s: float) -> Con
             return [pod.metadata.key for pod in pods.by("node", delta.key)] if is_out else ()
         return [pod.metadata.key for pod in pods.by("node", delta.key)]
 
-    made = workshop.plain_controller("lostpods", reconcile)
+    made = context.plain_controller("lostpods", reconcile)
     made.watches(pods, of_pod)
     made.watches(nodes, of_node)
     return made

@@ -100,21 +100,21 @@ def _counted(sentence: str, counts: Mapping[str, int]) -> str:
     return start + ", ".join(name + rest.format(count) for name, count in sorted(counts.items())) if counts else ""
 
 
-def namespace_controller(workshop: ControllerContext) -> Controller:
-    namespaces = workshop.mirrors.of(NAMESPACES)
-    shell = workshop.shell("namespaces", NAMESPACES)
+def namespace_controller(context: ControllerContext) -> Controller:
+    namespaces = context.mirrors.of(NAMESPACES)
+    shell = context.shell("namespaces", NAMESPACES)
 
     async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.ledger.is_settled(key):
+        if not await shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         namespace = namespaces.get(key)
         if namespace is None or namespace.metadata.deletion_timestamp is None:
             return None
         seen = await look_into(namespace)
-        return await shell.hand_over(key, plan_namespace(seen, workshop.clock.now()))
+        return await shell.hand_over(key, plan_namespace(seen, context.clock.now()))
 
     async def look_into(namespace: Namespace) -> NamespaceInput:
-        found = await discover(workshop.reader)
+        found = await discover(context.reader)
         kinds = [
             served.kind for served in found.served if served.kind.namespaced and served.verbs >= {"list", "delete"}
         ]
@@ -122,8 +122,8 @@ def namespace_controller(workshop: ControllerContext) -> Controller:
         return NamespaceInput(namespace, tuple(entry for entries in lists for entry in entries), found.missing)
 
     async def listed(kind: Kind[ApiObject], namespace: str) -> Iterable[tuple[Kind[Any], ObjectMeta]]:
-        return [(kind, item.metadata) for item in await workshop.reader.list(kind, namespace)]
+        return [(kind, item.metadata) for item in await context.reader.list(kind, namespace)]
 
-    made = workshop.plain_controller("namespaces", reconcile)
+    made = context.plain_controller("namespaces", reconcile)
     made.watches(namespaces)
     return made

@@ -39,7 +39,7 @@ OURS: Final = frozenset(
     [(key, NO_SCHEDULE) for key in (*TAINTS.values(), UNSCHEDULABLE_KEY)]
     + [(key, NO_EXECUTE) for key in (NOT_READY, UNREACHABLE)]
 )
-TOLD_BY_KUBELET: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+KUBELET_CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 # A node that has never said anything gets longer.
 START_S: Final = 60.0
 
@@ -84,7 +84,7 @@ def _welcome(seen: NodeInput) -> Iterable[Intent]:
 def _call_silent(node: Node, now: datetime) -> list[Intent]:
     conditions: list[Json] = []
     for condition in msgspec.to_builtins(list(node.status.conditions or ())):
-        if condition["type"] in TOLD_BY_KUBELET and condition["status"] != "Unknown":
+        if condition["type"] in KUBELET_CONDITIONS and condition["status"] != "Unknown":
             condition |= {
                 "status": "Unknown",
                 "reason": "NodeStatusUnknown",
@@ -102,7 +102,7 @@ def _call_silent(node: Node, now: datetime) -> list[Intent]:
             "lastHeartbeatTime": node.metadata.creation_timestamp,
             "lastTransitionTime": rfc3339(now),
         }
-        for kind in TOLD_BY_KUBELET
+        for kind in KUBELET_CONDITIONS
         if kind not in held
     ]
     return [
@@ -176,10 +176,10 @@ def _plan_pods(seen: NodeInput, now: datetime) -> Iterable[Intent]:
         yield event(PODS, pod.metadata, "NodeNotReady", "Node is not ready", warning=True, reporter="node-controller")
 
 
-def node_controller(workshop: ControllerContext, grace_s: float) -> Controller:
-    nodes, leases, pods = workshop.mirrors.of(NODES), workshop.mirrors.of(LEASES), workshop.mirrors.of(PODS)
+def node_controller(context: ControllerContext, grace_s: float) -> Controller:
+    nodes, leases, pods = context.mirrors.of(NODES), context.mirrors.of(LEASES), context.mirrors.of(PODS)
     heard: dict[str, tuple[str | None, datetime]] = {}  # node → its last sign of life, and when we saw it
-    last_heard = workshop.clock.now()  # from anybody
+    last_heard = context.clock.now()  # from anybody
 
     def hear(node: Node) -> datetime:
         lease = leases.get(f"{LEASE_NAMESPACE}/{node.metadata.name}")
@@ -189,7 +189,7 @@ def node_controller(workshop: ControllerContext, grace_s: float) -> Controller:
         known = heard.get(node.metadata.name)
         if known is None or known[0] != sign:
             nonlocal last_heard
-            last_heard = workshop.clock.now()
+            last_heard = context.clock.now()
             heard[node.metadata.name] = known = (sign, last_heard)
         return known[1]
 
@@ -206,7 +206,7 @@ def node_controller(workshop: ControllerContext, grace_s: float) -> Controller:
             heard_at,
             grace_s,
             tuple(pods.by("node", key)) if is_silent else (),
-            (workshop.clock.now() - last_heard).total_seconds() <= grace_s,
+            (context.clock.now() - last_heard).total_seconds() <= grace_s,
             is_new,
         )
 
@@ -226,7 +226,7 @@ def node_controller(workshop: ControllerContext, grace_s: float) -> Controller:
         node = nodes.get(pod.spec.node_name) if pod is not None and pod.is_ready and pod.spec.node_name else None
         return (node.metadata.name,) if node and node.ready and node.ready.status == "Unknown" else ()
 
-    made = workshop.controller(NODES, see, plan_node)
+    made = context.controller(NODES, see, plan_node)
     made.watches(nodes)
     made.watches(leases, of_lease)
     made.watches(pods, of_pod)

@@ -53,20 +53,20 @@ def _volumes(pod: ControllerPod, kind: str) -> Iterable[dict[str, dict[str, str]
     return (volume for volume in pod.spec.volumes or () if kind in volume)
 
 
-def claim_controller(workshop: ControllerContext) -> Controller:
-    claims, pods = workshop.mirrors.of(CLAIMS), workshop.mirrors.of(PODS)
-    shell = workshop.shell("claims", CLAIMS)
+def claim_controller(context: ControllerContext) -> Controller:
+    claims, pods = context.mirrors.of(CLAIMS), context.mirrors.of(PODS)
+    shell = context.shell("claims", CLAIMS)
 
     async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.ledger.is_settled(key):
+        if not await shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
-        claim, now = claims.get(key), workshop.clock.now()
+        claim, now = claims.get(key), context.clock.now()
         if claim is None:
             return None
         namespace = claim.metadata.namespace
         if not plan_claim(ClaimInput(claim, tuple(pods.by("namespace", namespace))), now):
             return None
-        living = await workshop.reader.list(PODS, namespace)
+        living = await context.reader.list(PODS, namespace)
         return await shell.hand_over(key, plan_claim(ClaimInput(claim, tuple(living)), now))
 
     def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
@@ -75,14 +75,14 @@ def claim_controller(workshop: ControllerContext) -> Controller:
             return ()
         return [f"{delta.old.metadata.namespace}/{name}" for name in sorted(claims_of(delta.old))]
 
-    made = workshop.plain_controller("claims", reconcile)
+    made = context.plain_controller("claims", reconcile)
     made.watches(claims)
     made.watches(pods, of_pod)
     return made
 
 
-def volume_controller(workshop: ControllerContext) -> Controller:
-    volumes = workshop.mirrors.of(VOLUMES)
-    made = workshop.controller(VOLUMES, volumes.get, plan_volume)
+def volume_controller(context: ControllerContext) -> Controller:
+    volumes = context.mirrors.of(VOLUMES)
+    made = context.controller(VOLUMES, volumes.get, plan_volume)
     made.watches(volumes)
     return made

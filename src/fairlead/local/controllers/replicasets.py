@@ -167,16 +167,16 @@ def _status(
     return plan_status(seen.kind, owner, wanted)
 
 
-def replica_set_controller(workshop: ControllerContext) -> Controller:
-    return _controller(workshop, REPLICA_SETS, lambda owner: parse_selector(owner.spec.selector))
+def replica_set_controller(context: ControllerContext) -> Controller:
+    return _controller(context, REPLICA_SETS, lambda owner: parse_selector(owner.spec.selector))
 
 
-def replication_controller_controller(workshop: ControllerContext) -> Controller:
-    return _controller(workshop, REPLICATION_CONTROLLERS, lambda owner: equal_to(owner.spec.selector or {}))
+def replication_controller_controller(context: ControllerContext) -> Controller:
+    return _controller(context, REPLICATION_CONTROLLERS, lambda owner: equal_to(owner.spec.selector or {}))
 
 
-def _controller(workshop: ControllerContext, kind: Kind[Any], selector_of: Any) -> Controller:
-    owners, pods = workshop.mirrors.of(kind), workshop.mirrors.of(PODS)
+def _controller(context: ControllerContext, kind: Kind[Any], selector_of: Any) -> Controller:
+    owners, pods = context.mirrors.of(kind), context.mirrors.of(PODS)
 
     def see(key: str) -> ReplicaSetInput | None:
         owner = owners.get(key)
@@ -187,9 +187,9 @@ def _controller(workshop: ControllerContext, kind: Kind[Any], selector_of: Any) 
             kind,
             owner,
             selector,
-            workshop.mirrors.claimable(PODS, owner.metadata),
+            context.mirrors.claimable(PODS, owner.metadata),
             tuple(neighbours(owner)),
-            workshop.problem(kind, key),
+            context.problem(kind, key),
         )
 
     def neighbours(owner: Any) -> Iterable[ControllerPod]:
@@ -201,7 +201,7 @@ def _controller(workshop: ControllerContext, kind: Kind[Any], selector_of: Any) 
                     if pod.is_ready and pod.is_active and is_controlled_by(pod, sibling.metadata):
                         yield pod
 
-    made = workshop.controller(kind, see, plan_replica_set)
+    made = context.controller(kind, see, plan_replica_set)
     made.watches(owners)
     made.watches(pods, claimed_keys(owners, selector_of))
     return made

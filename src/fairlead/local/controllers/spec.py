@@ -1,4 +1,4 @@
-"""The nouns of the workload controllers: what they read of each kind, and the kinds by name.
+"""The structs of the workload controllers: what they read of each kind, and the kinds by name.
 
 Decoded by the mirrors, read by the planners. Pod templates and statuses stay plain JSON: a controller copies the
 one and compares the other whole, so a struct would only lose fields it does not know.
@@ -369,7 +369,7 @@ class Volume(Workload):
         return nanos((self.spec.capacity or {}).get("storage", 0))
 
     def is_for(self, claim: Claim) -> bool:
-        """Bound or promised to this claim and no other."""
+        """Bound to or reserved for this claim and no other."""
         reference, metadata = self.spec.claim_ref, claim.metadata
         if reference is None or (reference.namespace, reference.name) != (metadata.namespace, metadata.name):
             return False

@@ -287,9 +287,9 @@ class Ordinals:
         }
 
 
-def stateful_set_controller(workshop: ControllerContext) -> Controller:
-    sets, pods = workshop.mirrors.of(STATEFUL_SETS), workshop.mirrors.of(PODS)
-    claims, revisions = workshop.mirrors.of(CLAIMS), workshop.mirrors.of(REVISIONS)
+def stateful_set_controller(context: ControllerContext) -> Controller:
+    sets, pods = context.mirrors.of(STATEFUL_SETS), context.mirrors.of(PODS)
+    claims, revisions = context.mirrors.of(CLAIMS), context.mirrors.of(REVISIONS)
 
     def see(key: str) -> StatefulSetInput | None:
         owner = sets.get(key)
@@ -300,8 +300,8 @@ def stateful_set_controller(workshop: ControllerContext) -> Controller:
         return StatefulSetInput(
             owner,
             selector,
-            workshop.mirrors.claimable(PODS, metadata),
-            workshop.mirrors.claimable(REVISIONS, metadata),
+            context.mirrors.claimable(PODS, metadata),
+            context.mirrors.claimable(REVISIONS, metadata),
             tuple(claims.by("namespace", metadata.namespace)) if owner.spec.volume_claim_templates else (),
             frozenset(found.metadata.name for found in revisions.by("namespace", metadata.namespace)),
         )
@@ -318,7 +318,7 @@ def stateful_set_controller(workshop: ControllerContext) -> Controller:
         ]
 
     claimed = claimed_keys(sets, lambda owner: parse_selector(owner.spec.selector))
-    made = workshop.controller(STATEFUL_SETS, see, plan_stateful_set)
+    made = context.controller(STATEFUL_SETS, see, plan_stateful_set)
     made.watches(sets)
     made.watches(pods, claimed)
     made.watches(revisions, claimed)

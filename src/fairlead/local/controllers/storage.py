@@ -1,6 +1,6 @@
 """Claims and volumes: who gets which, who has a new one made, and what becomes of one that nobody needs any more.
 
-A claim is bound in three looks: the volume is promised to it (refused if anybody else was quicker); once that is seen,
+A claim is bound in three looks: the volume is reserved for it (refused if another write came first); once that is seen,
 the claim is told; then both say so in their status. A claim whose class waits for its first consumer waits until a
 scheduler has chosen a node. Volumes of our own class are folders of this machine.
 """
@@ -65,7 +65,7 @@ def plan_binding(seen: ClaimInput, now: datetime) -> list[Intent]:
             return []
         if volume.spec.claim_ref is not None and not volume.is_for(claim):
             note = f'volume "{volume.metadata.name}" already bound to a different claim.'
-            return [_told(claim, "FailedBinding", note, warning=True)]
+            return [_event(claim, "FailedBinding", note, warning=True)]
         return _plan_binding(claim, volume)
     volume = next((volume for volume in seen.volumes if volume.is_for(claim)), None)
     if volume is not None:
@@ -74,7 +74,7 @@ def plan_binding(seen: ClaimInput, now: datetime) -> list[Intent]:
     selected = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)
     if waits and not selected:
         note = "waiting for first consumer to be created before binding"
-        return [_told(claim, "WaitForFirstConsumer", note)]
+        return [_event(claim, "WaitForFirstConsumer", note)]
     # For a claim that waited, a scheduler has looked at the volumes there are, and wants a new one.
     volume = None if waits else smallest_fit(claim, seen.volumes)
     return _plan_binding(claim, volume) if volume is not None else _plan_new(seen)
@@ -92,7 +92,7 @@ def _plan_bound(claim: Claim, volume: Volume | None) -> list[Intent]:
             if volume is None
             else "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!"
         )
-        return [*lost, _told(claim, "ClaimLost", note, warning=True)] if lost else []
+        return [*lost, _event(claim, "ClaimLost", note, warning=True)] if lost else []
     wanted = {
         "phase": "Bound",
         "accessModes": list(volume.spec.access_modes or ()),
@@ -141,19 +141,19 @@ def _plan_new(seen: ClaimInput) -> list[Intent]:
     claim, found = seen.claim, seen.storage_class
     if not claim.storage_class:
         note = "no persistent volumes available for this claim and no storage class is set"
-        return [_told(claim, "FailedBinding", note)]
+        return [_event(claim, "FailedBinding", note)]
     if found is None:
         note = f'storageclass.storage.k8s.io "{claim.storage_class}" not found'
-        return [_told(claim, "ProvisioningFailed", note, warning=True)]
+        return [_event(claim, "ProvisioningFailed", note, warning=True)]
     if found.provisioner == NO_PROVISIONER:
         return []
     if found.provisioner == PROVISIONER and seen.folder is not None:
         if (claim.spec.volume_mode or "Filesystem") != "Filesystem":
             note = f"class {found.metadata.name} makes folders: volumeMode has to be Filesystem"
-            return [_told(claim, "ProvisioningFailed", note, warning=True)]
+            return [_event(claim, "ProvisioningFailed", note, warning=True)]
         body = new_volume(claim, found, seen.folder)
         made = f"Successfully provisioned volume {body['metadata']['name']}"
-        return [Create(kind=VOLUMES, body=body), _told(claim, "ProvisioningSucceeded", made)]
+        return [Create(kind=VOLUMES, body=body), _event(claim, "ProvisioningSucceeded", made)]
     asked: list[Intent] = []
     if any(claim.metadata.annotations.get(name) != found.provisioner for name in PROVISIONERS):
         marks = dict.fromkeys(PROVISIONERS, found.provisioner)
@@ -164,7 +164,7 @@ def _plan_new(seen: ClaimInput) -> list[Intent]:
         "the system administrator. If volume creation is delayed, please verify that the provisioner is running and "
         "correctly registered."
     )
-    return [*asked, _told(claim, "ExternalProvisioning", note)]
+    return [*asked, _event(claim, "ExternalProvisioning", note)]
 
 
 def new_volume(claim: Claim, storage_class: StorageClass, folder: PurePath) -> Json:
@@ -198,7 +198,7 @@ def _reference(claim: Claim) -> Json:
     }
 
 
-def _told(claim: Claim, reason: str, note: str, *, warning: bool = False) -> RecordEvent:
+def _event(claim: Claim, reason: str, note: str, *, warning: bool = False) -> RecordEvent:
     return event(CLAIMS, claim.metadata, reason, note, warning=warning, reporter=CONTROLLER)
 
 
@@ -206,7 +206,7 @@ def _told(claim: Claim, reason: str, note: str, *, warning: bool = False) -> Rec
 
 
 def plan_volume_phase(volume: Volume, claim: Claim | None, now: datetime) -> list[Intent]:
-    """What a volume is to whoever looks; one that is promised is told by the look at its claim."""
+    """The volume's phase; while its claim exists, the claim's reconcile sets it."""
     reference = volume.spec.claim_ref
     if volume.is_terminating and reference is None:
         return []
@@ -236,8 +236,8 @@ def own_folder(volume: Volume, folder: PurePath) -> PurePath | None:
 # --- controllers ------------------------------------------------------------------------------------------
 
 
-def binding_controller(workshop: ControllerContext, folder: PurePath | None) -> Controller:
-    mirrors = workshop.mirrors
+def binding_controller(context: ControllerContext, folder: PurePath | None) -> Controller:
+    mirrors = context.mirrors
     claims, volumes, classes = mirrors.of(CLAIMS), mirrors.of(VOLUMES), mirrors.of(STORAGE_CLASSES)
 
     def see(key: str) -> ClaimInput | None:
@@ -247,7 +247,7 @@ def binding_controller(workshop: ControllerContext, folder: PurePath | None) -> 
         return ClaimInput(claim, classes.get(claim.storage_class), tuple(volumes), folder)
 
     def of_volume(delta: Delta[Volume]) -> Iterable[str]:
-        """Whoever it is promised to; of one that is free, everybody who may want it."""
+        """The claim it is reserved for; for a free one, every claim that it may serve."""
         found = set()
         for volume in filter(None, (delta.old, delta.new)):
             if (reference := volume.spec.claim_ref) is not None:
@@ -259,7 +259,7 @@ def binding_controller(workshop: ControllerContext, folder: PurePath | None) -> 
     def of_class(delta: Delta[StorageClass]) -> Iterable[str]:
         return sorted(claim.metadata.key for claim in claims if claim.storage_class == delta.key and not claim.is_bound)
 
-    made = workshop.controller(CLAIMS, see, plan_binding, name="binding")
+    made = context.controller(CLAIMS, see, plan_binding, name="binding")
     made.watches(claims)
     made.watches(volumes, of_volume)
     made.watches(classes, of_class)
@@ -271,12 +271,12 @@ def _may_want(claim: Claim, volume: Volume) -> bool:
     return is_named or (not claim.is_bound and claim.storage_class == volume.storage_class)
 
 
-def volume_phase_controller(workshop: ControllerContext, folder: PurePath | None, remove: Remove | None) -> Controller:
-    claims, volumes = workshop.mirrors.of(CLAIMS), workshop.mirrors.of(VOLUMES)
-    shell = workshop.shell("volumephases", VOLUMES)
+def volume_phase_controller(context: ControllerContext, folder: PurePath | None, remove: Remove | None) -> Controller:
+    claims, volumes = context.mirrors.of(CLAIMS), context.mirrors.of(VOLUMES)
+    shell = context.shell("volumephases", VOLUMES)
 
     async def reconcile(key: str) -> WakeAfter | None:
-        if not await shell.ledger.is_settled(key):
+        if not await shell.expectations.is_settled(key):
             return WakeAfter(seconds=SETTLE_S)
         volume = volumes.get(key)
         if volume is None:
@@ -286,8 +286,8 @@ def volume_phase_controller(workshop: ControllerContext, folder: PurePath | None
             claim = claims.get(f"{reference.namespace}/{reference.name}")
             if claim is None or claim.metadata.uid != reference.uid:
                 # Data is at stake: only the server itself may say that the claim is gone.
-                claim = await workshop.reader.find(CLAIMS, reference.name, reference.namespace)
-        intents = plan_volume_phase(volume, claim, workshop.clock.now())
+                claim = await context.reader.find(CLAIMS, reference.name, reference.namespace)
+        intents = plan_volume_phase(volume, claim, context.clock.now())
         if any(isinstance(intent, Delete) for intent in intents):
             path = own_folder(volume, folder) if folder is not None else None
             if path is None or remove is None:
@@ -301,7 +301,7 @@ def volume_phase_controller(workshop: ControllerContext, folder: PurePath | None
         )
         return tuple(names) if delta.new is None else ()
 
-    made = workshop.plain_controller("volumephases", reconcile)
+    made = context.plain_controller("volumephases", reconcile)
     made.watches(volumes)
     made.watches(claims, of_claim)
     return made

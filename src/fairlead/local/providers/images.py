@@ -85,10 +85,10 @@ def command_line(
         words = [*image.entrypoint, *(args or image.arguments)]
     if not words:
         raise NoSuchImage(f"image {container.image!r} has no command of its own; give the container a `command`")
-    return _found(words, image, which)
+    return _program(words, image, which)
 
 
-def _found(words: list[str], image: Image | None, which: Callable[[str], str | None]) -> list[str]:
+def _program(words: list[str], image: Image | None, which: Callable[[str], str | None]) -> list[str]:
     """The first word as a program of this machine."""
     program = words[0]
     name = program.rpartition("/")[2]

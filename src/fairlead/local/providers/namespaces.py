@@ -1,9 +1,9 @@
 """A container's own view of the machine: its mounts and host name, and nothing of what is hidden from it.
 
-Used by the keeper between fork and exec, in a process with one thread; standard library only. A container has a mount
-namespace whose root is a tmpfs with the machine's files bound into it. What is hidden (the data folder, with tokens,
-certificates, secrets and every other pod's files) is covered wherever a mount shows it, hostPath volumes included. The
-old root is gone after `pivot_root`, so there is nothing to climb back to.
+Used by the supervisor between fork and exec, in a process with one thread; standard library only. A container has a
+mount namespace whose root is a tmpfs with the machine's files bound into it. What is hidden (the data folder, with its
+tokens, certificates, secrets and every other pod's files) is covered wherever a mount shows it, hostPath volumes
+included. The old root is gone after `pivot_root`, so there is nothing to climb back to.
 
 Covering is worth only as much as the ways around it. There are two:
 
@@ -145,7 +145,7 @@ def join(pid: int) -> None:
     known = os.listdir("/proc/self/ns")
     theirs = {kind: os.readlink(f"/proc/{pid}/ns/{kind}") for kind in KINDS if kind in known}
     others = [kind for kind, found in theirs.items() if found != os.readlink(f"/proc/self/ns/{kind}")]
-    # We still hold the keeper's memory and files, and a namespace made inside could give the right to look at them.
+    # We still hold the supervisor's memory and files, and a namespace made inside could give the right to look at them.
     checked(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
     checked(libc.setns(os.pidfd_open(pid), sum(KINDS[kind] for kind in others)), "setns")
     if os.getuid() == 0:

@@ -29,7 +29,7 @@ MOST_HOSTNAME = 63
 
 
 @dataclass(slots=True)
-class Job:
+class ContainerProcess:
     """One run and what became of it."""
 
     run: Run
@@ -69,7 +69,7 @@ class PodSandbox:
     private: "Private"
     node_ip: str = HOST
     volumes: Mapping[str, Folder] = field(default_factory=dict)
-    jobs: dict[str, Job] = field(default_factory=dict)
+    jobs: dict[str, ContainerProcess] = field(default_factory=dict)
 
     @property
     def hostname(self) -> str:
@@ -82,7 +82,7 @@ class PodSandbox:
     def log(self, container: str, attempt: int) -> Path:
         return self.folder / "logs" / container / f"{attempt}.log"
 
-    def termination_message(self, container: str) -> Path:
+    def termination_file(self, container: str) -> Path:
         """What the container finds at its terminationMessagePath."""
         return self.folder / "logs" / container / "last-words"
 
@@ -192,7 +192,7 @@ def _write_files(folder: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
 
 
 def order_of(box: PodSandbox, run: Run, argv: list[str], mark: str, *, way: str) -> dict[str, Any]:
-    """What the keeper needs to become this container; `way` is how it is kept to its own view, if at all."""
+    """What the supervisor needs to become this container; `way` is how it is kept to its own view, if at all."""
     env = {**_env(box), **run.env}
     # Ours goes first, so that a program's own path does not cost it its address.
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SHIM), run.env.get("PYTHONPATH"))))
@@ -270,7 +270,7 @@ def _mounts(box: PodSandbox, container: Container, env: Mapping[str, str]) -> li
         is_read_only = mount.read_only or _is_read_only(volume)
         path = "/" + mount.mount_path.strip("/")
         found.append(Bind(source, sub_path(mount, env), path, is_read_only, is_own))
-    words = box.termination_message(container.name)
+    words = box.termination_file(container.name)
     if words.exists():
         path = "/" + container.termination_message_path.strip("/")
         found.append(Bind(str(words), "", path, False, True))
@@ -310,10 +310,10 @@ def logged_attempt(pods: Path, uid: str, container: str, previous: bool) -> int 
     return attempts[-1] if attempts else None
 
 
-def said_last(box: PodSandbox, job: Job, code: int) -> str:
+def termination_message(box: PodSandbox, job: ContainerProcess, code: int) -> str:
     """What a container left behind as its last words; the end of its log, where it asked for that and failed."""
     container = job.run.container
-    words = _end_of(box.termination_message(container.name), MOST_LAST_WORDS)
+    words = _end_of(box.termination_file(container.name), MOST_LAST_WORDS)
     if not words and code and container.termination_message_policy == "FallbackToLogsOnError":
         logged = _end_of(box.log(container.name, job.run.attempt), 4 * MOST_LAST_LOG).split("\n")
         # Each line is logged with its time, its stream and whether it is whole.

@@ -28,13 +28,13 @@ from fairlead.local.providers.hostports import HostPorts
 from fairlead.local.providers.images import NoSuchImage, command_line
 from fairlead.local.providers.lowports import first_open_port, low_port, may_listen_low
 from fairlead.local.providers.pod_sandbox import (
-    Job,
+    ContainerProcess,
     PodSandbox,
     Private,
     logged_attempt,
     make_log_room,
     order_of,
-    said_last,
+    termination_message,
     write_folders,
     write_hosts,
 )
@@ -102,10 +102,10 @@ class ProcessProvider:
         self._wants_mounts = mounts
         self._low_ports = may_listen_low() if low_ports is None else low_ports
         self._boxes: dict[str, PodSandbox] = {}
-        self._jobs: dict[str, tuple[PodSandbox, Job]] = {}
+        self._jobs: dict[str, tuple[PodSandbox, ContainerProcess]] = {}
         self._notify: Notify = lambda uid: None
         self._kills: TimerQueue[str] = TimerQueue(clock)
-        self._keeper: SupervisorClient | None = None
+        self._supervisor: SupervisorClient | None = None
         self._starting = asyncio.Lock()
         self._tasks: asyncio.TaskGroup | None = None
         self._names: NamesWithin = lambda namespace: {}
@@ -122,7 +122,7 @@ class ProcessProvider:
     # -- life -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Kills what has had its grace, until cancelled; then asks everything to end and lets the keeper finish it."""
+        """Kill what has had its grace, until cancelled; then ask everything to end and let the supervisor finish it."""
         try:
             await self._kept()
             async with asyncio.TaskGroup() as self._tasks:
@@ -133,13 +133,13 @@ class ProcessProvider:
 
     async def mode(self) -> str:
         """How pods see their volumes and names here, as a sentence for people."""
-        keeper = await self._kept()
-        if keeper.ways and self._wants_mounts:
+        supervisor = await self._kept()
+        if supervisor.ways and self._wants_mounts:
             return (
                 "pods see their volumes at their mount paths, resolve Service names and do not see "
                 f"{self._private.hidden} (mount namespaces)"
             )
-        why = keeper.why if self._wants_mounts else "switched off"
+        why = supervisor.why if self._wants_mounts else "switched off"
         return (
             f"no mount namespaces here ({why}): volumes are in FAIRLEAD_VOLUME_<NAME> and in translated paths, "
             "Services in <NAME>_SERVICE_HOST and <NAME>_SERVICE_PORT. WARNING: every pod can read "
@@ -147,16 +147,18 @@ class ProcessProvider:
         )
 
     async def _kept(self) -> SupervisorClient:
-        """The keeper, started if there is none (any more)."""
+        """The supervisor, started if there is none (any more)."""
         async with self._starting:
-            if self._keeper is None or self._keeper.is_gone:
+            if self._supervisor is None or self._supervisor.is_gone:
                 await asyncio.to_thread(self._sweep)
-                self._keeper = await SupervisorClient.started(self._folder, self._heard, self._lost)
-                log.info("keeper ready", pid=self._keeper.pid, ways=self._keeper.ways, why=self._keeper.why)
-            return self._keeper
+                self._supervisor = await SupervisorClient.started(self._folder, self._heard, self._lost)
+                log.info(
+                    "supervisor ready", pid=self._supervisor.pid, ways=self._supervisor.ways, why=self._supervisor.why
+                )
+            return self._supervisor
 
     def _sweep(self) -> None:
-        """End what an earlier keeper could not, because it was killed itself: known by the mark, never by a name."""
+        """End what an earlier supervisor, killed itself, could not: known by the mark, never by a name."""
         for folder in (self._folder, self._folder / "pods"):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)  # it may be there from before
@@ -167,24 +169,24 @@ class ProcessProvider:
     async def _end(self) -> None:
         self._addresses.release_all()
         await self._host_ports.release_all()
-        keeper = self._keeper
-        if keeper is None:
+        supervisor = self._supervisor
+        if supervisor is None:
             return
         running = [job for _, job in self._jobs.values()]
         for job in running:
-            keeper.signal(job.id, signal.SIGTERM)
-        if running and not keeper.is_gone:
+            supervisor.signal(job.id, signal.SIGTERM)
+        if running and not supervisor.is_gone:
             waiting = asyncio.ensure_future(self._all_ended())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(waiting, STOP_S)
-        await keeper.close()
-        self._keeper = None
+        await supervisor.close()
+        self._supervisor = None
 
     async def _all_ended(self) -> None:
         while self._jobs:
-            assert self._keeper is not None
-            await self._keeper.heard.wait()
-            self._keeper.heard.clear()
+            assert self._supervisor is not None
+            await self._supervisor.heard.wait()
+            self._supervisor.heard.clear()
 
     # -- the port -------------------------------------------------------------------------------------------
 
@@ -232,10 +234,10 @@ class ProcessProvider:
             for job in box.jobs.values():
                 self._stop(box, job, kill_at)
             while any(job.id in self._jobs for job in box.jobs.values()):
-                if self._keeper is None or self._keeper.is_gone:
+                if self._supervisor is None or self._supervisor.is_gone:
                     break
-                await self._keeper.heard.wait()
-                self._keeper.heard.clear()
+                await self._supervisor.heard.wait()
+                self._supervisor.heard.clear()
             self._boxes.pop(uid, None)
             self._addresses.release(uid)
             await self._host_ports.release(uid)
@@ -295,10 +297,10 @@ class ProcessProvider:
 
     async def exec(self, uid: str, container: str, command: tuple[str, ...], options: StreamOptions) -> Session:
         box, job = self._running(uid, container)
-        keeper = await self._kept()
+        supervisor = await self._kept()
         self._execs += 1
         identity = f"exec-{self._execs}"
-        order = self._order(box, job.run, keeper, list(command))
+        order = self._order(box, job.run, supervisor, list(command))
         if options.tty:
             order["tty"] = True
             order["env"].setdefault("TERM", "xterm")
@@ -306,14 +308,14 @@ class ProcessProvider:
             files = Files.of_command(options)
         except OSError as problem:
             raise ProviderError(f"no terminal or pipes for the command: {problem}") from problem
-        session = CommandSession(files, keeper.end_of(identity), partial(keeper.signal, identity))
+        session = CommandSession(files, supervisor.end_of(identity), partial(supervisor.signal, identity))
         try:
             order |= {"op": "exec", "id": identity, "join": job.id}
-            answer = await keeper.ask(order, files=files.theirs)
+            answer = await supervisor.ask(order, files=files.theirs)
             files.close_theirs()
             if answer.get("event") == "started":
                 return session
-            why = f"failed to {answer['stage']}: {answer['problem']}" if answer else "the keeper of processes is gone"
+            why = f"failed to {answer['stage']}: {answer['problem']}" if answer else "the supervisor process is gone"
             raise NotStarted(why)
         except BaseException:
             await session.close()
@@ -322,12 +324,12 @@ class ProcessProvider:
     async def attach(self, uid: str, container: str, options: StreamOptions) -> Session:
         self.check_stream(uid, container, needs_stdin=options.stdin)
         _, job = self._running(uid, container)
-        keeper = await self._kept()
+        supervisor = await self._kept()
         self._execs += 1
         output = Files.of_output()
         try:
             order = {"op": "attach", "id": f"attach-{self._execs}", "run": job.id}
-            answer = await keeper.ask(order, until="attached", files=output.theirs)
+            answer = await supervisor.ask(order, until="attached", files=output.theirs)
             if answer.get("event") != "attached":
                 raise NotRunning(f'container not found ("{container}")')
         except BaseException:
@@ -350,7 +352,7 @@ class ProcessProvider:
             why = os.strerror(problem.errno) if problem.errno else str(problem)
             raise ConnectionRefusedError(f"failed to connect to {box.ip}:{port} of the pod: {why}") from None
 
-    def _running(self, uid: str, container: str) -> tuple[PodSandbox, Job]:
+    def _running(self, uid: str, container: str) -> tuple[PodSandbox, ContainerProcess]:
         box = self._boxes.get(uid)
         job = box.jobs.get(container) if box is not None else None
         if box is None or job is None or job.report.phase is not RunPhase.RUNNING:
@@ -373,18 +375,18 @@ class ProcessProvider:
         write_folders(box)
         write_hosts(box, self._names(box.pod.metadata.namespace))
 
-    def _order(self, box: PodSandbox, run: Run, keeper: SupervisorClient, argv: list[str]) -> dict[str, Any]:
-        """What the keeper needs to become this container."""
-        return order_of(box, run, argv, self._mark(box, run), way=self._way(run, keeper))
+    def _order(self, box: PodSandbox, run: Run, supervisor: SupervisorClient, argv: list[str]) -> dict[str, Any]:
+        """What the supervisor needs to become this container."""
+        return order_of(box, run, argv, self._mark(box, run), way=self._way(run, supervisor))
 
-    def _way(self, run: Run, keeper: SupervisorClient) -> str:
+    def _way(self, run: Run, supervisor: SupervisorClient) -> str:
         """How the container is kept to its own view; a user namespace would cost it its low port."""
-        if not self._wants_mounts or not keeper.ways:
+        if not self._wants_mounts or not supervisor.ways:
             return ""
-        return "pid" if low_port(run.container) is not None and "pid" in keeper.ways else keeper.ways[0]
+        return "pid" if low_port(run.container) is not None and "pid" in supervisor.ways else supervisor.ways[0]
 
-    def _may_listen_low(self, run: Run, keeper: SupervisorClient) -> bool:
-        return self._low_ports and self._way(run, keeper) != "user"
+    def _may_listen_low(self, run: Run, supervisor: SupervisorClient) -> bool:
+        return self._low_ports and self._way(run, supervisor) != "user"
 
     def _mark(self, box: PodSandbox, run: Run) -> str:
         """By which every process of the run is known, whoever its parent is."""
@@ -394,10 +396,10 @@ class ProcessProvider:
 
     async def _start(self, box: PodSandbox, run: Run) -> None:
         name = run.container.name
-        keeper = await self._kept()
-        job = Job(run, RunReport(run.attempt, RunPhase.WAITING), self._mark(box, run))
+        supervisor = await self._kept()
+        job = ContainerProcess(run, RunReport(run.attempt, RunPhase.WAITING), self._mark(box, run))
         box.jobs[name] = job
-        if (closed := low_port(run.container)) is not None and not self._may_listen_low(run, keeper):
+        if (closed := low_port(run.container)) is not None and not self._may_listen_low(run, supervisor):
             job.report = replace(
                 job.report,
                 reason="PortNotPermitted",
@@ -415,8 +417,8 @@ class ProcessProvider:
             return
         path = box.log(name, run.attempt)
         await asyncio.to_thread(make_log_room, path, run.attempt)
-        box.termination_message(name).write_bytes(b"")
-        order = self._order(box, run, keeper, argv) | {"op": "start", "id": job.id, "log": str(path)}
+        box.termination_file(name).write_bytes(b"")
+        order = self._order(box, run, supervisor, argv) | {"op": "start", "id": job.id, "log": str(path)}
         container = run.container
         if container.tty:
             order["tty"] = True
@@ -424,18 +426,18 @@ class ProcessProvider:
         try:
             job.files = Files.of_container(stdin=container.stdin, tty=container.tty)
             self._jobs[job.id] = (box, job)
-            await keeper.ask(order, files=job.files.theirs)
+            await supervisor.ask(order, files=job.files.theirs)
         except OSError as problem:
             raise ProviderError(f"no terminal or pipe for the container: {problem}") from problem
         finally:
             job.files.close_theirs()
 
-    def _never_begun(self, run: Run) -> Job:
+    def _never_begun(self, run: Run) -> ContainerProcess:
         now = self._clock.now()
         report = RunReport(run.attempt, RunPhase.EXITED, now, now, 137, reason="Error")
-        return Job(run, report, "")
+        return ContainerProcess(run, report, "")
 
-    def _stop(self, box: PodSandbox, job: Job, kill_at: datetime) -> None:
+    def _stop(self, box: PodSandbox, job: ContainerProcess, kill_at: datetime) -> None:
         """Ask it to end, once; and have it killed at the moment given, or at an earlier one given before."""
         if job.report.phase is RunPhase.EXITED or (job.kill_at is not None and job.kill_at <= kill_at):
             return
@@ -445,9 +447,9 @@ class ProcessProvider:
             job.report = replace(job.report, phase=RunPhase.EXITED, finished_at=now, exit_code=137)
             self._notify(box.pod.uid)
             return
-        assert self._keeper is not None, "what runs was started by a keeper"
+        assert self._supervisor is not None, "what runs was started by a supervisor"
         if kill_at <= self._clock.now():
-            self._keeper.signal(job.id, signal.SIGKILL)
+            self._supervisor.signal(job.id, signal.SIGKILL)
             return
         self._kills.add(kill_at, job.id)
         if not is_first:
@@ -456,16 +458,16 @@ class ProcessProvider:
         if hook is not None and self._tasks is not None and job.report.phase is RunPhase.RUNNING:
             self._tasks.create_task(self._before_stop(box, job, hook, kill_at), name=f"preStop {job.id}")
         else:
-            self._keeper.signal(job.id, signal.SIGTERM)
+            self._supervisor.signal(job.id, signal.SIGTERM)
 
-    async def _before_stop(self, box: PodSandbox, job: Job, hook: Hook, kill_at: datetime) -> None:
+    async def _before_stop(self, box: PodSandbox, job: ContainerProcess, hook: Hook, kill_at: datetime) -> None:
         """The hook first, within the grace; then the container is asked to end."""
         left_s = max(0.0, (kill_at - self._clock.now()).total_seconds())
         await self._hooked(box, job, hook, left_s)
-        if job.id in self._jobs and self._keeper is not None:
-            self._keeper.signal(job.id, signal.SIGTERM)
+        if job.id in self._jobs and self._supervisor is not None:
+            self._supervisor.signal(job.id, signal.SIGTERM)
 
-    async def _after_start(self, box: PodSandbox, job: Job, hook: Hook) -> None:
+    async def _after_start(self, box: PodSandbox, job: ContainerProcess, hook: Hook) -> None:
         """A container whose hook fails is ended."""
         result = await self._hooked(box, job, hook, float(box.pod.grace_s) or 30.0)
         if not result.ok:
@@ -473,7 +475,7 @@ class ProcessProvider:
             job.report = replace(job.report, message=why, has_failed_hook=True)
             self._stop(box, job, self._clock.now() + timedelta(seconds=box.pod.grace_s))
 
-    async def _hooked(self, box: PodSandbox, job: Job, hook: Hook, within_s: float) -> ProbeResult:
+    async def _hooked(self, box: PodSandbox, job: ContainerProcess, hook: Hook, within_s: float) -> ProbeResult:
         if hook.exec is not None and hook.exec.command:
             try:
                 return await self._exec(box, job, hook.exec.command, within_s)
@@ -488,11 +490,16 @@ class ProcessProvider:
 
     async def _kill(self, at: datetime, identity: str) -> None:
         found = self._jobs.get(identity)
-        if found is not None and found[1].kill_at is not None and found[1].kill_at <= at and self._keeper is not None:
-            self._keeper.signal(identity, signal.SIGKILL)
+        if (
+            found is not None
+            and found[1].kill_at is not None
+            and found[1].kill_at <= at
+            and self._supervisor is not None
+        ):
+            self._supervisor.signal(identity, signal.SIGKILL)
 
     def _heard(self, event: dict[str, Any]) -> None:
-        """The keeper says what became of a run."""
+        """The supervisor says what became of a run."""
         box, job = self._jobs.get(event["id"], (None, None))
         if box is None or job is None:
             return
@@ -501,9 +508,9 @@ class ProcessProvider:
             case "started":
                 identity = f"process://{event['pid']}"
                 job.report = replace(job.report, phase=RunPhase.RUNNING, started_at=now, id=identity)
-                if job.kill_at is not None and self._keeper is not None:
+                if job.kill_at is not None and self._supervisor is not None:
                     # It was to end while it was being started.
-                    self._keeper.signal(job.id, signal.SIGTERM)
+                    self._supervisor.signal(job.id, signal.SIGTERM)
                 hook = job.run.container.lifecycle.post_start if job.run.container.lifecycle else None
                 if hook is not None and self._tasks is not None:
                     self._tasks.create_task(self._after_start(box, job, hook), name=f"postStart {job.id}")
@@ -518,12 +525,12 @@ class ProcessProvider:
                 self._ended(box, job, event["code"], event["signal"])
 
     def _lost(self) -> None:
-        """The keeper is gone, and with it everything it kept."""
+        """The supervisor is gone, and with it everything it kept."""
         for identity in list(self._jobs):
             box, job = self._jobs.pop(identity)
             self._ended(box, job, 137, signal.SIGKILL)
 
-    def _ended(self, box: PodSandbox, job: Job, code: int, number: int) -> None:
+    def _ended(self, box: PodSandbox, job: ContainerProcess, code: int, number: int) -> None:
         job.files.close()
         job.ended.set()
         job.report = replace(
@@ -532,27 +539,29 @@ class ProcessProvider:
             finished_at=self._clock.now(),
             exit_code=code,
             signal=number,
-            message=job.report.message or said_last(box, job, code),
+            message=job.report.message or termination_message(box, job, code),
         )
         if self._tasks is not None and all(job.report.phase is RunPhase.EXITED for job in box.jobs.values()):
             # A pod that has ended may be there for long; its ports are others' to have.
             self._tasks.create_task(self._host_ports.release(box.pod.uid), name=f"host ports {box.pod.uid}")
         self._notify(box.pod.uid)
 
-    async def _exec(self, box: PodSandbox, job: Job, command: tuple[str, ...], timeout_s: float) -> ProbeResult:
+    async def _exec(
+        self, box: PodSandbox, job: ContainerProcess, command: tuple[str, ...], timeout_s: float
+    ) -> ProbeResult:
         """A command beside the container, with its environment and its view of the files; its words as they are."""
-        keeper = await self._kept()
+        supervisor = await self._kept()
         self._execs += 1
         identity = f"exec-{self._execs}"
-        order = self._order(box, job.run, keeper, list(command)) | {"op": "exec", "id": identity, "join": job.id}
+        order = self._order(box, job.run, supervisor, list(command)) | {"op": "exec", "id": identity, "join": job.id}
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await keeper.ask(order, until="output")
+                answer = await supervisor.ask(order, until="output")
         except TimeoutError:
-            keeper.signal(identity, signal.SIGKILL)
+            supervisor.signal(identity, signal.SIGKILL)
             return ProbeResult(False, f"command timed out after {timeout_s} s")
         if answer.get("event") != "output":
-            return ProbeResult(False, str(answer.get("problem", "the keeper is gone")))
+            return ProbeResult(False, str(answer.get("problem", "the supervisor is gone")))
         return ProbeResult(answer["code"] == 0, answer["text"].strip() or f"exit code {answer['code']}")
 
 

@@ -1,6 +1,6 @@
 """Streams of processes: pipes and terminals, read and written without blocking, and the sessions made of them.
 
-The provider opens both ends here and hands the process's ends to the keeper; the bytes never pass through that.
+The provider opens both ends here and hands the process's ends to the supervisor; the bytes never pass through that.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ LINGER_S = 0.5  # for what others have written after a command's end
 
 
 class Files:
-    """Both ends of a process's streams. Ours are read and written here; theirs are for the keeper."""
+    """Both ends of a process's streams. Ours are read and written here; theirs are for the supervisor."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Files:
 
     @classmethod
     def of_container(cls, *, stdin: bool, tty: bool) -> Self:
-        """For a container: its input, or a terminal of which the keeper gets the outer end too, for the log."""
+        """For a container: its input, or a terminal of which the supervisor gets the outer end too, for the log."""
         if tty:
             outer, inner = pty.openpty()
             return cls(outer, theirs=(inner, os.dup(outer)), is_terminal=True)
@@ -174,7 +174,7 @@ class CommandSession:
     """A command in a container."""
 
     def __init__(self, files: Files, ended: asyncio.Future[dict[str, Any]], send_signal: Callable[[int], None]) -> None:
-        """`ended` has the keeper's last word about it; `send_signal` reaches all of its group."""
+        """`ended` has the supervisor's last word about it; `send_signal` reaches all of its group."""
         self._files = files
         self._ended = ended
         self._send_signal = send_signal
@@ -214,7 +214,7 @@ class CommandSession:
     async def wait(self) -> int:
         ended = await asyncio.shield(self._ended)
         if ended.get("event") != "output":
-            raise ProviderError("the keeper of processes is gone, and the command with it")
+            raise ProviderError("the supervisor process is gone, and the command with it")
         code: int = ended["code"]
         return code
 

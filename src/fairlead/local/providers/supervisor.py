@@ -1,4 +1,4 @@
-"""The keeper: one small process that starts containers, writes their logs, and takes them all down when we are gone.
+"""The supervisor: a small process that starts containers, writes their logs, and ends them all when we are gone.
 
 `process.py` starts it as `python -I -S supervisor.py FD FILES FOLDER` and speaks lines of JSON with it over the socket
 FD. It has one thread, so a child may be prepared between fork and exec, and the kernel's parent-death signal means
@@ -53,7 +53,7 @@ UNREAD_BYTES = 1 << 20  # of a container's output that somebody who is attached 
 
 
 def move_inside(report: int) -> None:
-    """Go on as the first process of the new PID namespace, once its parent is gone and the keeper has it instead."""
+    """Go on as the first process of the new PID namespace, once the supervisor is its parent."""
     is_gone, holds = os.pipe()
     if inside := os.fork():
         os.write(report, b"%d\n" % inside)
@@ -82,9 +82,9 @@ def become(order: dict[str, Any], streams: list[int], failure: int) -> NoReturn:
         stage = "start"
         if namespaces.libc is not None and sys.platform == "linux":
             # After the namespaces: a change of credentials clears it.
-            keeper = order["keeper"]
+            supervisor = order["supervisor"]
             namespaces.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != keeper and os.getppid() != 0:
+            if os.getppid() != supervisor and os.getppid() != 0:
                 os._exit(137)
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
@@ -153,7 +153,7 @@ def _streams(order: dict[str, Any], files: list[int], ours: list[int]) -> tuple[
 
 def _forked(order: dict[str, Any], streams: list[int]) -> int:
     failed_read, failed_write = os.pipe()
-    order["keeper"] = os.getpid()
+    order["supervisor"] = os.getpid()
     pid = os.fork()
     if pid == 0:
         become(order, streams, failed_write)
@@ -192,19 +192,19 @@ class Log:
     def write(self, data: bytes) -> None:
         lines = (self._part + data).split(b"\n")
         self._part = lines.pop()
-        text = [self._said(line, b"F") for line in lines]
+        text = [self._log_line(line, b"F") for line in lines]
         while len(self._part) >= LINE_BYTES:
-            text.append(self._said(self._part[:LINE_BYTES], b"P"))
+            text.append(self._log_line(self._part[:LINE_BYTES], b"P"))
             self._part = self._part[LINE_BYTES:]
         if text:
             self._append(b"".join(text))
 
     def close(self) -> None:
         if self._part:
-            self._append(self._said(self._part, b"F"))
+            self._append(self._log_line(self._part, b"F"))
         self._file.close()
 
-    def _said(self, line: bytes, tag: bytes) -> bytes:
+    def _log_line(self, line: bytes, tag: bytes) -> bytes:
         seconds, nanos = divmod(time.time_ns(), 10**9)
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
         return b"%s.%09dZ stdout %s %s\n" % (at.encode(), nanos, tag, line)
@@ -517,11 +517,11 @@ def main(number: int, files_number: int, folder: str) -> None:
         namespaces.libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)  # we end when the socket does, in whatever order signals arrive
-    keeper = Supervisor(channel, files, folder)
+    supervisor = Supervisor(channel, files, folder)
     try:
-        keeper.work()
+        supervisor.work()
     finally:
-        keeper.end()
+        supervisor.end()
 
 
 if __name__ == "__main__":

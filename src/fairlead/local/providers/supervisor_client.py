@@ -1,4 +1,4 @@
-"""Our end of the line to the keeper process: it is started, told what to start and signal, and listened to."""
+"""Our end of the line to the supervisor process: it is started, told what to start and signal, and listened to."""
 
 import asyncio
 import contextlib
@@ -16,13 +16,13 @@ from fairlead.nodes.provider import ProviderError
 
 log = structlog.get_logger("fairlead.process")
 
-KEEPER = Path(__file__).with_name("supervisor.py")
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
 READY_S = 10.0
 MOST_EVENT_BYTES = 1 << 20
 
 
 class SupervisorClient:
-    """Our end of the line to the keeper process."""
+    """Our end of the line to the supervisor process."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class SupervisorClient:
         """How containers can be kept to a view of their own, the better first."""
         self.why = ""
         self.heard = asyncio.Event()
-        """Set whenever something ended, or the keeper did."""
+        """Set whenever something ended, or the supervisor did."""
 
     @classmethod
     async def started(cls, folder: Path, heard: Any, lost: Any) -> "SupervisorClient":
@@ -61,19 +61,19 @@ class SupervisorClient:
             process.kill()
             process.wait()
             raise
-        keeper = cls(process, reader, writer, files)
-        keeper.ways, keeper.why = tuple(ready["ways"]), ready["why"]
-        keeper._listening = asyncio.create_task(keeper._listen(heard, lost), name="keeper")
-        return keeper
+        supervisor = cls(process, reader, writer, files)
+        supervisor.ways, supervisor.why = tuple(ready["ways"]), ready["why"]
+        supervisor._listening = asyncio.create_task(supervisor._listen(heard, lost), name="supervisor")
+        return supervisor
 
     async def ask(self, order: dict[str, Any], until: str = "started", files: Sequence[int] = ()) -> dict[str, Any]:
-        """The answer to an order; an empty one if the keeper is gone. The files go with it, and stay open here."""
+        """The answer to an order; an empty one if the supervisor is gone. The files go with it, and stay open here."""
         if files and not self.is_gone:
             try:
-                # Before the order, and both in order: the keeper finds these files when it reads it.
+                # Before the order, and both in order: the supervisor finds these files when it reads it.
                 socket.send_fds(self._files, [b"f"], files)
             except OSError as problem:
-                raise ProviderError(f"the keeper of processes takes no files: {problem}") from problem
+                raise ProviderError(f"the supervisor process takes no files: {problem}") from problem
             order = {**order, "files": len(files)}
         answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._asked[order["id"]] = (until, answered)
@@ -84,7 +84,7 @@ class SupervisorClient:
             self._asked.pop(order["id"], None)
 
     def end_of(self, identity: str) -> asyncio.Future[dict[str, Any]]:
-        """The last word about a command that is going to be started; an empty one if the keeper is gone."""
+        """The last word about a command that is going to be started; an empty one if the supervisor is gone."""
         end: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         if self.is_gone:
             end.set_result({})
@@ -130,10 +130,10 @@ class SupervisorClient:
                 if event["event"] in (until, "failed") and answered is not None and not answered.done():
                     answered.set_result(event)
         except (OSError, ValueError) as problem:
-            log.error("the keeper is not understood", problem=str(problem))
+            log.error("the supervisor is not understood", problem=str(problem))
         self.is_gone = True
         if not self._is_closing:
-            log.warning("the keeper is gone", pid=self.pid)
+            log.warning("the supervisor is gone", pid=self.pid)
         for answered in (*(answered for _, answered in self._asked.values()), *self._ends.values()):
             if not answered.done():
                 answered.set_result({})
@@ -145,12 +145,12 @@ class SupervisorClient:
 
 
 def _spawned(folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket]:
-    """The keeper process and our ends of the two lines; a matter of a millisecond, and never left half done."""
+    """The supervisor process and our ends of the two lines; a matter of a millisecond, and never left half done."""
     ours, theirs = socket.socketpair()
     files, their_files = socket.socketpair()
     files.setblocking(False)
     passed = (theirs.fileno(), their_files.fileno())
-    command = [sys.executable, "-I", "-S", str(KEEPER), *map(str, passed), str(folder)]
+    command = [sys.executable, "-I", "-S", str(SUPERVISOR), *map(str, passed), str(folder)]
     with theirs, their_files:
         try:
             # Not to be interrupted by Ctrl-C, nor killed with our group: it must outlive us by a moment.
@@ -158,7 +158,7 @@ def _spawned(folder: Path) -> tuple[subprocess.Popen[bytes], socket.socket, sock
         except OSError as problem:
             ours.close()
             files.close()
-            raise ProviderError(f"the keeper of processes cannot be started: {problem}") from problem
+            raise ProviderError(f"the supervisor process cannot be started: {problem}") from problem
     return process, ours, files
 
 
@@ -168,4 +168,4 @@ async def _first_word(reader: asyncio.StreamReader) -> dict[str, Any]:
             said = json.loads(await reader.readline() or b"{}")
             if isinstance(said, dict) and said.get("event") == "ready":
                 return said
-    raise ProviderError("the keeper of processes did not start; its reason is on standard error")
+    raise ProviderError("the supervisor process did not start; its reason is on standard error")

@@ -257,7 +257,7 @@ class ServiceProxy:
         if problem.errno == errno.EACCES:
             why = f"port {port} is below 1024 and Fairlead may not listen there: use a higher port"
         elif problem.errno == errno.EADDRINUSE:
-            why = f"somebody else listens on {host}:{port}"
+            why = f"another process listens on {host}:{port}"
         else:
             why = f"{host}:{port}: {problem.strerror or problem}"
         if self._failed.get(address) == why:

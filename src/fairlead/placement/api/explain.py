@@ -23,7 +23,7 @@ from fairlead.placement.explanation import (
     Blockage,
     Explanation,
     PodExplanation,
-    PromiseExplanation,
+    ReservationExplanation,
     Victim,
     Waiting,
 )
@@ -111,7 +111,7 @@ class Explain:
                 "GET",
                 "/decisions/{id}",
                 self.one,
-                "A decision with the world it saw, for `fairlead replay`",
+                "A decision with the snapshot it saw, for `fairlead replay`",
                 "Holds what rules can see of every node and pod, so it needs `list` on the pods of all namespaces and "
                 "on nodes.",
                 parameters={"id": "From the list, or from an explanation."},
@@ -126,37 +126,37 @@ class Explain:
         await guard.require(call.user, Action("get", "pods", namespace=namespace, name=name))
         whole = call.query.get("all", "") in ("true", "1")
         key = f"{namespace}/{name}"
-        told = await read_table(self._loop, lambda desk: self._explain(desk, key, whole))
+        told = await read_table(self._loop, lambda handle: self._explain(handle, key, whole))
         if not isinstance(told, PodExplanation):
             told = await self._rebuilt(told)
         explanation = told.explanation
-        if told.node and explanation is not None and (choice := explanation.choice) and choice.by == "promise":
-            told = _replaced(told, reservation=promise_of(self._requests, namespace, name))
+        if told.node and explanation is not None and (choice := explanation.choice) and choice.by == "reservation":
+            told = _replaced(told, reservation=reservation_of(self._requests, namespace, name))
         if explanation is not None and explanation.blockage is not None:
             blockage = await self._reticent(call, namespace, explanation.blockage)
             told = _replaced(told, explanation=_replaced(explanation, blockage=blockage))
         return Answer(told)
 
-    def _explain(self, desk: TableHandle, key: str, whole: bool) -> "PodExplanation | Callable[[], PodExplanation]":
-        """On the loop: the answer, or what makes it elsewhere from a world that was kept."""
+    def _explain(self, handle: TableHandle, key: str, whole: bool) -> "PodExplanation | Callable[[], PodExplanation]":
+        """On the loop: the answer, or a function that computes it elsewhere from a former snapshot."""
         pod = self._loop.pods.get(key)
-        decision = desk.history.find(key) if pod is None else desk.history.latest(pod.uid)
+        decision = handle.history.find(key) if pod is None else handle.history.latest(pod.uid)
         if pod is None:
             if decision is None:
                 raise Problem(404, "NotFound", f"there is no pod {key}, and no decision about one is kept")
-            return self._by_decision(desk, decision, "Gone", key, "", whole)
-        node = pod.spec.node_name or (occupant.node if (occupant := desk.table.occupants.get(pod.uid)) else "")
+            return self._by_decision(handle, decision, "Gone", key, "", whole)
+        node = pod.spec.node_name or (occupant.node if (occupant := handle.table.occupants.get(pod.uid)) else "")
         if node and decision is not None and decision.pod is not None and _placed_at(decision) == node:
-            return self._by_decision(desk, decision, "Placed", key, node, whole)
-        return self._by_now(desk, pod, node, whole)
+            return self._by_decision(handle, decision, "Placed", key, node, whole)
+        return self._by_now(handle, pod, node, whole)
 
-    def _by_now(self, desk: TableHandle, pod: Pod, node: str, whole: bool) -> PodExplanation:
+    def _by_now(self, handle: TableHandle, pod: Pod, node: str, whole: bool) -> PodExplanation:
         notes: list[str] = []
         scheduler = pod.spec.scheduler_name or "default-scheduler"
-        cycle = desk.cycle(scheduler)
+        cycle = handle.cycle(scheduler)
         state = "Placed" if node else "Pending"
         if cycle is None:
-            name, cycle = next(iter(desk.cycles.items()))
+            name, cycle = next(iter(handle.cycles.items()))
             notes.append(f"{scheduler} places this pod, not Fairlead; this is what the profile of {name} would say")
             state = state if node else "Elsewhere"
         if node:
@@ -170,7 +170,7 @@ class Explain:
             notes.append(f"it waits for its scheduling gates: {gates}")
         if not self._loop.is_leading:
             notes.append("this process is a standby: it sees the same cluster, but not what the leader just decided")
-        explanation = explain_again(cycle, pod, nominated=desk.nominated(), whole=whole)
+        explanation = explain_again(cycle, pod, nominated=handle.nominated(), whole=whole)
         return PodExplanation(
             pod=pod.key,
             scheduler=scheduler,
@@ -179,14 +179,14 @@ class Explain:
             explanation=explanation,
             node=node,
             at=rfc3339(self._clock.now()),
-            waiting=_waiting(desk, pod.uid),
+            waiting=_waiting(handle, pod.uid),
             notes=tuple(notes),
         )
 
     def _by_decision(
-        self, desk: TableHandle, decision: Decision, state: str, key: str, node: str, whole: bool
+        self, handle: TableHandle, decision: Decision, state: str, key: str, node: str, whole: bool
     ) -> Callable[[], PodExplanation]:
-        former = desk.history.world(decision)
+        former = handle.history.snapshot(decision)
         pod = next(pod for pod in decision.pods if pod.key == key)
         told = PodExplanation(
             pod=key,
@@ -229,16 +229,16 @@ class Explain:
         await _guard(call).require(call.user, action)
         limit = _limit(call.query.get("limit", ""))
 
-        def found(desk: TableHandle) -> DecisionList:
+        def summaries(handle: TableHandle) -> DecisionList:
             listed: list[DecisionSummary] = []
-            for decision in desk.history:
+            for decision in handle.history:
                 if len(listed) >= limit:
                     break
                 if _is_about(decision, key, namespace):
                     listed.append(self._summary(decision))
-            return DecisionList(kept=len(desk.history), decisions=tuple(listed))
+            return DecisionList(kept=len(handle.history), decisions=tuple(listed))
 
-        return Answer(await read_table(self._loop, found))
+        return Answer(await read_table(self._loop, summaries))
 
     async def one(self, call: Call) -> Answer:
         guard = _guard(call)
@@ -247,11 +247,11 @@ class Explain:
         name = call.parameters["id"]
         is_ours, number = self._number(name)
 
-        def found(desk: TableHandle) -> tuple[Decision, Former] | None:
-            decision = desk.history.get(number) if number is not None else None
-            return None if decision is None else (decision, desk.history.world(decision))
+        def lookup(handle: TableHandle) -> tuple[Decision, Former] | None:
+            decision = handle.history.get(number) if number is not None else None
+            return None if decision is None else (decision, handle.history.snapshot(decision))
 
-        kept = await read_table(self._loop, found)
+        kept = await read_table(self._loop, lookup)
         if kept is None:
             why = (
                 "another process, or this one before a restart, made it"
@@ -304,20 +304,20 @@ class Explain:
             self._waiting -= 1
 
 
-def promise_of(requests: Iterable[ScheduleRequest], namespace: str, name: str) -> PromiseExplanation | None:
-    """Why a request promised this pod its node, if one did and its reasons were kept."""
+def reservation_of(requests: Iterable[ScheduleRequest], namespace: str, name: str) -> ReservationExplanation | None:
+    """Why a request reserved a node for this pod, if one did and its reasons were kept."""
     for request in requests:
         for item, status in zip(request.spec.items, request.item_statuses, strict=True):
             if item.namespace != namespace or item.is_removal:
                 continue
             for place in status.places:
                 if place.pod == name and place.node and (reason := read_reason(place, status)) is not None:
-                    return PromiseExplanation(request.name, place.node, reason)
+                    return ReservationExplanation(request.name, place.node, reason)
     return None
 
 
 def explain_former(decision: Decision, former: Former, *, whole: bool = False) -> Explanation:
-    """A kept decision about one pod, explained in its own world. Rules are made anew: theirs are the loop's."""
+    """A kept decision about one pod, explained on its own snapshot, with rules of our own: the loop uses its own."""
     assert decision.pod is not None
     profile = profile_of(profile_document(decision.profile))
     cycle = Cycle(table_of(former.document()), profile, pick_named(profile.args.pick, decision.turn))
@@ -361,11 +361,11 @@ def _unit_message(decision: Decision) -> str:
     return outcome.diagnosis.message()
 
 
-def _waiting(desk: TableHandle, uid: str) -> Waiting | None:
-    waiting = desk.queue.get(uid)
+def _waiting(handle: TableHandle, uid: str) -> Waiting | None:
+    waiting = handle.queue.get(uid)
     if waiting is None:
         return None
-    queue, now_s = desk.queue.state(uid), desk.now_s
+    queue, now_s = handle.queue.state(uid), handle.now_s
     next_s: float | None = None
     if queue == "backoff":
         next_s = max(0.0, waiting.backing_off_until_s - now_s)

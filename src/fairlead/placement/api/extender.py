@@ -114,8 +114,8 @@ class Extender:
     async def preempt(self, request: web.Request) -> web.Response:
         async def answer() -> dict[str, Any]:
             asked = read_clearance(await self._body(request))
-            name = self._wanted(request)
-            kept = await read_table(self._loop, lambda desk: cleared(self._cycle(desk, name), asked))
+            name = self._profile_name(request)
+            kept = await read_table(self._loop, lambda handle: cleared(self._cycle(handle, name), asked))
             return {
                 "NodeNameToMetaVictims": {
                     node: {"Pods": [{"UID": uid} for uid in victims], "NumPDBViolations": asked.violations[node]}
@@ -125,33 +125,33 @@ class Extender:
 
         return await self._answered("preempt", answer, _refusal)
 
-    # -- the world ----------------------------------------------------------------------------------------------
+    # -- the snapshot ----------------------------------------------------------------------------------------------
 
     async def _on_nodes(self, request: web.Request, question: Question, work: Callable[[Cycle], T]) -> T:
         """The answer by our own mirror; by the nodes that were sent where those are others."""
-        name = self._wanted(request)
+        name = self._profile_name(request)
         nodes = question.nodes
 
-        def here(desk: TableHandle) -> tuple[T] | Former:
-            cycle = self._cycle(desk, name)
-            if is_as_sent(desk.table, nodes):
+        def here(handle: TableHandle) -> tuple[T] | Former:
+            cycle = self._cycle(handle, name)
+            if is_as_sent(handle.table, nodes):
                 return (work(cycle),)
-            return desk.history.present([question.pod])
+            return handle.history.present([question.pod])
 
         found = await read_table(self._loop, here)
         if isinstance(found, tuple):
             return found[0]
-        profile = (await read_table(self._loop, lambda desk: self._cycle(desk, name))).profile
+        profile = (await read_table(self._loop, lambda handle: self._cycle(handle, name))).profile
         async with self._rebuilding:
             return await asyncio.to_thread(lambda: work(with_sent(found, nodes, profile)))
 
-    def _wanted(self, request: web.Request) -> str:
+    def _profile_name(self, request: web.Request) -> str:
         return request.query.get("profile", self._profile)
 
-    def _cycle(self, desk: TableHandle, name: str) -> Cycle:
-        cycle = desk.cycle(name) if name else next(iter(desk.cycles.values()))
+    def _cycle(self, handle: TableHandle, name: str) -> Cycle:
+        cycle = handle.cycle(name) if name else next(iter(handle.cycles.values()))
         if cycle is None:
-            raise BadQuestion(f"profile: no profile is called {name!r}; there are {', '.join(desk.cycles)}")
+            raise BadQuestion(f"profile: no profile is called {name!r}; there are {', '.join(handle.cycles)}")
         return cycle
 
     # -- requests -----------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from fairlead.cluster.errors import AlreadyExists, Unavailable
 from fairlead.cluster.mirror import Mirror
 from fairlead.model.meta import Condition
 from fairlead.model.times import rfc3339_micro
-from fairlead.placement.api.schedule_pod_body import Asked, Parsed, ScheduleAsked, invalid, parse_asked
+from fairlead.placement.api.schedule_pod_body import CheckedItem, Parsed, ScheduleBody, invalid, parse_body
 from fairlead.placement.explanation import PlaceReason
 from fairlead.placement.requests.reasons import read_reason
 from fairlead.placement.requests.resolve import ClusterLookup, Unresolved, other_service, resolve
@@ -57,14 +57,14 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     request_id: str
     replayed: Annotated[bool, Meta(description="The same request was accepted before, under the same key.")] = False
     warnings: Annotated[
-        tuple[str, ...] | msgspec.UnsetType, Meta(description="What was accepted and may not be what was meant.")
+        tuple[str, ...] | msgspec.UnsetType, Meta(description="Accepted, and possibly not what the caller meant.")
     ] = msgspec.UNSET
 
 
 class PlaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A pod to come: the promised node, and what became of it."""
+    """A pod to come: the reserved node, and what became of it."""
 
-    promised_node: str = ""
+    reserved_node: str = ""
     score: float = 0
     pod: str = ""
     node: str = ""
@@ -73,14 +73,14 @@ class PlaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class VictimView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A pod to go; `promised` where Kubernetes lets a pod be named."""
+    """A pod to go; `guaranteed` where Kubernetes lets a pod be named."""
 
     pod: str
     node: str = ""
     score: float = 0
     scores: VictimScores | None = None
     why: str = ""
-    promised: bool = False
+    guaranteed: bool = False
     gone: bool = False
     note: str = ""
 
@@ -182,7 +182,7 @@ class SchedulePod:
                 "Ask for more or fewer pods of services",
                 "Everything is accepted or nothing is. The answer says that the request is in the queue, not that it "
                 "is done: ask for it by its `requestId`.\n\nThe caller needs `patch` on every workload meant.",
-                takes=ScheduleAsked,
+                takes=ScheduleBody,
                 gives={202: Accepted},
                 headers={
                     "Idempotency-Key": "Of your choice: the same key with the same body is the same request, however "
@@ -219,7 +219,7 @@ class SchedulePod:
         key = call.headers.get("Idempotency-Key", "").strip()
         if len(key) > MOST_KEY:
             raise Problem(422, "Invalid", f"Idempotency-Key: wanted up to {MOST_KEY} characters, got {len(key)}")
-        parsed = parse_asked(call.body, self._most_number)
+        parsed = parse_body(call.body, self._most_number)
         if not parsed.items:
             raise invalid(parsed.problems, parsed.count)
         digest = _digest(list(parsed.items.values()))
@@ -268,12 +268,12 @@ class SchedulePod:
 
         Whatever is wrong with any item, malformed or unknown, is told in one answer.
         """
-        sight, slots = ClusterLookup(self._client), asyncio.Semaphore(LOOKING)
+        lookup, slots = ClusterLookup(self._client), asyncio.Semaphore(LOOKING)
         warnings: list[str] = []
 
-        async def look(index: int, each: Asked) -> tuple[int, WorkloadRef | Unresolved | None]:
+        async def look(index: int, each: CheckedItem) -> tuple[int, WorkloadRef | Unresolved | None]:
             async with slots:
-                return index, await self._resolve(each, sight, user, guard, warnings)
+                return index, await self._resolve(each, lookup, user, guard, warnings)
 
         found = await asyncio.gather(*(look(index, each) for index, each in parsed.items.items()))
         problems, forbidden = list(parsed.problems), []
@@ -312,10 +312,10 @@ class SchedulePod:
         return items, sorted(set(warnings))
 
     async def _resolve(
-        self, asked: Asked, sight: ClusterLookup, user: User, guard: Guard, warnings: list[str]
+        self, asked: CheckedItem, lookup: ClusterLookup, user: User, guard: Guard, warnings: list[str]
     ) -> WorkloadRef | Unresolved | None:
         """None when the caller may not: also for a name that means nothing, unless they may look around there."""
-        found = await sight.find(asked.namespace, asked.service_name)
+        found = await lookup.find(asked.namespace, asked.service_name)
         meant = resolve(found, asked.operation, asked.service_name, asked.namespace, force=asked.force)
         of_service = Action("get", "services", "", asked.namespace, asked.service_name)
         if isinstance(meant, WorkloadRef):
@@ -434,7 +434,7 @@ def view(request: ScheduleRequest, *, explain: bool = False) -> RequestView:
                 shortfall=told.shortfall,
                 places=tuple(
                     PlaceView(
-                        promised_node=place.node,
+                        reserved_node=place.node,
                         score=place.score,
                         pod=place.pod,
                         node=place.bound_to,
@@ -450,7 +450,7 @@ def view(request: ScheduleRequest, *, explain: bool = False) -> RequestView:
                         score=each.score,
                         scores=each.scores if explain else None,
                         why=each.why,
-                        promised=each.promised,
+                        guaranteed=each.guaranteed,
                         gone=each.gone,
                         note=each.note,
                     )
@@ -487,7 +487,7 @@ def _accepted(name: str, warnings: Sequence[str] = (), *, replayed: bool = False
     return Answer(told, 202, headers={"Location": f"/schedulePod/{name}"})
 
 
-def _same_workload(at: int, other: Asked, asked: Asked, meant: WorkloadRef) -> str:
+def _same_workload(at: int, other: CheckedItem, asked: CheckedItem, meant: WorkloadRef) -> str:
     """Two items about one workload: one request changes it once, so what to ask for instead."""
     signed = [each.number if each.operation == "Add" else -each.number for each in (other, asked)]
     sums = signed[0] + signed[1]
@@ -513,7 +513,7 @@ def _keyed(user: User, key: str) -> str:
     return f"sr-{_hashed(user.username, key)[:32]}"
 
 
-def _digest(asked: Sequence[Asked]) -> str:
+def _digest(asked: Sequence[CheckedItem]) -> str:
     return _hashed(msgspec.json.encode(list(asked)).decode())
 
 

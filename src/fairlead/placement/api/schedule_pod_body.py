@@ -35,13 +35,13 @@ class PodChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ] = False
 
 
-class ScheduleAsked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What to add and to remove; accepted as a whole or not at all."""
 
     pod_list: Annotated[list[PodChange], Meta(min_length=1, max_length=MOST_ITEMS)]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CheckedItem(msgspec.Struct, frozen=True):
     """One item, checked as far as it can be without the cluster."""
 
     operation: Operation
@@ -54,12 +54,12 @@ class Asked(msgspec.Struct, frozen=True):
 class Parsed(msgspec.Struct, frozen=True):
     """The items that can be read, by their place in the list, and everything that is wrong with the rest."""
 
-    items: dict[int, Asked]
+    items: dict[int, CheckedItem]
     problems: list[FieldProblem]
     count: int
 
 
-def parse_asked(body: bytes, most_number: int) -> Parsed:
+def parse_body(body: bytes, most_number: int) -> Parsed:
     """What was asked for; a Problem where there is no list of items to look at."""
     try:
         read = msgspec.json.decode(body)
@@ -98,7 +98,7 @@ def invalid(problems: list[FieldProblem], count: int) -> Problem:
     )
 
 
-def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]) -> Asked | None:
+def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]) -> CheckedItem | None:
     before = len(problems)
 
     def wrong(field: str, wanted: str) -> None:
@@ -126,7 +126,7 @@ def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]
         problems.append(FieldProblem(index=index, field=str(field)[:100], message=message))
     if len(problems) > before:
         return None
-    return Asked(OPERATIONS[given["operation"]], given["namespace"], given["serviceName"], number or 0, force)
+    return CheckedItem(OPERATIONS[given["operation"]], given["namespace"], given["serviceName"], number or 0, force)
 
 
 def _number(given: Any) -> int | None:

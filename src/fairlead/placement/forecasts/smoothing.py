@@ -17,7 +17,7 @@ from fairlead.engine.axes import Floats
 # Less than two seasons say nothing about a season.
 FEWEST_SEASONS: Final = 2
 # Of the seasons looked at, and of the last one, so much must have been seen.
-SEEN: Final = 0.5
+KNOWN_SHARE: Final = 0.5
 # The level always follows a little, so that no past, however quiet, makes it deaf; and never so fast that the noise
 # of one step is taken for a new level an hour later.
 LEVEL: Final = (0.05, 0.25)
@@ -97,10 +97,10 @@ def _too_little(seen_T: Floats, season: int) -> str:
     known = int(np.isfinite(seen_T).sum())
     if len(seen_T) < FEWEST_SEASONS * season:
         return f"{len(seen_T)} steps of history are fewer than {FEWEST_SEASONS} seasons of {season}"
-    if known < SEEN * len(seen_T):
+    if known < KNOWN_SHARE * len(seen_T):
         return f"{len(seen_T) - known} of {len(seen_T)} steps of history are missing"
     recent = int(np.isfinite(seen_T[-season:]).sum())
-    if recent < SEEN * season:
+    if recent < KNOWN_SHARE * season:
         return f"{season - recent} of the last {season} steps are missing"
     return ""
 

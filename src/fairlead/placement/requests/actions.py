@@ -65,14 +65,14 @@ def plan_costs(item: Item, status: ItemStatus) -> list[Patch]:
     """What makes Kubernetes take the named pods: nothing is left to say about pods it takes first anyway."""
     if item.workload.kind not in ("Deployment", "ReplicaSet"):
         return []
-    return [_cost(item, victim, LOWEST_COST) for victim in status.victims if victim.promised]
+    return [_cost(item, victim, LOWEST_COST) for victim in status.victims if victim.guaranteed]
 
 
 def plan_costs_back(item: Item, status: ItemStatus) -> list[Patch]:
     """Named pods that stayed get their own cost back."""
     if item.workload.kind not in ("Deployment", "ReplicaSet"):
         return []
-    return [_cost(item, victim, victim.cost) for victim in status.victims if victim.promised and not victim.gone]
+    return [_cost(item, victim, victim.cost) for victim in status.victims if victim.guaranteed and not victim.gone]
 
 
 def _cost(item: Item, victim: Victim, cost: str | None) -> Patch:

@@ -33,7 +33,7 @@ from fairlead.placement.requests.concurrently import at_once
 from fairlead.placement.requests.held_places import HeldPlaces, OnTable
 from fairlead.placement.requests.lookup import WorkloadLookup
 from fairlead.placement.requests.metrics import RequestMetrics
-from fairlead.placement.requests.plan import RoundOptions, Wanted
+from fairlead.placement.requests.plan import ItemInput, RoundOptions
 from fairlead.placement.requests.scaler import Scaler
 from fairlead.placement.requests.spec import (
     SCHEDULE_REQUESTS,
@@ -76,7 +76,7 @@ class Heard:
 class Round:
     """What is planned together: by item what came of it at once, by workload the request that is changing it."""
 
-    wanted: list[Wanted] = dataclasses.field(default_factory=list)
+    wanted: list[ItemInput] = dataclasses.field(default_factory=list)
     settled: dict[ItemKey, ItemStatus] = dataclasses.field(default_factory=dict)
     busy: dict[str, str] = dataclasses.field(default_factory=dict)
     # Pods on their way out.
@@ -133,15 +133,15 @@ class RequestController:
 
     # -- life -------------------------------------------------------------------------------------------------
 
-    def prepare(self, desk: TableHandle) -> None:
-        """Before a leader's first decision: hold again what was promised and is still waited for."""
+    def prepare(self, handle: TableHandle) -> None:
+        """Before a leader's first decision: reserve again what is still waited for."""
         self._cache.start_over()
-        self._places.release_now(desk, self._cache.holding())
+        self._places.release_now(handle, self._cache.holding())
         for request in self._cache.unfinished():
-            self._restore(desk, request)
+            self._restore(handle, request)
 
-    def _restore(self, desk: TableHandle, request: ScheduleRequest) -> None:
-        problem = self._places.restore(desk, request)
+    def _restore(self, handle: TableHandle, request: ScheduleRequest) -> None:
+        problem = self._places.restore(handle, request)
         if problem is not None:
             self._broken(request, problem)
 
@@ -156,7 +156,7 @@ class RequestController:
                 try:
                     if not is_prepared:
                         # Behind the preparations: no pod of ours may come before its place is held again.
-                        await self._run_on_table(lambda desk: None)
+                        await self._run_on_table(lambda handle: None)
                         is_prepared = True
                     await self.once()
                 except (NotLeader, NotLeading):
@@ -251,17 +251,17 @@ class RequestController:
                 if self._cache.is_in_doubt(request.name) and not status.is_finished:
                     round_.busy[item.workload.uid] = request.name  # it may have been planned
                 if status.phase in UNDER_WAY:
-                    if not progress.is_all_made(item, status):
+                    if not progress.are_all_created(item, status):
                         round_.busy[item.workload.uid] = request.name
                     round_.leaving |= {victim.uid for victim in status.victims if not victim.gone}
         return round_
 
     def _plan_on_table(
-        self, round_: Round, now: datetime, desk: TableHandle
+        self, round_: Round, now: datetime, handle: TableHandle
     ) -> tuple[list[ItemStatus], dict[str, str], list[str]]:
         """What is to be done about each item; by item how forecasts counted, and forecasts that match nothing."""
         statuses = plan.plan_all(
-            desk,
+            handle,
             round_.wanted,
             now=now,
             options=self._options,
@@ -272,8 +272,8 @@ class RequestController:
         planned = [each for each, status in zip(round_.wanted, statuses, strict=True) if status.phase == "Planned"]
         if self._options.forecasts_problem is None or not planned:
             return statuses, {}, []
-        forecast = desk.table.catalog.forecast
-        return statuses, plan.forecast_uses(desk, planned, self._options), unmatched(forecast, desk.table)
+        forecast = handle.table.catalog.forecast
+        return statuses, plan.forecast_uses(handle, planned, self._options), unmatched(forecast, handle.table)
 
     def _plan_again(self, round_: Round, planned: dict[ItemKey, ItemStatus]) -> None:
         """Whoever comes first for a workload and waits, waits for room, and is planned again in a while."""
@@ -321,16 +321,16 @@ class RequestController:
                     pods += 0 if item.workload.uid in round_.busy else item.number
         found = await at_once([partial(self._look, round_.busy, request, entry) for request, entry in looks])
         for (request, (key, item, _)), seen in zip(looks, found, strict=True):
-            if isinstance(seen, Wanted):
+            if isinstance(seen, ItemInput):
                 round_.wanted.append(seen)
                 continue
             round_.settled[key] = seen
             if seen.phase == "Waiting":
                 round_.busy.setdefault(item.workload.uid, request.name)
 
-    async def _look(self, busy: dict[str, str], request: ScheduleRequest, entry: Entry) -> Wanted | ItemStatus:
+    async def _look(self, busy: dict[str, str], request: ScheduleRequest, entry: Entry) -> ItemInput | ItemStatus:
         key, item, status = entry
-        wanted = Wanted(request.name, key.index, item, status, request.spec.accepted_at, None)
+        wanted = ItemInput(request.name, key.index, item, status, request.spec.accepted_at, None)
         if any(other.workload.uid == item.workload.uid for other in request.spec.items[: key.index]):
             # One request changes a workload once: that is how it is known afterwards whether it did.
             return plan.failed(wanted, f"{item.workload.described()} is in this request twice")
@@ -372,7 +372,7 @@ class RequestController:
         ]
         if not scaled:
             return
-        pods = await self._run_on_table(lambda desk: [self._pods_of(desk, entry) for _, entry in scaled])
+        pods = await self._run_on_table(lambda handle: [self._pods_of(handle, entry) for _, entry in scaled])
         removed, without = self._removed(), await self._without_workload(scaled)
         changed: dict[str, dict[int, ItemStatus]] = {}
 
@@ -395,12 +395,12 @@ class RequestController:
         by_name = {request.name: request for request, _ in scaled}
         await at_once([partial(self._guarded, save, by_name[name]) for name in changed])
 
-    def _pods_of(self, desk: TableHandle, entry: Entry) -> list[Pod]:
+    def _pods_of(self, handle: TableHandle, entry: Entry) -> list[Pod]:
         """The pods of the item's workload; places of it that others got are remembered until that is written."""
         key, item, status = entry
-        self._cache.memory(key).lost.extend(desk.reservations.take_given_up(str(key)))
+        self._cache.memory(key).lost.extend(handle.reservations.take_given_up(str(key)))
         if item.workload.kind != "Service":
-            return desk.pods_of(item.workload.uid)
+            return handle.pods_of(item.workload.uid)
         named = (self._find_pod(f"{item.namespace}/{victim.pod}") for victim in status.victims)
         return [pod for pod in named if pod is not None]
 
@@ -426,14 +426,14 @@ class RequestController:
     async def _without_workload(self, scaled: Sequence[tuple[ScheduleRequest, Entry]]) -> set[ItemKey]:
         """Additions whose workload is gone: their pods never come, and the room held for them is others'."""
         now_s = self._clock.elapsed_s()
-        looks: list[Wanted] = []
+        looks: list[ItemInput] = []
         for request, (key, item, status) in scaled:
             memory = self._cache.memory(key)
             if not item.is_removal and memory.looked_at_s <= now_s - AGAIN_S:
                 memory.looked_at_s = now_s
-                looks.append(Wanted(request.name, key.index, item, status, request.spec.accepted_at, None))
+                looks.append(ItemInput(request.name, key.index, item, status, request.spec.accepted_at, None))
 
-        async def is_gone(wanted: Wanted) -> bool:
+        async def is_gone(wanted: ItemInput) -> bool:
             try:
                 return await self._lookup.workload(wanted) is None
             except NotLeader:
@@ -461,7 +461,7 @@ class RequestController:
             await self._run_on_table(partial(self._restore, request=request))
 
     async def _forget_deleted(self) -> None:
-        """Somebody deleted a request: what is done stays done, what was promised and marked is let go of."""
+        """Somebody deleted a request: what is done stays done; reservations and deletion costs are taken back."""
         deleted, known = self._cache.take_deleted()
         for request in deleted:
             for _, item, status in request.entries:

@@ -24,7 +24,7 @@ class HeldPlaces:
         self._clock = clock
         self._options = options
 
-    def restore(self, desk: TableHandle, request: ScheduleRequest) -> Exception | None:
+    def restore(self, handle: TableHandle, request: ScheduleRequest) -> Exception | None:
         """Hold again what was held for its items under way; what went wrong with the last one that could not be."""
         problem: Exception | None = None
         for key, item, status in request.entries:
@@ -32,7 +32,7 @@ class HeldPlaces:
             if status.phase in UNDER_WAY and not item.is_removal and not memory.holds_places:
                 memory.holds_places = True
                 try:
-                    plan.restore_promises(desk, str(key), item, status, self._options.settle_s, self._clock.now())
+                    plan.restore_promises(handle, str(key), item, status, self._options.settle_s, self._clock.now())
                 except Exception as broken:
                     # Its pods find their places as they come; the others' are held.
                     problem = broken
@@ -43,11 +43,11 @@ class HeldPlaces:
         under_way = {key for key, _, status in keep.entries if status.phase in UNDER_WAY} if keep is not None else ()
         mine = [key for key in keys if key not in under_way and self._cache.memory(key).holds_places]
         if mine:
-            await self._run_on_table(lambda desk: self.release_now(desk, mine))
+            await self._run_on_table(lambda handle: self.release_now(handle, mine))
 
-    def release_now(self, desk: TableHandle, keys: Sequence[ItemKey]) -> None:
+    def release_now(self, handle: TableHandle, keys: Sequence[ItemKey]) -> None:
         for key in keys:
-            desk.reservations.take_given_up(str(key))
-            for reservation in desk.reservations.made_by(str(key)):
-                desk.reservations.release(reservation.key)
+            handle.reservations.take_given_up(str(key))
+            for reservation in handle.reservations.made_by(str(key)):
+                handle.reservations.release(reservation.key)
             self._cache.memory(key).holds_places = False

@@ -7,7 +7,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.placement.requests import plan
 from fairlead.placement.requests.admission import Admission
 from fairlead.placement.requests.model import next_maker, pod_body
-from fairlead.placement.requests.plan import RoundOptions, Wanted
+from fairlead.placement.requests.plan import ItemInput, RoundOptions
 from fairlead.placement.requests.progress import is_over
 from fairlead.placement.requests.spec import SERVICES, WORKLOADS, ItemStatus, Workload
 from fairlead.placement.spec import PODS
@@ -23,13 +23,13 @@ class WorkloadLookup:
         self._options = options
         self._admission = Admission(reader, clock)
 
-    async def workload(self, wanted: Wanted) -> Workload | None:
+    async def workload(self, wanted: ItemInput) -> Workload | None:
         """None if it is gone, or another one of its name now."""
         item = wanted.item
         found = await self._reader.find(WORKLOADS[item.workload.kind], item.workload.name, item.namespace)
         return found if found is not None and found.metadata.uid == item.workload.uid else None
 
-    async def completed(self, wanted: Wanted) -> Wanted | ItemStatus:
+    async def completed(self, wanted: ItemInput) -> ItemInput | ItemStatus:
         """The item with all that planning needs, or what becomes of it if that comes to nothing."""
         item = wanted.item
         if item.workload.kind == "Service":
@@ -41,7 +41,7 @@ class WorkloadLookup:
             return dataclasses.replace(wanted, workload=workload)
         return await self._with_maker(dataclasses.replace(wanted, workload=workload))
 
-    async def _bare_pods(self, wanted: Wanted) -> Wanted | ItemStatus:
+    async def _bare_pods(self, wanted: ItemInput) -> ItemInput | ItemStatus:
         item = wanted.item
         service = await self._reader.find(SERVICES, item.workload.name, item.namespace)
         if service is None or service.metadata.uid != item.workload.uid:
@@ -55,9 +55,9 @@ class WorkloadLookup:
         pods = await self._reader.list(PODS, item.namespace, query={"labelSelector": selector})
         return dataclasses.replace(wanted, loose=tuple(pod for pod in pods if pod.metadata.controller is None))
 
-    async def _with_maker(self, wanted: Wanted) -> Wanted | ItemStatus:
+    async def _with_maker(self, wanted: ItemInput) -> ItemInput | ItemStatus:
         """Who will make the new pods, and what admission will make of them."""
-        item, workload = wanted.item, wanted.made_by
+        item, workload = wanted.item, wanted.owner
         sets: list[Workload] = []
         if item.workload.kind == "Deployment":
             # Not all of its selector: whose they are is told by their owner.

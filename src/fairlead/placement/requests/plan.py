@@ -67,7 +67,7 @@ def nobody_knows(now: datetime) -> Mapping[Subject, Mapping[str, float]]:
 
 @dataclass(frozen=True, slots=True)
 class RoundOptions:
-    """How a round is held. `settle_s`: so long a promise is held, and pods are waited for, before we go on."""
+    """How a round is held. `settle_s`: how long a reservation is held, and pods are waited for."""
 
     settle_s: float = 300.0
     presort: Presort = Presort.SEED
@@ -83,7 +83,7 @@ class RoundOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ItemInput:
     """An item to be planned, and what its workload looks like now."""
 
     request: str
@@ -107,24 +107,24 @@ class Wanted:
         return str(self.item_key)
 
     @property
-    def made_by(self) -> Workload:
-        assert self.workload is not None, "pods of nobody are not added"
+    def owner(self) -> Workload:
+        assert self.workload is not None, "pods are added to workloads only"
         return self.workload
 
     def model(self, pods: Sequence[Pod]) -> Pod:
         """A pod as the workload will make it."""
         admitted = self.admitted if isinstance(self.admitted, Pod) else None
-        return model_pod(self.made_by, pods, self.maker, admitted)
+        return model_pod(self.owner, pods, self.maker, admitted)
 
-    def pods(self, desk: TableHandle) -> list[Pod]:
+    def pods(self, handle: TableHandle) -> list[Pod]:
         """Those that stay unless something is done."""
-        pods = self.loose if self.workload is None else desk.pods_of(self.workload.metadata.uid)
+        pods = self.loose if self.workload is None else handle.pods_of(self.workload.metadata.uid)
         return [pod for pod in pods if not pod.is_terminating and not pod.is_finished]
 
 
 def plan_round(
-    desk: TableHandle,
-    wanted: Sequence[Wanted],
+    handle: TableHandle,
+    wanted: Sequence[ItemInput],
     *,
     now: datetime,
     options: RoundOptions,
@@ -138,7 +138,7 @@ def plan_round(
     """
     found: dict[str, ItemStatus] = {}
     taken = dict(busy)
-    open_: dict[str, Wanted] = {}
+    open_: dict[str, ItemInput] = {}
     for each in wanted:
         other = taken.get(each.item.workload.uid)
         if other is not None:
@@ -148,28 +148,28 @@ def plan_round(
         else:
             taken[each.item.workload.uid] = each.request
             open_[each.key] = each
-    whole = _cluster(desk)
+    whole = _cluster(handle)
     profiles = Profiles(options.loads, lambda: now, lambda: (whole[CPU], whole[MEMORY]))
-    order = presort([ask for each in open_.values() for ask in asks(desk, each, profiles)], options.presort, whole)
+    order = presort([ask for each in open_.values() for ask in asks(handle, each, profiles)], options.presort, whole)
     keys = list(dict.fromkeys(ask.key for ask in order))
-    going, removals = _plan_removals(desk, [open_[key] for key in keys if open_[key].item.is_removal], now, options)
+    going, removals = _plan_removals(handle, [open_[key] for key in keys if open_[key].item.is_removal], now, options)
     found |= removals
     adding = [ask.key for ask in order if not open_[ask.key].item.is_removal]
-    found |= _plan_additions(desk, open_, adding, now, options, going | leaving)
+    found |= _plan_additions(handle, open_, adding, now, options, going | leaving)
     return [found[each.key] for each in wanted]
 
 
-def forecast_uses(desk: TableHandle, wanted: Sequence[Wanted], options: RoundOptions) -> dict[str, str]:
+def forecast_uses(handle: TableHandle, wanted: Sequence[ItemInput], options: RoundOptions) -> dict[str, str]:
     """By the key of each item why forecasts do not count in its plan; empty where they do."""
-    forecast, table = desk.table.catalog.forecast, desk.table
+    forecast, table = handle.table.catalog.forecast, handle.table
     missing = unmatched(forecast, table)
     if len(missing) >= len(forecast.nodes) + len(forecast.services):
         why = "no forecast is of a node, Service or workload that is there"
         return {each.key: why for each in wanted}
-    return {each.key: _forecast_use(desk, each, options) for each in wanted}
+    return {each.key: _forecast_use(handle, each, options) for each in wanted}
 
 
-def _forecast_use(desk: TableHandle, wanted: Wanted, options: RoundOptions) -> str:
+def _forecast_use(handle: TableHandle, wanted: ItemInput, options: RoundOptions) -> str:
     item, weights = wanted.item, options.weights
     if item.is_removal:
         if item.workload.kind == "StatefulSet":
@@ -177,8 +177,8 @@ def _forecast_use(desk: TableHandle, wanted: Wanted, options: RoundOptions) -> s
         if not weights.forecast * weights.forecast_sign:
             return "forecasts have no weight for removing (weights.remove.w5, forecast.removeSign)"
         return ""
-    scheduler = wanted.model(wanted.pods(desk)).spec.scheduler_name
-    cycle = desk.cycle(scheduler)
+    scheduler = wanted.model(wanted.pods(handle)).spec.scheduler_name
+    cycle = handle.cycle(scheduler)
     if cycle is None:
         return f"scheduler {scheduler} places the pods of {item.workload.described()}"
     counted = {rule.name for rule, weight in cycle.profile.priorities if weight}
@@ -188,8 +188,8 @@ def _forecast_use(desk: TableHandle, wanted: Wanted, options: RoundOptions) -> s
 
 
 def plan_all(
-    desk: TableHandle,
-    wanted: Sequence[Wanted],
+    handle: TableHandle,
+    wanted: Sequence[ItemInput],
     *,
     now: datetime,
     options: RoundOptions,
@@ -201,9 +201,9 @@ def plan_all(
 
     `broken` is told the key of an item that cannot be planned, with the exception at hand.
     """
-    turns = {cycle.pick: cycle.pick.counter for cycle in desk.cycles.values() if isinstance(cycle.pick, RoundRobin)}
+    turns = {cycle.pick: cycle.pick.counter for cycle in handle.cycles.values() if isinstance(cycle.pick, RoundRobin)}
     try:
-        return plan_round(desk, wanted, now=now, options=options, busy=busy, leaving=leaving)
+        return plan_round(handle, wanted, now=now, options=options, busy=busy, leaving=leaving)
     except Exception as problem:
         for pick, counter in turns.items():
             pick.counter = counter
@@ -213,21 +213,21 @@ def plan_all(
     statuses: list[ItemStatus] = []
     taken = dict(busy)
     for each in wanted:
-        statuses += plan_all(desk, [each], now=now, options=options, busy=taken, leaving=leaving, broken=broken)
+        statuses += plan_all(handle, [each], now=now, options=options, busy=taken, leaving=leaving, broken=broken)
         if statuses[-1].phase != "Failed":
             taken.setdefault(each.item.workload.uid, each.request)
     return statuses
 
 
-def asks(desk: TableHandle, wanted: Wanted, profiles: Profiles) -> list[Ask]:
+def asks(handle: TableHandle, wanted: ItemInput, profiles: Profiles) -> list[Ask]:
     """One for each pod of the item."""
-    pods = wanted.pods(desk)
+    pods = wanted.pods(handle)
     if wanted.workload is None:
         sample = pods[0] if pods else Pod()
     else:
         sample = wanted.model(pods)
     names = [wanted.item.service_name, wanted.item.workload.name]
-    names += desk.table.catalog.services_named(wanted.item.namespace, sample.metadata.labels)
+    names += handle.table.catalog.services_named(wanted.item.namespace, sample.metadata.labels)
     profile = profiles.of(wanted.item.namespace, names, sample)
     ask = Ask(
         Sign.REMOVE if wanted.item.is_removal else Sign.ADD,
@@ -242,11 +242,11 @@ def asks(desk: TableHandle, wanted: Wanted, profiles: Profiles) -> list[Ask]:
     return [ask] * wanted.item.number
 
 
-def waiting(wanted: Wanted, why: str) -> ItemStatus:
+def waiting(wanted: ItemInput, why: str) -> ItemStatus:
     return msgspec.structs.replace(wanted.status, phase="Waiting", message=why)
 
 
-def failed(wanted: Wanted, why: str) -> ItemStatus:
+def failed(wanted: ItemInput, why: str) -> ItemStatus:
     return msgspec.structs.replace(wanted.status, phase="Failed", message=why)
 
 
@@ -254,28 +254,28 @@ def failed(wanted: Wanted, why: str) -> ItemStatus:
 
 
 def _plan_removals(
-    desk: TableHandle, wanted: Sequence[Wanted], now: datetime, options: RoundOptions
+    handle: TableHandle, wanted: Sequence[ItemInput], now: datetime, options: RoundOptions
 ) -> tuple[frozenset[str], dict[str, ItemStatus]]:
     """The plans, and the UIDs of the pods named in them. The table is left as it was: they are still there."""
-    statement = Statement(desk.table)
+    statement = Statement(handle.table)
     try:
-        plans = {each.key: _plan_removal(desk, statement, each, now, options) for each in wanted}
+        plans = {each.key: _plan_removal(handle, statement, each, now, options) for each in wanted}
     finally:
         statement.rollback()
     return frozenset(victim.uid for plan in plans.values() for victim in plan.victims), plans
 
 
 def _plan_removal(
-    desk: TableHandle, statement: Statement, wanted: Wanted, now: datetime, options: RoundOptions
+    handle: TableHandle, statement: Statement, wanted: ItemInput, now: datetime, options: RoundOptions
 ) -> ItemStatus:
-    item, pods = wanted.item, wanted.pods(desk)
+    item, pods = wanted.item, wanted.pods(handle)
     if len(pods) > MOST_PODS:
         return failed(wanted, f"{item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with")
     before = len(pods) if wanted.workload is None else wanted.workload.replicas
     after = max(0, before - item.number)
     count = min(before - after, max(0, len(pods) - after))
     now_s = now.timestamp()
-    pick = _pick_for(desk, pods)
+    pick = _pick_for(handle, pods)
     if item.workload.kind == "StatefulSet":
         victims = _highest(statement, pods, count, options)
     elif item.workload.kind == "Service":
@@ -295,9 +295,9 @@ def _plan_removal(
     )
 
 
-def _pick_for(desk: TableHandle, pods: Sequence[Pod]) -> Pick | None:
+def _pick_for(handle: TableHandle, pods: Sequence[Pod]) -> Pick | None:
     """Nodes that are level are taken as the profile of the pods takes them."""
-    cycle = desk.cycle(pods[0].spec.scheduler_name) if pods else None
+    cycle = handle.cycle(pods[0].spec.scheduler_name) if pods else None
     return cycle.pick if cycle is not None else None
 
 
@@ -305,7 +305,7 @@ def _highest(statement: Statement, pods: Sequence[Pod], count: int, options: Rou
     ordered = sorted(pods, key=lambda pod: _ordinal(pod.metadata.name), reverse=True)[:count]
     why = "a StatefulSet removes its highest ordinal"
     standing = node_scores(statement.table, pods, options.weights, options.load_basis)
-    return tuple(_victim(pod, standing.get(pod.uid), why=why, promised=True) for pod in ordered)
+    return tuple(_victim(pod, standing.get(pod.uid), why=why, guaranteed=True) for pod in ordered)
 
 
 def _of_replica_sets(
@@ -334,11 +334,13 @@ def _by_score(
     )
     by_uid = {pod.uid: pod for pod in pods}
     return tuple(
-        _victim(by_uid[each.uid], (each.score, each.scores), why=each.why, promised=True) for each in plan.removed
+        _victim(by_uid[each.uid], (each.score, each.scores), why=each.why, guaranteed=True) for each in plan.removed
     )
 
 
-def _victim(pod: Pod, standing: tuple[int, RemovalScores | None] | None, *, why: str, promised: bool = False) -> Victim:
+def _victim(
+    pod: Pod, standing: tuple[int, RemovalScores | None] | None, *, why: str, guaranteed: bool = False
+) -> Victim:
     score, scores = standing or (0, None)
     return Victim(
         pod=pod.metadata.name,
@@ -347,7 +349,7 @@ def _victim(pod: Pod, standing: tuple[int, RemovalScores | None] | None, *, why:
         score=on_scale(score, ONE),
         scores=_victim_scores(scores) if scores is not None else None,
         why=why,
-        promised=promised,
+        guaranteed=guaranteed,
         cost=pod.metadata.annotations.get(DELETION_COST),
     )
 
@@ -377,25 +379,29 @@ def _removal_sentence(item: Item, fewer: int, going: int, victims: Sequence[Vict
 
 
 def _plan_additions(
-    desk: TableHandle,
-    open_: Mapping[str, Wanted],
+    handle: TableHandle,
+    open_: Mapping[str, ItemInput],
     order: Sequence[str],
     now: datetime,
     options: RoundOptions,
     leaving: frozenset[str],
 ) -> dict[str, ItemStatus]:
     # Those `leaving` count as being there, in scores as in room: scored as if they were gone, new pods would be
-    # promised nodes that cannot have them yet, or, where a named pod stays, never.
+    # reserved nodes that cannot have them yet, or, where a named pod stays, never.
     found: dict[str, ItemStatus] = {}
     there: dict[str, list[Pod]] = {}
     models: dict[str, Pod] = {}
     placed: dict[str, list[Placed]] = {}
     refused: dict[str, str] = {}
-    statement, nominated, has_claim = Statement(desk.table), desk.nominated(), desk.table.catalog.claims.__contains__
-    reasons = Reasons(desk.table.node_count)
+    statement, nominated, has_claim = (
+        Statement(handle.table),
+        handle.nominated(),
+        handle.table.catalog.claims.__contains__,
+    )
+    reasons = Reasons(handle.table.node_count)
     for key in dict.fromkeys(order):
         wanted = open_[key]
-        pods = wanted.pods(desk)
+        pods = wanted.pods(handle)
         if len(pods) > MOST_PODS:
             why = f"{wanted.item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with"
             found[key] = failed(wanted, why)
@@ -407,7 +413,7 @@ def _plan_additions(
             if key not in models or key in refused:
                 continue
             pod = numbered(models[key], key, len(placed[key]), has_claim)
-            cycle = desk.cycle(pod.spec.scheduler_name)
+            cycle = handle.cycle(pod.spec.scheduler_name)
             if cycle is None:
                 continue
             reasons.explain(key, cycle, pod, nominated)
@@ -418,21 +424,21 @@ def _plan_additions(
                 # A table that only fills up has no room for the next one like it either.
                 refused[key] = outcome.diagnosis.message()
         lacking = [numbered(models[key], key, len(placed[key]), has_claim) for key in refused]
-        helped = _helped_by_leaving(desk, lacking, leaving)
+        helped = _helped_by_leaving(handle, lacking, leaving)
         soon = {key for key, is_helped in zip(refused, helped, strict=True) if is_helped}
         for key, places in placed.items():
             wanted, late = open_[key], list[Placed]()
             if key in soon and options.reuse_terminating:
-                late = _after_leaving(desk, statement, models[key], wanted, len(places), leaving, reasons)
+                late = _after_leaving(handle, statement, models[key], wanted, len(places), leaving, reasons)
             elif key in soon and not is_over(wanted.accepted_at, options.settle_s, now):
                 for place in places:
-                    statement.remove(desk.table.occupants[place.pod])
+                    statement.remove(handle.table.occupants[place.pod])
                 now_have = f"{len(places)} of {wanted.item.number} pods have room now"
                 why = f"{now_have}; more will have when the pods that are on their way out are gone"
                 found[key] = waiting(wanted, why)
                 continue
-            reservations += _promises(desk, wanted, models[key], places, late, options)
-            status = _added(desk, wanted, models[key], places, late, refused.get(key, ""), reasons, now)
+            reservations += _promises(handle, wanted, models[key], places, late, options)
+            status = _added(handle, wanted, models[key], places, late, refused.get(key, ""), reasons, now)
             found[key] = msgspec.structs.replace(status, seen=ends_of_names(there[key], wanted.item.workload.name))
     except BaseException:
         statement.rollback()
@@ -440,29 +446,29 @@ def _plan_additions(
     # Last: whatever breaks above leaves no planned pod behind.
     statement.commit()
     for reservation in reservations:
-        desk.reservations.hold(reservation)
+        handle.reservations.hold(reservation)
     return found
 
 
 def _after_leaving(
-    desk: TableHandle,
+    handle: TableHandle,
     planned: Statement,
     model: Pod,
-    wanted: Wanted,
+    wanted: ItemInput,
     placed: int,
     leaving: frozenset[str],
     reasons: Reasons,
 ) -> list[Placed]:
     """Places for the rest on room that pods are still leaving: held now, taken when those are gone."""
-    cycle, statement = desk.cycle(model.spec.scheduler_name), Statement(desk.table)
+    cycle, statement = handle.cycle(model.spec.scheduler_name), Statement(handle.table)
     assert cycle is not None, "who has no room was decided on"
     found: list[Placed] = []
     pods: list[Pod] = []
     try:
-        for occupant in _going(desk, leaving):
+        for occupant in _going(handle, leaving):
             statement.remove(occupant)
         for number in range(placed, wanted.item.number):
-            pod = numbered(model, wanted.key, number, desk.table.catalog.claims.__contains__)
+            pod = numbered(model, wanted.key, number, handle.table.catalog.claims.__contains__)
             reasons.explain(wanted.key, cycle, pod, ())
             outcome = cycle.decide(pod, statement)
             if not isinstance(outcome, Placed):
@@ -472,25 +478,25 @@ def _after_leaving(
     finally:
         statement.rollback()
     for pod, each in zip(pods, found, strict=True):
-        planned.place_occupant(occupant_of(pod, desk.table.request(pod), each.node))
+        planned.place_occupant(occupant_of(pod, handle.table.request(pod), each.node))
     return found
 
 
-def _going(desk: TableHandle, leaving: frozenset[str]) -> list[Occupant]:
-    return [each for each in desk.table.occupants.values() if each.terminating or each.uid in leaving]
+def _going(handle: TableHandle, leaving: frozenset[str]) -> list[Occupant]:
+    return [each for each in handle.table.occupants.values() if each.terminating or each.uid in leaving]
 
 
-def _helped_by_leaving(desk: TableHandle, lacking: Sequence[Pod], leaving: frozenset[str]) -> list[bool]:
+def _helped_by_leaving(handle: TableHandle, lacking: Sequence[Pod], leaving: frozenset[str]) -> list[bool]:
     """For pods that have no room now: whether they would have some without the pods that are on their way out."""
     if not lacking:
         return []
-    statement = Statement(desk.table)
+    statement = Statement(handle.table)
     helped: list[bool] = []
     try:
-        for occupant in _going(desk, leaving):
+        for occupant in _going(handle, leaving):
             statement.remove(occupant)
         for pod in lacking:
-            cycle = desk.cycle(pod.spec.scheduler_name)
+            cycle = handle.cycle(pod.spec.scheduler_name)
             if cycle is None:
                 helped.append(False)
                 continue
@@ -502,14 +508,14 @@ def _helped_by_leaving(desk: TableHandle, lacking: Sequence[Pod], leaving: froze
 
 
 def _promises(
-    desk: TableHandle,
-    wanted: Wanted,
+    handle: TableHandle,
+    wanted: ItemInput,
     model: Pod,
     placed: Sequence[Placed],
     late: Sequence[Placed],
     options: RoundOptions,
 ) -> list[Reservation]:
-    until_s, has_claim = desk.now_s + options.settle_s, desk.table.catalog.claims.__contains__
+    until_s, has_claim = handle.now_s + options.settle_s, handle.table.catalog.claims.__contains__
     return [
         Reservation(
             numbered(model, wanted.key, number, has_claim),
@@ -524,8 +530,8 @@ def _promises(
 
 
 def _added(
-    desk: TableHandle,
-    wanted: Wanted,
+    handle: TableHandle,
+    wanted: ItemInput,
     model: Pod,
     placed: Sequence[Placed],
     late: Sequence[Placed],
@@ -533,9 +539,9 @@ def _added(
     reasons: Reasons,
     now: datetime,
 ) -> ItemStatus:
-    item, workload = wanted.item, wanted.made_by
+    item, workload = wanted.item, wanted.owner
     scheduler = model.spec.scheduler_name
-    cycle = desk.cycle(scheduler)
+    cycle = handle.cycle(scheduler)
     unit = cycle.profile.unit if cycle is not None else BEST
     # One for each place, in order, until there is no more room or time for reasons.
     lines = iter(reasons.lines.get(wanted.key, ()))
@@ -576,31 +582,31 @@ def _addition_sentence(item: Item, placed: Sequence[Placed], why_not: str, other
 
 
 def restore_promises(
-    desk: TableHandle, maker: str, item: Item, status: ItemStatus, settle_s: float, now: datetime
+    handle: TableHandle, maker: str, item: Item, status: ItemStatus, settle_s: float, now: datetime
 ) -> None:
-    """Hold again what an earlier leader promised and nobody has claimed, wherever there still is room."""
+    """Reserve again what an earlier leader reserved and no pod has taken up, where there still is room."""
     if status.planned is None:
         return
     left = settle_s - (now - moment(status.acted_at or status.planned_at)).total_seconds()
     if left <= 0:
         return
     model = msgspec.convert(status.planned, Pod)
-    cycle = desk.cycle(model.spec.scheduler_name)
+    cycle = handle.cycle(model.spec.scheduler_name)
     if cycle is None:
         return
-    new = new_pods(status, item, desk.pods_of(item.workload.uid))
+    new = new_pods(status, item, handle.pods_of(item.workload.uid))
     for number, place in enumerate(match_places(status.places, new)):
-        row = desk.table.row_of.get(place.node) if place.node and not place.pod else None
+        row = handle.table.row_of.get(place.node) if place.node and not place.pod else None
         if row is None:
             continue
-        pod = numbered(model, maker, number, desk.table.catalog.claims.__contains__)
-        within_N = desk.table.valid_N[: desk.table.size].copy()
+        pod = numbered(model, maker, number, handle.table.catalog.claims.__contains__)
+        within_N = handle.table.valid_N[: handle.table.size].copy()
         within_N[:] = False
         within_N[row] = True
         with on_trial(cycle.pick):
             is_placed = isinstance(cycle.decide(pod, within_N=within_N), Placed)
         if is_placed:
-            desk.reservations.hold(Reservation(pod, place.node, item.workload.uid, maker, desk.now_s + left))
+            handle.reservations.hold(Reservation(pod, place.node, item.workload.uid, maker, handle.now_s + left))
 
 
 # --- small ------------------------------------------------------------------------------------------------
@@ -617,9 +623,9 @@ def _is_ready(pod: Pod) -> bool:
     return ready and bool(pod.spec.node_name) and pod.status.phase == "Running"
 
 
-def _cluster(desk: TableHandle) -> dict[str, int]:
+def _cluster(handle: TableHandle) -> dict[str, int]:
     """What the whole cluster has, for shares of it."""
-    table = desk.table
+    table = handle.table
     valid_N = table.valid_N[: table.size]
     return {
         CPU: int(table.alloc_RN[axes.CPU, : table.size][valid_N].sum()),

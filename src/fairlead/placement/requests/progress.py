@@ -18,13 +18,13 @@ LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def new_pods(status: ItemStatus, item: Item, pods: Sequence[Pod]) -> list[Pod]:
     """Pods that were not there when the item was planned, oldest first."""
-    known = set(seen_names(status, item.workload.name))
+    known = set(names_when_planned(status, item.workload.name))
     fresh = [pod for pod in pods if pod.metadata.name not in known and not pod.is_terminating and not pod.is_finished]
     return sorted(fresh, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
 
 
 def match_places(places: Sequence[Place], new: Sequence[Pod]) -> list[Place]:
-    """Each place with the pod that came for it: first those on the promised node, then whoever came instead."""
+    """Each place with the pod that came for it: first those on the reserved node, then the others."""
     on_node: dict[str, list[Pod]] = {}
     for pod in new:
         on_node.setdefault(pod.spec.node_name, []).append(pod)
@@ -71,7 +71,7 @@ def _came(place: Place, pod: Pod) -> Place:
     return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to=node, note=note)
 
 
-def is_all_made(item: Item, status: ItemStatus) -> bool:
+def are_all_created(item: Item, status: ItemStatus) -> bool:
     """Whether an addition only waits for nodes: its pods are there, so the next change of the workload may come."""
     return status.phase == "Scaled" and not item.is_removal and all(place.pod for place in status.places)
 
@@ -114,7 +114,7 @@ def _follow_addition(
     if added >= item.number:
         elsewhere = sum(1 for place in places if place.node and place.bound_to not in ("", place.node))
         said = f"{pods_of(added)} added{by}" + (f": on {where}" if where else "")
-        said += f"; {elsewhere} not on the promised node" if elsewhere else ""
+        said += f"; {elsewhere} not on the reserved node" if elsewhere else ""
         said += f"; {again} of them removed again since" if again else ""
         return msgspec.structs.replace(status, phase="Done", message=said)
     made = min(item.number, sum(1 for place in places if place.pod))
@@ -145,7 +145,7 @@ def ended(item: Item, status: ItemStatus) -> ItemStatus:
 
 
 def _follow_removal(item: Item, status: ItemStatus, pods: Sequence[Pod], is_late: bool) -> ItemStatus:
-    seen = seen_names(status, item.workload.name)
+    seen = names_when_planned(status, item.workload.name)
     there = {pod.metadata.name: pod for pod in pods if not pod.is_finished}
     uids = {pod.metadata.uid for pod in there.values()}
     victims = tuple(msgspec.structs.replace(victim, gone=victim.uid not in uids) for victim in status.victims)
@@ -178,13 +178,13 @@ def _follow_removal(item: Item, status: ItemStatus, pods: Sequence[Pod], is_late
     return msgspec.structs.replace(status, phase="Partial", message=f"{said}; no longer waited for")
 
 
-def seen_names(status: ItemStatus, workload: str) -> list[str]:
+def names_when_planned(status: ItemStatus, workload: str) -> list[str]:
     """The pods there were when the item was planned."""
     return [end[1:] if end.startswith("=") else f"{workload}{end}" for end in status.seen.split()]
 
 
 def ends_of_names(pods: Sequence[Pod], workload: str) -> str:
-    """Names without the workload's, which most begin with; whole ones are marked. `seen_names` reads it."""
+    """Names without the workload's, which most begin with; whole ones are marked. `names_when_planned` reads it."""
     names = [pod.metadata.name for pod in pods]
     return " ".join(name.removeprefix(workload) if name.startswith(f"{workload}-") else f"={name}" for name in names)
 

@@ -39,7 +39,7 @@ class Candidate(msgspec.Struct, frozen=True):
         return msgspec.convert({"kind": self.kind, "name": metadata.name, "uid": metadata.uid}, WorkloadRef)
 
 
-class Found(msgspec.Struct, frozen=True):
+class LookupResult(msgspec.Struct, frozen=True):
     """What the cluster holds under a name in a namespace."""
 
     named: tuple[Candidate, ...] = ()
@@ -53,10 +53,6 @@ class Found(msgspec.Struct, frozen=True):
     # Of another kind, looked for where there is no Service either.
     unscalable: Kind[ApiObject] | None = None
 
-    @property
-    def is_nothing(self) -> bool:
-        return not self.named and self.service is None
-
 
 class Unresolved(msgspec.Struct, frozen=True):
     """No single workload is meant; the sentence says what to do. `field` is the field to blame."""
@@ -65,7 +61,9 @@ class Unresolved(msgspec.Struct, frozen=True):
     field: str = "serviceName"
 
 
-def resolve(found: Found, operation: Operation, name: str, namespace: str, *, force: bool) -> WorkloadRef | Unresolved:
+def resolve(
+    found: LookupResult, operation: Operation, name: str, namespace: str, *, force: bool
+) -> WorkloadRef | Unresolved:
     where = f"namespace {namespace}"
     if len(found.named) > 1:
         return Unresolved(f"{name} in {where} is several: {_listed(found.named)}; rename or use their Services")
@@ -102,7 +100,7 @@ def resolve(found: Found, operation: Operation, name: str, namespace: str, *, fo
     return WorkloadRef(kind="Service", name=metadata.name, uid=metadata.uid)
 
 
-def other_service(found: Found, meant: WorkloadRef) -> str:
+def other_service(found: LookupResult, meant: WorkloadRef) -> str:
     """What to warn of where the Service of the same name leads to other pods than the workload that is changed."""
     service = found.service
     if not found.named or service is None or not service.spec.selector or _selects(service, found.named[0]):
@@ -159,22 +157,22 @@ class ClusterLookup:
         self._workloads: dict[str, list[Candidate]] = {}
         self._autoscalers: dict[str, tuple[Autoscaler, ...]] = {}
 
-    async def find(self, namespace: str, name: str) -> Found:
+    async def find(self, namespace: str, name: str) -> LookupResult:
         named = await asyncio.gather(*(self._named(kind, namespace, name) for kind in WORKLOADS.values()))
         candidates = tuple(
             Candidate(kind, found) for kind, found in zip(WORKLOADS, named, strict=True) if found is not None
         )
         service = await self._client.find(SERVICES, name, namespace)
         if candidates:
-            found = Found(named=candidates, service=service, autoscalers=await self._scalers(namespace))
+            found = LookupResult(named=candidates, service=service, autoscalers=await self._scalers(namespace))
             if service is not None and service.spec.selector and not _selects(service, candidates[0]):
                 behind = await self._candidates_behind(service)
                 found = msgspec.structs.replace(found, behind=_tops(behind))
             return found
         if service is None:
-            return Found(unscalable=await self._unscalable(namespace, name))
+            return LookupResult(unscalable=await self._unscalable(namespace, name))
         if not service.spec.selector:
-            return Found(service=service)
+            return LookupResult(service=service)
         return await self._behind(service)
 
     async def _unscalable(self, namespace: str, name: str) -> Kind[ApiObject] | None:
@@ -192,7 +190,7 @@ class ClusterLookup:
     async def _named(self, kind: Kind[Workload], namespace: str, name: str) -> Workload | None:
         return await self._client.find(kind, name, namespace)
 
-    async def _behind(self, service: Service) -> Found:
+    async def _behind(self, service: Service) -> LookupResult:
         namespace, selector = service.metadata.namespace, service.spec.selector or {}
         behind = await self._candidates_behind(service)
         known = {candidate.workload.metadata.uid for candidate in behind}
@@ -203,7 +201,7 @@ class ClusterLookup:
                 loose.append(pod.metadata.name)
             elif owner.uid not in known:
                 others[owner.uid] = f"{owner.kind} {owner.name}"
-        return Found(
+        return LookupResult(
             service=service,
             behind=_tops(behind),
             loose=tuple(loose),
@@ -243,4 +241,4 @@ async def loose_or_owned(client: Client, namespace: str, selector: dict[str, str
     return [ApiObject(metadata=pod.metadata) for pod in pods if not pod.is_finished and not pod.is_terminating]
 
 
-__all__ = ["Candidate", "ClusterLookup", "Found", "Unresolved", "loose_or_owned", "other_service", "resolve"]
+__all__ = ["Candidate", "ClusterLookup", "LookupResult", "Unresolved", "loose_or_owned", "other_service", "resolve"]

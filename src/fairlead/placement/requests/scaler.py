@@ -19,7 +19,7 @@ from fairlead.placement.requests import actions, plan
 from fairlead.placement.requests.cache import RequestCache
 from fairlead.placement.requests.held_places import HeldPlaces
 from fairlead.placement.requests.lookup import WorkloadLookup
-from fairlead.placement.requests.plan import RoundOptions, Wanted
+from fairlead.placement.requests.plan import ItemInput, RoundOptions
 from fairlead.placement.requests.spec import ANNOTATION, Item, ItemKey, ItemStatus, ScheduleRequest
 from fairlead.placement.requests.writes import write, write_all
 
@@ -57,7 +57,7 @@ class Scaler:
     async def carry_out(self, request: ScheduleRequest, index: int, status: ItemStatus) -> ItemStatus:
         """Change the workload as planned; the item as it is then, unchanged if that has to be tried again."""
         item = request.spec.items[index]
-        wanted = Wanted(request.name, index, item, status, request.spec.accepted_at, None)
+        wanted = ItemInput(request.name, index, item, status, request.spec.accepted_at, None)
         if item.workload.kind == "Service":
             return actions.acted(status, item, None, self._clock.now())  # the evictions follow, as often as need be
         costs = actions.plan_costs(item, status)
@@ -93,7 +93,7 @@ class Scaler:
         log.warning("not scaled yet", request=request.name, item=index, problem=trouble)
         return await self._not_now(wanted, trouble, is_known=is_known)
 
-    async def _not_now(self, wanted: Wanted, trouble: str, *, is_known: bool) -> ItemStatus:
+    async def _not_now(self, wanted: ItemInput, trouble: str, *, is_known: bool) -> ItemStatus:
         memory = self._cache.memory(wanted.item_key)
         if not memory.is_stuck_for(self._options.settle_s, self._clock.elapsed_s()):
             return wanted.status
@@ -109,7 +109,7 @@ class Scaler:
                 return
             await self._clock.sleep(HEARING_S)
 
-    async def _give_up(self, wanted: Wanted, why: str) -> ItemStatus:
+    async def _give_up(self, wanted: ItemInput, why: str) -> ItemStatus:
         self._cache.memory(wanted.item_key).stuck_since_s = None
         await self.restore_costs(wanted.item, wanted.status)
         await self._places.release([wanted.item_key])

@@ -1,4 +1,4 @@
-"""ScheduleRequest: what was asked for, what was decided, and how far it is.
+"""ScheduleRequest: what was requested, what was decided, and how far it is.
 
     Accepted ──▶ Planned ──▶ Scaled ──▶ Done | Partial | Failed
         └──▶ Waiting ──┘   the workload was changed, its pods are coming or going
@@ -42,7 +42,7 @@ UNDER_WAY: Final = frozenset({"Planned", "Scaled"})
 
 
 class WorkloadRef(ApiStruct, frozen=True):
-    """What makes the pods: a Deployment, ReplicaSet or StatefulSet; a Service for pods of nobody behind it."""
+    """What makes the pods: a Deployment, ReplicaSet or StatefulSet; a Service for the bare pods behind it."""
 
     kind: Literal["Deployment", "ReplicaSet", "StatefulSet", "Service"]
     name: str
@@ -70,13 +70,13 @@ class Item(ApiStruct, frozen=True):
 
 
 class RequestSpec(ApiStruct, frozen=True):
-    """What was asked for, by whom and when; it never changes."""
+    """The requested changes, with the user and the time; immutable."""
 
-    user: Annotated[str, Meta(description="Who asked, as the cluster knows them.")]
+    user: Annotated[str, Meta(description="The user who sent it, as authenticated by the cluster.")]
     accepted_at: str
     items: Annotated[tuple[Item, ...], Meta(min_length=1, max_length=MOST_ITEMS)]
     summary: Annotated[str, Meta(description="The items in short.")] = ""
-    warnings: Annotated[tuple[str, ...], Meta(description="What may not be what was meant.")] = ()
+    warnings: Annotated[tuple[str, ...], Meta(description="Parts of it that may be mistakes.")] = ()
     digest: Annotated[str, Meta(description="Of what was sent, to tell a repeated request from another one.")] = ""
 
 
@@ -88,9 +88,9 @@ class Replicas(ApiStruct, frozen=True):
 
 
 class Place(ApiStruct, frozen=True):
-    """A pod to come: where it was promised room, and what became of it."""
+    """A pod to come: where room was reserved for it, and what became of it."""
 
-    node: Annotated[str, Meta(description="The promised node; empty when none had room.")] = ""
+    node: Annotated[str, Meta(description="The reserved node; empty when none had room.")] = ""
     score: Annotated[float, Meta(description="The weighted sum of scores, each 0 to 100.")] = 0
     pod: Annotated[str, Meta(description="The pod that came.")] = ""
     bound_to: Annotated[str, Meta(description="The node it went to.")] = ""
@@ -117,9 +117,9 @@ class Victim(ApiStruct, frozen=True):
     score: Annotated[float, Meta(description="The weighted sum of its node's scores, each 0 to 100.")] = 0
     scores: VictimScores | None = None
     why: Annotated[str, Meta(description="Why this pod of that node.")] = ""
-    promised: Annotated[bool, Meta(description="Whether Kubernetes lets it be named: a Ready pod of a ReplicaSet.")] = (
-        False
-    )
+    guaranteed: Annotated[
+        bool, Meta(description="Whether its controller will remove this very pod: a Ready pod of a ReplicaSet.")
+    ] = False
     cost: Annotated[str | None, Meta(description="Its own pod-deletion-cost, to be given back if it stays.")] = None
     gone: bool = False
     note: str = ""
@@ -135,7 +135,7 @@ class ItemStatus(ApiStruct, frozen=True):
     victims: tuple[Victim, ...] = ()
     gone_instead: Annotated[tuple[str, ...], Meta(description="Pods that went in place of a named one.")] = ()
     shortfall: Annotated[
-        int, Meta(description="So many fewer than asked for: no more were there to remove, or found a node.")
+        int, Meta(description="How many fewer than requested: there were no more to remove, or none found a node.")
     ] = 0
     scheduler: Annotated[str, Meta(description="Who places the pods, where that is not Fairlead.")] = ""
     added: int = 0
@@ -179,7 +179,7 @@ class ItemKey:
 
 
 class ScheduleRequest(ApiObject, frozen=True):
-    """More or fewer pods of services, asked for with POST /schedulePod and carried out once."""
+    """More or fewer pods of services, requested with POST /schedulePod and carried out once."""
 
     spec: RequestSpec
     status: RequestStatus = RequestStatus()
@@ -355,7 +355,7 @@ def definition() -> dict[str, Any]:
     }
     columns = [
         ("Phase", "string", ".status.phase", "How far it is."),
-        ("Items", "string", ".spec.summary", "What was asked for."),
+        ("Items", "string", ".spec.summary", "The requested changes."),
         ("Added", "integer", ".status.added", "Pods that came."),
         ("Removed", "integer", ".status.removed", "Pods that went."),
         ("Age", "date", ".metadata.creationTimestamp", ""),

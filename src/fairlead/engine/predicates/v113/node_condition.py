@@ -16,7 +16,7 @@ from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.taints import CORDON, NO_SCHEDULE, Taint, is_tolerated
 
 # Each condition, what it must be if it is reported, and the reason otherwise.
-WANTED: Final = (
+CONDITIONS: Final = (
     ("Ready", "True", "node(s) were not ready"),
     ("OutOfDisk", "False", "node(s) were out of disk space"),
     ("NetworkUnavailable", "False", "node(s) had unavailable network"),
@@ -52,7 +52,7 @@ class CheckNodeCondition(Predicate):
         }
         ids_V = view.take(view.table.condition_set_N)
         failed = []
-        for condition, wanted, reason in WANTED:
+        for condition, wanted, reason in CONDITIONS:
             bad = [
                 any(
                     kind == condition and status != wanted and (kind, status) not in let_past

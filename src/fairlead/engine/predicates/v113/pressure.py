@@ -1,6 +1,6 @@
 """Pressure: nodes short of memory, disk or process numbers are refused; unknown or unreported pressure is none.
 
-Memory pressure refuses only pods that promise nothing about their use, since those are the first to be evicted.
+Memory pressure refuses only pods without requests and limits, since those are the first to be evicted.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """MinFragment as a policy of the cycle: the measure of min_fragment.py over the table's devices.
 
 What is to be expected is an argument of the profile, or else what is placed: the shapes of pods the table holds, most
-frequent first. Both follow from the profile and the world alone, so that a decision can be made again. Where no node
+frequent first. Both follow from the profile and the cluster alone, so that a decision can be replayed. Where no node
 has a GPU, or nobody is expected to ask for one, pods go by how evenly they would fill a node.
 """
 
