@@ -6,7 +6,7 @@ What a real server does with it all is in tests/kube.
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.dialect import parse_profile
 from fairlead.engine.occupant import occupant_of
 from fairlead.engine.profile import Profile, kube_profile
-from fairlead.engine.unit import Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
+from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
@@ -94,9 +94,26 @@ class Writes:
 class Source:
     """A room that offers gangs: pods with the label `gang`."""
 
+    period_s = 0.0
+
     def __init__(self) -> None:
         self.offers: list[tuple[str, Unit | None]] = []
         self.outcomes: list[UnitOutcome] = []
+        self.losses: list[LostPlace] = []
+        self.ready = True
+        self.terms = 0
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        self.terms += 1
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+    def first(self, waiting: Sequence[Unit]) -> Unit | None:
+        return min(waiting, key=lambda unit: (-unit.importance, unit.key))
+
+    def lost(self, place: LostPlace) -> None:
+        self.losses.append(place)
 
     def changed(self) -> Iterable[tuple[str, Unit | None]]:
         offers, self.offers = self.offers, []
