@@ -51,7 +51,7 @@ class Unit(msgspec.Struct, frozen=True):
     """A gang as its source sees it now: members with a node keep it, those without are decided together.
 
     While fewer than `minimum` members have a node, a decision brings it up to the minimum or changes nothing. From
-    then on each further member is placed if it can be (elastic workers), at most `most` in one decision.
+    then on each further member is placed if it can be (elastic workers).
     """
 
     key: str
@@ -68,7 +68,8 @@ class Unit(msgspec.Struct, frozen=True):
     policies: Mapping[str, str] = {}
     # The label that members share, by which a policy knows them.
     job_label: str = ""
-    # New places in one decision once the minimum is there; None: as many as fit.
+    # Places beyond the minimum in one decision; None: as many as fit. With 0, and then 1 once it has the minimum,
+    # elastic members are units of one, and others come in between.
     most: int | None = None
     # How long a place is held for a pod still to be created; afterwards it is lost.
     hold_s: float = 300.0
@@ -207,7 +208,7 @@ class UnitSource(Protocol):
     def begin(self, wake: Callable[[], None]) -> None:
         """A leader's term begins: offer everything from the start, the places that members have included.
 
-        Call `wake` whenever there is something new to offer.
+        Call `wake` whenever there is something new to offer, and when it becomes ready.
         """
         ...
 
