@@ -32,7 +32,7 @@ class Gangs:
     def __init__(self, cycle: Cycle, standing: Standing | None = None) -> None:
         self._cycle = cycle
         self._table = cycle.table
-        self._standing = standing or Standing(cycle.table)
+        self._standing = standing if standing is not None else Standing(cycle.table)
         self._policies: dict[tuple[str, str, bool], Cycle] = {}
 
     def decide(self, unit: Unit, statement: Statement, nominated: Sequence[Pod] = ()) -> UnitOutcome:

@@ -15,7 +15,7 @@ from fairlead.engine.preemption import Budget, by_budget, importance
 from fairlead.engine.standing import Standing
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
-from fairlead.engine.unit import Unit
+from fairlead.engine.unit import Unit, UnitOutcome, UnitPlaced
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 
@@ -32,6 +32,31 @@ class Group(msgspec.Struct, frozen=True):
 
     key: tuple[object, ...]
     occupants: tuple[Occupant, ...]
+
+
+def decide_unit(
+    gangs: Gangs,
+    unit: Unit,
+    table: NodeTable,
+    standing: Standing,
+    statement: Statement,
+    nominated: Sequence[Pod],
+    leaving: Sequence[str] = (),
+) -> tuple[UnitOutcome, UnitEviction | None]:
+    """The decision, in the statement, and who has to go if that helps: the same for the loop, replay and a trial.
+
+    `leaving` are those that are already being evicted for it.
+    """
+    outcome = gangs.decide(unit, statement, nominated)
+    if isinstance(outcome, UnitPlaced) or outcome.never is not None:
+        return outcome, None
+    if leaving:
+        return msgspec.structs.replace(outcome, evicting=tuple(leaving)), None
+    eviction = plan_eviction(gangs, unit, table, standing, nominated)
+    if eviction is None:
+        return outcome, None
+    keys = tuple(victim.key for victim in eviction.victims)
+    return msgspec.structs.replace(outcome, evicting=keys), eviction
 
 
 def plan_eviction(
@@ -68,8 +93,9 @@ def plan_eviction(
             few, enough = (few, middle) if fits(of(groups[:middle])) else (middle, enough)
         statement.rollback()
         fits(of(groups[:enough]))
-        victims = standing.whole(_in_the_way(groups[:enough], statement))
+        blocking = _in_the_way(groups[:enough], statement)
         statement.rollback()
+        victims = standing.whole(blocking)
         places = fits(victims)
         if not places:
             # What was given back is in the way by other things than amounts.

@@ -54,7 +54,7 @@ class Preemption:
     def __init__(self, table: NodeTable, profile: Profile, standing: Standing | None = None) -> None:
         self._table = table
         self._profile = profile
-        self._standing = standing or Standing(table)
+        self._standing = standing if standing is not None else Standing(table)
 
     def plan(self, pod: Pod, nominated: Sequence[Pod] = ()) -> PreemptionPlan:
         """The node to clear and the pods to evict; or why evicting does not help.

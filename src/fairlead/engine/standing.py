@@ -164,6 +164,10 @@ class Standing:
         keys = (member.pod.key for member in unit.members)
         return StandingUnit(unit, {key: self._pod_of[key] for key in keys if key in self._pod_of})
 
+    def clear(self) -> None:
+        for key in list(self._units):
+            self.drop(key)
+
     def restore(self, documents: Iterable[StandingUnit]) -> None:
         for document in documents:
             self.set(document.unit)

@@ -268,9 +268,16 @@ class TrialTable(Protocol):
         ...
 
 
+class NoTrial(Exception):
+    """There is nothing to answer from: this process does not lead, or too many ask."""
+
+
 class Trials(Protocol):
     """Answers about decisions that are not made, beside the loop; nothing of them remains."""
 
     async def on_copy(self, pods: Sequence[Pod], work: Callable[[TrialTable], T]) -> T:
-        """Do work on a copy of the table, in a thread of its own. `pods` are all that will be asked about."""
+        """Do work on a copy of the table, in a thread of its own. `pods` are all that will be asked about.
+
+        Raises NoTrial where there is no table to copy.
+        """
         ...

@@ -45,6 +45,10 @@ class Ahead:
         return self._rooms.get(key)
 
     @property
+    def rooms(self) -> list[Room]:
+        return list(self._rooms.values())
+
+    @property
     def head(self) -> Room | None:
         """Of the unit at the head of the line, if room is kept for it."""
         return next((room for room in self._rooms.values() if room.fits_at_s is not None), None)

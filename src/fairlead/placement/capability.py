@@ -34,6 +34,7 @@ from fairlead.placement.requests.metrics import RequestMetrics
 from fairlead.placement.requests.plan import RoundOptions
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS
 from fairlead.placement.requests.spec import definition as schedule_request_definition
+from fairlead.placement.trials import LoopTrials
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings, Settings
 from fairlead.web.routes import Route
@@ -65,6 +66,7 @@ class Placement(Capability):
             sources=runtime.offers.unit_sources,
         )
         self.requests = Requests(runtime, self.loop, self.forecasts)
+        runtime.offers.trials.append(LoopTrials(self.loop))
         self._explain = Explain(self.loop, runtime.clock, self.requests.mirror)
 
     @classmethod

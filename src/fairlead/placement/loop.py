@@ -218,6 +218,10 @@ class Loop:
         if self._writing:
             await asyncio.wait(self._writing)
 
+    @property
+    def unix_s(self) -> float:
+        return self._clock.now().timestamp()
+
     def wake(self) -> None:
         """There is something new to look at, such as a unit that a source offers."""
         self._wakeup.set()
@@ -458,10 +462,10 @@ class Loop:
     def _decide_pod(self, pod: Pod) -> None:
         member = self.units.member_of(pod)
         if member is not None:
-            self._decide_member(pod, member)
+            self._count(self.units.decide_member(pod, member), pod)
             return
         if len(self.units.ahead):
-            self.units.ahead.arrange(pod.priority, None, self._clock.now().timestamp())
+            self.units.ahead.arrange(pod.priority, None, self.unix_s)
         name = pod.spec.scheduler_name
         first = self._nominations.node_of(pod.uid)
         reservation = self._promised(pod)
@@ -505,35 +509,15 @@ class Loop:
         self._queue.refused(pod.uid, wakeup_events, self._clock.elapsed_s())
         self._tell_refused(pod, outcome.diagnosis, plan)
 
-    def _decide_member(self, pod: Pod, member: str) -> None:
-        """A member's pod goes to its place, or nowhere; without one it waits for the source's next word."""
-        name = pod.spec.scheduler_name
-        reservation = self.units.reservation_of(member)
-        if reservation is None:
-            self._queue.drop(pod.uid)
-            return
-        self.units.ahead.lift()
-        cycle, history, before = self._cycles[name], self._state.history, self._state.history.mark()
-        turn = cycle.pick.counter
-        outcome = self.units.places.decide(pod, reservation)
-        if isinstance(outcome, Placed):
-            history.decided(before, self._clock.now(), cycle.profile, pod, outcome, first=reservation.node, turn=turn)
-            self._metrics.attempts.labels("scheduled", name).inc()
-            self._assume(pod, outcome)
-            return
-        self._metrics.attempts.labels("unschedulable", name).inc()
-        self._queue.drop(pod.uid)
-        message = outcome.diagnosis.message()
-        self._tell(pod, message)
-        self.units.places.lose(member, Loss.TAKEN, message)
-
     def _decide_unit(self, waiting: WaitingUnit) -> None:
-        name = waiting.unit.members[0].pod.spec.scheduler_name
-        is_placed = self.units.decide(waiting)
-        if is_placed is not None:
-            self._metrics.attempts.labels("scheduled" if is_placed else "unschedulable", name).inc()
+        self._count(self.units.decide(waiting), waiting.unit.members[0].pod)
         # What it is to get next may be decided in this same cycle.
         self.units.take()
+
+    def _count(self, is_placed: bool | None, pod: Pod) -> None:
+        if is_placed is not None:
+            result = "scheduled" if is_placed else "unschedulable"
+            self._metrics.attempts.labels(result, pod.spec.scheduler_name).inc()
 
     # -- what units need of the loop --------------------------------------------------------------------------
 
@@ -542,7 +526,9 @@ class Loop:
         self._assume(pod, placed)
 
     def refuse_member(self, pod: Pod, message: str) -> None:
-        self._tell(pod, message)
+        self._queue.drop(pod.uid)
+        if message:
+            self._tell(pod, message)
 
     def has_assumed(self, uid: str) -> bool:
         return uid in self._assumed

@@ -69,16 +69,12 @@ class Places:
 
     def placed(self, source: UnitSource, unit: Unit, outcome: UnitPlaced) -> None:
         """A decision gave members their places, which are in the table; pods still to be created have them held."""
-        nodes = {placed.pod: placed.node for placed in outcome.placed}
-        members = tuple(
-            msgspec.structs.replace(member, node=nodes[member.pod.key]) if member.pod.key in nodes else member
-            for member in unit.members
-        )
         self._sources[unit.key] = source
-        self.standing.set(msgspec.structs.replace(unit, members=members))
-        for member in members:
-            if member.pod.key in nodes and not member.pod.metadata.uid:
-                self._hold(unit, member)
+        now = with_nodes(unit, outcome)
+        self.standing.set(now)
+        for before, member in zip(unit.members, now.members, strict=True):
+            if member.node and not before.node and not member.pod.metadata.uid:
+                self._hold(now, member)
 
     # -- pods -------------------------------------------------------------------------------------------------
 
@@ -89,11 +85,6 @@ class Places:
         for each in unit.members if unit is not None else ():
             if unit is not None and each.pod.key == member and each.node and not self._has_place(each):
                 self._hold_again(unit, each)
-
-    def decide(self, pod: Pod, reservation: Reservation) -> Outcome:
-        """A member's pod on its node, or nowhere; the place is taken up by it."""
-        self._reservations.claim(reservation.key)
-        return self._on(pod, reservation.node)
 
     def hold_back(self, member: str) -> None:
         """The pod did not get there for now: its place waits for it."""
@@ -169,7 +160,7 @@ class Places:
             self.lose(member.pod.key, Loss.NODE_GONE, f"node {member.node} is gone")
         elif self._table.cordoned_N[row]:
             self.lose(member.pod.key, Loss.CORDONED, f"node {member.node} is cordoned")
-        elif isinstance(outcome := self._on(member.pod, member.node), Placed):
+        elif isinstance(outcome := self.put(member.pod, member.node), Placed):
             self._hold(unit, member)
         else:
             self.lose(member.pod.key, Loss.TAKEN, outcome.diagnosis.message())
@@ -181,12 +172,22 @@ class Places:
         if uid is not None:
             self._held(uid)
 
-    def _on(self, pod: Pod, node: str) -> Outcome:
-        """The pod on that node alone."""
+    def put(self, pod: Pod, node: str) -> Outcome:
+        """The pod on that node, or nowhere."""
         within_N = np.zeros(self._table.size, dtype=np.bool_)
         if (row := self._table.row_of.get(node)) is not None:
             within_N[row] = True
         return self._cycles[pod.spec.scheduler_name].decide(pod, within_N=within_N, first=node)
+
+
+def with_nodes(unit: Unit, outcome: UnitPlaced) -> Unit:
+    """The unit with the places of a decision."""
+    nodes = {placed.pod: placed.node for placed in outcome.placed}
+    members = tuple(
+        msgspec.structs.replace(member, node=nodes[member.pod.key]) if member.pod.key in nodes else member
+        for member in unit.members
+    )
+    return msgspec.structs.replace(unit, members=members)
 
 
 def without_nodes(unit: Unit) -> Unit:

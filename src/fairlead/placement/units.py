@@ -14,7 +14,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.engine.ahead import expect
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.gang import Gangs
-from fairlead.engine.gang_preemption import UnitEviction, plan_eviction
+from fairlead.engine.gang_preemption import UnitEviction, decide_unit
 from fairlead.engine.occupant import Occupant
 from fairlead.engine.standing import Standing
 from fairlead.engine.statement import Statement
@@ -27,7 +27,7 @@ from fairlead.placement.ahead import Ahead
 from fairlead.placement.history import History
 from fairlead.placement.places import Places
 from fairlead.placement.queue import BackoffTimes
-from fairlead.placement.reservations import GIVEN_UP, Reservation, Reservations
+from fairlead.placement.reservations import GIVEN_UP, Reservations
 from fairlead.placement.unit_line import UnitLine, WaitingUnit
 
 log = structlog.get_logger("fairlead.placement")
@@ -133,6 +133,8 @@ class Units:
         if self.sources and not pod.is_finished and (member := self.member_of(pod)) is not None:
             self.standing.joined(member, pod.uid)
             self._pod_keys[pod.uid] = pod.key
+            if pod.spec.node_name and self.standing.unit_of_member(member) is not None:
+                self._reservations.claim(member)  # bound, by us or by whoever led before
 
     def left(self, uids: Iterable[str]) -> None:
         """These pods are gone or finished, and out of the table."""
@@ -188,6 +190,28 @@ class Units:
         waiting.source.decided(outcome)
         return isinstance(outcome, UnitPlaced)
 
+    def decide_member(self, pod: Pod, member: str) -> bool | None:
+        """A member's pod goes to its place, or nowhere; without one it waits for the source's next word."""
+        reservation = self._reservations.get(member)
+        if reservation is None or self.standing.unit_of_member(member) is None:
+            self._effects.refuse_member(pod, "")
+            return None
+        self.ahead.lift()
+        # The place is taken up: the stand-in leaves the table for the pod.
+        self._reservations.claim(member)
+        cycle, position = self._cycles[pod.spec.scheduler_name], self._history.mark()
+        turn, node = cycle.pick.counter, reservation.node
+        outcome = self.places.put(pod, node)
+        if isinstance(outcome, Placed):
+            now = self._clock.now()
+            self._history.decided(position, now, cycle.profile, pod, outcome, first=node, turn=turn)
+            self._effects.assume_member(pod, outcome)
+            return True
+        message = outcome.diagnosis.message()
+        self._effects.refuse_member(pod, message)
+        self.places.lose(member, Loss.TAKEN, message)
+        return False
+
     def _decide(self, name: str, unit: Unit) -> tuple[UnitOutcome, UnitEviction | None]:
         gangs, cycle = self._gangs[name], self._cycles[name]
         position, turn = self._history.mark(), cycle.pick.counter
@@ -197,9 +221,11 @@ class Units:
             outcome, eviction = decide_unit(
                 gangs, unit, self._table, self.standing, statement, nominated, self.ahead.leaving(unit.key)
             )
-            recorded = self.standing.document() if eviction is not None else ()
+            recorded, standing = outcome, self.standing.document() if eviction is not None else ()
+            if isinstance(outcome, UnitRefused) and eviction is None:
+                recorded = msgspec.structs.replace(outcome, evicting=())  # planned by an earlier decision
             self._history.decided_unit(
-                position, now, cycle.profile, unit, outcome, nominated, turn=turn, standing=recorded
+                position, now, cycle.profile, unit, recorded, nominated, turn=turn, standing=standing
             )
         except BaseException:
             statement.rollback()
@@ -267,32 +293,3 @@ class Units:
             room = self.ahead.keep(unit, expected.places, expected.at_s)
         nodes = tuple(sorted({node for _, node in room.places.values()}))
         return msgspec.structs.replace(outcome, reserved=nodes, fits_at_s=room.fits_at_s)
-
-    def reservation_of(self, member: str) -> Reservation | None:
-        reservation = self._reservations.get(member)
-        return reservation if reservation is not None and self.standing.unit_of_member(member) is not None else None
-
-
-def decide_unit(
-    gangs: Gangs,
-    unit: Unit,
-    table: NodeTable,
-    standing: Standing,
-    statement: Statement,
-    nominated: Sequence[Pod],
-    leaving: Sequence[str] = (),
-) -> tuple[UnitOutcome, UnitEviction | None]:
-    """The decision, in the statement, and who has to go if that helps: the same for the loop, replay and a trial.
-
-    `leaving` are those that are already being evicted for it.
-    """
-    outcome = gangs.decide(unit, statement, nominated)
-    if isinstance(outcome, UnitPlaced) or outcome.never is not None:
-        return outcome, None
-    if leaving:
-        return msgspec.structs.replace(outcome, evicting=tuple(leaving)), None
-    eviction = plan_eviction(gangs, unit, table, standing, nominated)
-    if eviction is None:
-        return outcome, None
-    keys = tuple(victim.key for victim in eviction.victims)
-    return msgspec.structs.replace(outcome, evicting=keys), eviction
