@@ -101,7 +101,8 @@ class Jobs(Source):
 
     def lost(self, place: LostPlace) -> None:
         super().lost(place)
-        self._set(self.units[place.unit], {place.member: ""})
+        if place.unit in self.units:
+            self._set(self.units[place.unit], {place.member: ""})
 
     def _set(self, unit: Unit, nodes: dict[str, str]) -> None:
         members = tuple(msgspec.structs.replace(each, node=nodes.get(each.pod.key, each.node)) for each in unit.members)

@@ -244,7 +244,10 @@ class UnitSource(Protocol):
         ...
 
     def lost(self, place: LostPlace) -> None:
-        """A member has its place no longer. Told at once, and not about places that the source itself released."""
+        """A member has its place no longer. Told at once, and not about places that the source itself released.
+
+        The source may have withdrawn the unit meanwhile.
+        """
         ...
 
 

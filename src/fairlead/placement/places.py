@@ -107,7 +107,11 @@ class Places:
         self.standing.set(msgspec.structs.replace(unit, members=members))
         place = LostPlace(unit.key, member, found.node, loss, message)
         log.info("place lost", unit=unit.key, member=member, node=found.node, loss=loss.value, message=message)
-        self._sources[unit.key].lost(place)
+        try:
+            self._sources[unit.key].lost(place)
+        except Exception:
+            # The table is right; a source that fails to take it in stops nobody else.
+            log.exception("source did not take a lost place", unit=unit.key, member=member)
 
     def expired(self, reservations: Iterable[Reservation]) -> None:
         for reservation in reservations:
