@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fairlead.jobs.api import JobApi
 from fairlead.jobs.controller import JobController, JobMirrors
 from fairlead.jobs.definition import definitions
 from fairlead.jobs.plan import PlanOptions
 from fairlead.jobs.spec import JOB_LABEL, JOB_NODES, JOB_PODS, JOB_QUEUES, SERVICES, TYJOBS, JobPod
+from fairlead.jobs.trials import Trials as TemplateTrials
 from fairlead.runtime import Capability, Runtime
 from fairlead.settings import Settings
+from fairlead.web.routes import Route
 
 HINT = "TYJobs are not run until deploy/crds and deploy/rbac/jobs.yaml are applied"
 
@@ -41,10 +44,20 @@ class Jobs(Capability):
             options=PlanOptions(scheduler_name(settings), settings.jobs.autoscaling),
         )
         runtime.offers.unit_sources.append(self.controller.source)
+        self._api = JobApi(
+            self.mirrors.jobs,
+            self.controller.source,
+            TemplateTrials(runtime.reader, runtime.clock, scheduler_name(settings)),
+            runtime.offers.trials,
+            runtime.clock,
+        )
 
     @classmethod
     def definitions(cls) -> Sequence[Mapping[str, Any]]:
         return definitions()
+
+    def routes(self) -> Sequence[Route]:
+        return self._api.routes()
 
     async def lead(self) -> None:
         await self.controller.lead(self.runtime.stop)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
-from fairlead.engine.unit import Loss, LostPlace, Unit, UnitOutcome, UnitPlaced
+from fairlead.engine.unit import Loss, LostPlace, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.jobs.order import Cluster, PendingJob, exceeds_quota, head, in_order
 from fairlead.jobs.spec import JOB_LABEL, TYJOBS, QueueSpec
 from fairlead.jobs.units import requests_of
@@ -59,6 +59,7 @@ class JobSource:
         self._again: set[str] = set()
         self._news: dict[str, News] = {}
         self._used: dict[str, dict[str, int]] = {}
+        self._refused: dict[str, UnitRefused] = {}
         self._begun = False
 
     # -- the controller's side ----------------------------------------------------------------------------------
@@ -83,6 +84,7 @@ class JobSource:
 
     def withdraw(self, key: str) -> None:
         self._news.pop(key, None)
+        self._refused.pop(key, None)
         if key in self._offers:
             self._account(key, None)
             del self._offers[key]
@@ -122,6 +124,21 @@ class JobSource:
     def unit(self, key: str) -> Unit | None:
         offer = self._offers.get(key)
         return offer.unit if offer is not None else None
+
+    def refusal(self, key: str) -> UnitRefused | None:
+        """Why it is pending, as last decided by this process."""
+        return self._refused.get(key)
+
+    def held_back(self, key: str) -> str:
+        """Why a pending job is not decided at all: its queue's quota, or a strict queue's head."""
+        offer, cluster = self._offers.get(key), self.cluster()
+        if offer is None or offer.unit.has_minimum:
+            return ""
+        if resource := exceeds_quota(offer.job, cluster):
+            return f"the quota of {resource} of queue {offer.job.queue} is used up"
+        if cluster.queue(offer.job.queue).strict_fifo and self._head_of(offer.job.queue, cluster) != key:
+            return f"queue {offer.job.queue} is strict, and another job is ahead"
+        return ""
 
     def _account(self, key: str, offer: Offer | None) -> None:
         """Add to the use of its queue, or (None) take away what was added for this job."""
@@ -206,6 +223,9 @@ class JobSource:
             offer.used = requests_of(msgspec.structs.replace(offer.unit, members=members), placed=True)
             offer.is_placed = True
             self._account(outcome.unit, offer)
+            self._refused.pop(outcome.unit, None)
+        else:
+            self._refused[outcome.unit] = outcome
         self._wake_job(outcome.unit)
 
     def lost(self, place: LostPlace) -> None:
