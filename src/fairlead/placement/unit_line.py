@@ -58,9 +58,9 @@ class UnitLine:
         waiting = self._all.get(unit.key)
         if waiting is None:
             waiting = self._all[unit.key] = WaitingUnit(unit, source, now_s)
-        elif waiting.unit != unit:
-            waiting.unit, waiting.source = unit, source
-            if waiting.state == "asleep":
+        else:
+            before, waiting.unit, waiting.source = waiting.unit, unit, source
+            if waiting.state == "asleep" and asks_otherwise(before, unit):
                 waiting.state = "due"
         if unit.key in self._served:
             waiting.state = "in line"
@@ -150,3 +150,16 @@ class UnitLine:
             for waiting in group:
                 self._sleep(waiting.unit.key, ANY_CHANGE, now_s + max(source.period_s, LOOK_AGAIN_S))
         return found
+
+
+def asks_otherwise(before: Unit, now: Unit) -> bool:
+    """Whether it asks for something else than before; the status of pods that exist changes with every refusal."""
+    return before != now and _bare(before) != _bare(now)
+
+
+def _bare(unit: Unit) -> tuple[object, ...]:
+    members = tuple(
+        (each.pod.uid, each.pod.spec, each.pod.metadata.labels, each.role, each.essential, each.node)
+        for each in unit.members
+    )
+    return members, tuple(getattr(unit, name) for name in unit.__struct_fields__ if name != "members")
