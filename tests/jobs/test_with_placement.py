@@ -246,6 +246,8 @@ async def test_a_quota_holds_jobs_back_and_limits_workers_beyond_the_minimum(clu
         assert (cluster.status(first)["stage"], cluster.status(first)["ready"]) == ("Running", "3/5")
         second = cluster.submit("second", spec_json(1, queue="small"))
         await turn(cluster)
+        queue = cluster.objects["jobqueues"]["small"]["status"]
+        assert queue == {"used": {"cpu": "4"}, "share": 0.3333, "pending": 1, "running": 1}
         assert cluster.status(second)["stage"] == "Pending"
         cluster.edit(first, terminating=True)
         await turn(cluster)

@@ -26,6 +26,7 @@ from fairlead.jobs.allocations import decode
 from fairlead.jobs.observed import JobInput, Refusal
 from fairlead.jobs.plan import NEVER_FITS_CYCLES, JobPlan, PlanOptions, plan_job
 from fairlead.jobs.pods import places_of, pod_name
+from fairlead.jobs.queues import plan_queues
 from fairlead.jobs.source import JobSource, News
 from fairlead.jobs.spec import (
     DEFAULT_QUEUE,
@@ -57,6 +58,8 @@ log = structlog.get_logger("fairlead.jobs")
 WORKERS: Final = 8
 # Counts and explanations are written at most this often.
 COSMETIC_S: Final = 1.0
+# How often the status of queues is looked at.
+QUEUES_S: Final = 5.0
 # How often the cluster's totals are summed.
 TOTALS_S: Final = 1.0
 
@@ -131,10 +134,20 @@ class JobController:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(controller.run(), name="jobs")
+                reporting = tasks.create_task(self._report_queues(), name="jobs: queues")
                 await stop.wait()
                 controller.stop()
+                reporting.cancel()
         finally:
             self._controller = None
+
+    async def _report_queues(self) -> None:
+        while True:
+            await self._clock.sleep(QUEUES_S)
+            source, queues = self.source, self._mirrors.queues
+            await self._writer.carry_out_all(
+                plan_queues(queues, source.cluster(), source.pending(), source.placed()) if len(queues) else []
+            )
 
     # -- what others ask ----------------------------------------------------------------------------------------
 

@@ -121,6 +121,10 @@ class JobSource:
         waiting = [each.job for each in self._offers.values() if not each.unit.has_minimum and not each.is_placed]
         return in_order(waiting, self.cluster())
 
+    def placed(self) -> list[PendingJob]:
+        """Jobs that have places."""
+        return [each.job for each in self._offers.values() if each.unit.has_minimum or each.is_placed]
+
     def unit(self, key: str) -> Unit | None:
         offer = self._offers.get(key)
         return offer.unit if offer is not None else None
