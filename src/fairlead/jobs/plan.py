@@ -104,6 +104,8 @@ def observe(seen: JobInput, now: datetime, options: PlanOptions) -> Facts:
         if place != LEADER_PLACE and restarts_of(status, place) > seen.spec.restart_limit
     )
     status, places = _settle(seen, status, exhausted, now, options)
+    if status.stage in FINISHED:
+        return Facts(seen, status, places, leader_state(seen), status.ready_workers, exhausted, now)
     ready = sum(
         pod.is_ready or pod.status.phase == "Succeeded"
         for place, pod in seen.current.items()
