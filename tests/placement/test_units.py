@@ -200,6 +200,29 @@ async def test_a_member_goes_to_its_place_though_others_are_emptier() -> None:
         assert len(server.loop.reservations) == 0
 
 
+async def test_a_member_gets_the_gpu_that_was_held_for_it() -> None:
+    unit = a_unit("g", 3, "1", policies={"": "MinFragment"})
+    shares = ("0", "700", "600", "300")
+    members = []
+    for member, milli in zip(unit.members, shares, strict=True):
+        notes = {} if milli == "0" else {"fairlead.io/gpu-milli": milli}
+        metadata = msgspec.structs.replace(member.pod.metadata, annotations=notes)
+        members.append(msgspec.structs.replace(member, pod=msgspec.structs.replace(member.pod, metadata=metadata)))
+    jobs = Jobs(msgspec.structs.replace(unit, members=tuple(members)))
+    async with looping(jobs, nodes=0) as (server, clock):
+        server.put(a_node("gpu", cpu="16", nvidia__com_gpu=2))
+        await clock.advance(1.0)
+        (outcome,) = (each for each in jobs.outcomes if isinstance(each, UnitPlaced))
+        held = {each.pod: each.devices for each in outcome.placed if each.devices}
+        for number in (3, 2, 1):
+            server.put(as_pod(jobs.units["g"], number))
+            await settle()
+        binds = [each for each in server.writes.sent if isinstance(each, Bind)]
+        given = {f"default/{each.name}": each.annotations["fairlead.io/gpu-devices"] for each in binds}
+        assert given == {pod: ",".join(map(str, devices)) for pod, devices in held.items()}
+        assert len(given) == 3
+
+
 async def test_places_are_held_as_long_as_the_unit_says_and_then_lost() -> None:
     jobs = Jobs(a_unit("g", 1, hold_s=1800.0))
     async with looping(jobs) as (server, clock):

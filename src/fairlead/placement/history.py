@@ -72,6 +72,8 @@ class Decision(msgspec.Struct, frozen=True):
     turn: int = 0
     # The units that had places, where evicting was looked at: gangs go as wholes.
     standing: tuple[StandingUnit, ...] = ()
+    # GPUs that were held for it on `first`.
+    devices: tuple[int, ...] = ()
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -210,6 +212,7 @@ class History:
         plan: PreemptionPlan | None = None,
         turn: int = 0,
         standing: tuple[StandingUnit, ...] = (),
+        devices: tuple[int, ...] = (),
     ) -> None:
         """A pod was decided on; `position` is what `mark` said just before."""
         forecast = self._table.catalog.forecast
@@ -229,6 +232,7 @@ class History:
             plan,
             turn=turn,
             standing=standing,
+            devices=devices,
         )
         self._keep(decision)
         if isinstance(outcome, Placed) and self._cursor == self._table.journal_end - 1:

@@ -86,6 +86,11 @@ class Places:
             if unit is not None and each.pod.key == member and each.node and not self._has_place(each):
                 self._hold_again(unit, each)
 
+    def devices(self, member: str) -> tuple[int, ...]:
+        """The GPUs that are held for a member's pod."""
+        stand_in = self._table.occupants.get(member)
+        return stand_in.gpus.devices if stand_in is not None and stand_in.gpus is not None else ()
+
     def hold_back(self, member: str) -> None:
         """The pod did not get there for now: its place waits for it."""
         unit = self.standing.unit_of_member(member)
@@ -176,12 +181,12 @@ class Places:
         if uid is not None:
             self._held(uid)
 
-    def put(self, pod: Pod, node: str) -> Outcome:
-        """The pod on that node, or nowhere."""
+    def put(self, pod: Pod, node: str, devices: tuple[int, ...] = ()) -> Outcome:
+        """The pod on that node, with those GPUs if it had them there, or nowhere."""
         within_N = np.zeros(self._table.size, dtype=np.bool_)
         if (row := self._table.row_of.get(node)) is not None:
             within_N[row] = True
-        return self._cycles[pod.spec.scheduler_name].decide(pod, within_N=within_N, first=node)
+        return self._cycles[pod.spec.scheduler_name].decide(pod, within_N=within_N, first=node, devices=devices)
 
 
 def with_nodes(unit: Unit, outcome: UnitPlaced) -> Unit:

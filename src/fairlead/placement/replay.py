@@ -76,6 +76,8 @@ class DecisionDocument(Part, frozen=True):
     nominated: tuple[Pod, ...] = ()
     # The node that is taken before all others if it will do: cleared for the pod, or promised to it.
     first: str = ""
+    # GPUs that were held for it there.
+    devices: tuple[int, ...] = ()
     unit: Unit | None = None
     # Where the round robin stood, for profiles that go round.
     turn: int = 0
@@ -100,6 +102,7 @@ def document_of(decision: Decision, former: Former, name: str) -> DecisionDocume
         pod=None if decision.pod is None else bare_pod(decision.pod),
         nominated=tuple(bare_pod(pod) for pod in decision.nominated),
         first=decision.first,
+        devices=decision.devices,
         unit=decision.unit,
         turn=decision.turn,
         standing=decision.standing,
@@ -142,7 +145,9 @@ def replay(document: DecisionDocument) -> list[str]:
     if document.pod is not None:
         if document.sheet is not None:
             differences += _compare("sheet", document.sheet, sheet(cycle, document.pod, document.nominated))
-        outcome = cycle.decide(document.pod, nominated=document.nominated, first=document.first)
+        outcome = cycle.decide(
+            document.pod, nominated=document.nominated, first=document.first, devices=document.devices
+        )
         plan = None
         if document.result.evicting is not None:
             plan = Preemption(cycle.table, cycle.profile, standing).plan(document.pod, document.nominated)

@@ -197,14 +197,15 @@ class Units:
             self._effects.refuse_member(pod, "")
             return None
         self.ahead.lift()
+        devices = self.places.devices(member)
         # The place is taken up: the stand-in leaves the table for the pod.
         self._reservations.claim(member)
         cycle, position = self._cycles[pod.spec.scheduler_name], self._history.mark()
         turn, node = cycle.pick.counter, reservation.node
-        outcome = self.places.put(pod, node)
+        outcome = self.places.put(pod, node, devices)
         if isinstance(outcome, Placed):
             now = self._clock.now()
-            self._history.decided(position, now, cycle.profile, pod, outcome, first=node, turn=turn)
+            self._history.decided(position, now, cycle.profile, pod, outcome, first=node, turn=turn, devices=devices)
             self._effects.assume_member(pod, outcome)
             return True
         message = outcome.diagnosis.message()
