@@ -24,7 +24,7 @@ from fairlead.cluster.mirror import Index, Mirror
 from fairlead.cluster.mirrors import Mirrors
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
-from fairlead.engine.unit import UnitSource
+from fairlead.engine.unit import Trials, UnitSource
 from fairlead.model.kinds import Kind
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.settings import Settings
@@ -39,6 +39,8 @@ class Offers:
 
     unit_sources: list[UnitSource] = field(default_factory=list)
     """Sources of units of several pods."""
+    trials: list[Trials] = field(default_factory=list)
+    """Who decides on a copy of the table, for what-if questions."""
     kubelets: list[VirtualKubelet] = field(default_factory=list)
     """The kubelets of this process, which have their pods' logs."""
 

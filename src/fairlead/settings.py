@@ -101,6 +101,14 @@ class RequestSettings(Section, frozen=True):
     keep_s: Annotated[float, msgspec.Meta(ge=0, le=31_536_000)] = 86_400.0
 
 
+class JobSettings(Section, frozen=True):
+    """How often jobs are planned, and whether nodes may be added for a job that can never fit."""
+
+    period_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
+    autoscaling: bool = False
+    scheduler: str = ""
+
+
 Weight = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 
 
@@ -215,6 +223,7 @@ class Settings(Section, frozen=True):
     webhooks: WebhookSettings = WebhookSettings()
     api: ApiSettings = ApiSettings()
     requests: RequestSettings = RequestSettings()
+    jobs: JobSettings = JobSettings()
     forecast: ForecastSettings = ForecastSettings()
 
 

@@ -63,6 +63,7 @@ DEMO_KINDS: dict[str, Kind[Any]] = {
     "Service": Kind("", "v1", "services", "Service", ApiObject),
     "Deployment": Kind("apps", "v1", "deployments", "Deployment", ApiObject),
     "Job": Kind("batch", "v1", "jobs", "Job", ApiObject),
+    "TYJob": Kind("fairlead.io", "v1alpha1", "tyjobs", "TYJob", ApiObject),
 }
 
 
@@ -125,13 +126,16 @@ async def up(
             )
         )
         runtime = await opener.unfenced("fairlead")
-        classes = app.select_capabilities(tuple(name for name in known if name not in options.without), known)
+        # What needs a part that is left out is left out with it.
+        names = (name for name in known if not {name, *known[name].needs} & set(options.without))
+        classes = app.select_capabilities(tuple(names), known)
         await _bootstrap(runtime.writer, settings.namespace, classes.values())
         runtime.routes.guard = Guard(runtime.reader, clock)
         url = await stack.enter_async_context(app.listening(settings, probes, runtime.routes, clock, metrics))
         write_secret(options.data / "api.url", url.encode())
         write_secret(options.data / "api.token", cluster.admin_token.encode())
-        say(f"starting {', '.join(options.parts)}" if options.parts else "starting nothing else")
+        parts = [part for part in options.parts if part not in known or part in classes]
+        say(f"starting {', '.join(parts)}" if parts else "starting nothing else")
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         working = [
             tasks.create_task(runtime.recorder.run(), name="recorder"),
@@ -291,7 +295,7 @@ def _greet(cluster: Embedded, url: str, options: UpOptions, mode: str, say: Call
     say(f"Fairlead's own API: {url}/docs, token in {options.data / 'api.token'}")
     say(f"\n  export KUBECONFIG={cluster.kubeconfig}\n")
     if options.demo:
-        say("The demo runs in the namespace demo: kubectl -n demo get pods,services; why is too-big pending?\n")
+        say("The demo runs in the namespace demo: kubectl -n demo get pods,services,tyj; why is too-big pending?\n")
     say("Three things to try:")
     say("  kubectl get nodes,pods -A -o wide")
     say("  kubectl create deployment web --image=python:3 --replicas=3 -- python3 -m http.server 8080")

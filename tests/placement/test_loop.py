@@ -6,7 +6,7 @@ What a real server does with it all is in tests/kube.
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -23,14 +23,14 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.dialect import parse_profile
 from fairlead.engine.occupant import occupant_of
 from fairlead.engine.profile import Profile, kube_profile
-from fairlead.engine.unit import Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
+from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.outcome import Placed
 from fairlead.model.pod import Pod
 from fairlead.model.workloads import Service, ServiceSpec
-from fairlead.placement.loop import MOST_EVENTS, PROMISED_S, Loop, NotLeading
+from fairlead.placement.loop import MOST_EVENTS, Loop, NotLeading
 from fairlead.placement.reservations import Reservation
 from fairlead.placement.table_handle import TableHandle
 from fairlead.testing.builders import a_node, a_pod
@@ -94,9 +94,26 @@ class Writes:
 class Source:
     """A room that offers gangs: pods with the label `gang`."""
 
+    period_s = 0.0
+
     def __init__(self) -> None:
         self.offers: list[tuple[str, Unit | None]] = []
         self.outcomes: list[UnitOutcome] = []
+        self.losses: list[LostPlace] = []
+        self.ready = True
+        self.terms = 0
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        self.terms += 1
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+    def first(self, waiting: Sequence[Unit]) -> Unit | None:
+        return min(waiting, key=lambda unit: (-unit.importance, unit.key))
+
+    def lost(self, place: LostPlace) -> None:
+        self.losses.append(place)
 
     def changed(self) -> Iterable[tuple[str, Unit | None]]:
         offers, self.offers = self.offers, []
@@ -661,7 +678,7 @@ async def test_places_are_held_for_members_that_do_not_exist_yet() -> None:
         await clock.advance(1.0)
         assert server.writes.bindings == {"real": source.outcomes[-1].placed[1].node}
         # The second never comes: its room is free again in the end.
-        await clock.advance(PROMISED_S + 2.0)
+        await clock.advance(300.0 + 2.0)
         assert "other" in server.writes.bindings
 
 

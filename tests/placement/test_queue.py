@@ -8,7 +8,7 @@ import pytest
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.pod import Pod, PodSpec
-from fairlead.placement.queue import FLUSH_AFTER_S, MOST_VOID, BackoffTimes, UnitQueue, key_of
+from fairlead.placement.queue import FLUSH_AFTER_S, MOST_VOID, BackoffTimes, UnitQueue
 
 
 def pod(name: str, priority: int = 0, **spec: object) -> Pod:
@@ -18,7 +18,7 @@ def pod(name: str, priority: int = 0, **spec: object) -> Pod:
 def taken(queue: UnitQueue, now_s: float = 0.0) -> list[str]:
     names = []
     while (found := queue.take(now_s)) is not None:
-        names.append(key_of(found))
+        names.append(found.uid)
     return names
 
 

@@ -133,9 +133,25 @@ def ask(url: str, token: str, namespace: str, name: str, whole: bool, ca_file: P
     return ask_for(PodExplanation, url, path + ("?all=true" if whole else ""), token, ca_file)
 
 
-def ask_for(struct: type[T], url: str, path: str, token: str, ca_file: Path | None) -> T:
+def fairlead_address(
+    data: Path | None, server: str | None, token: str | None, kubeconfig: str | None, context: str | None
+) -> tuple[str, str]:
+    """Where a running Fairlead is and the token for it; the kubeconfig's where none is named."""
+    url, given = _address(data, server, token, None)
+    if server and not given:
+        given = asyncio.run(_kubeconfig_token(kubeconfig, context))
+    return url, given
+
+
+def post_to(struct: type[T], url: str, path: str, token: str, ca_file: Path | None, body: object) -> T:
+    return ask_for(struct, url, path, token, ca_file, msgspec.json.encode(body))
+
+
+def ask_for(struct: type[T], url: str, path: str, token: str, ca_file: Path | None, body: bytes | None = None) -> T:
     scheme = urllib.parse.urlsplit(url).scheme
-    request = urllib.request.Request(url + path)
+    request = urllib.request.Request(
+        url + path, data=body, headers={"Content-Type": "application/json"} if body else {}
+    )
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:

@@ -25,6 +25,7 @@ class Commands(click.Group):
 
     LATE: ClassVar = {
         "explain": "fairlead.cli.explain",
+        "job": "fairlead.cli.job",
         "place": "fairlead.cli.place",
         "replay": "fairlead.cli.replay",
     }

@@ -49,12 +49,13 @@ class Cycle:
         within_N: Bools | None = None,
         nominated: Sequence[Pod] = (),
         first: str = "",
+        devices: tuple[int, ...] = (),
     ) -> Outcome:
         """Place the pod on the best feasible node, in the statement if one is given; or say why not.
 
         `within_N` narrows the choice to some rows, as for a gang that must stay in one domain. `nominated` are pods
         that a node was cleared for and that are not on it yet. `first` is a node that is taken before all others if
-        it will do: one cleared or reserved for this pod.
+        it will do: one cleared or reserved for this pod, with the `devices` that were reserved too.
         """
         request = self.table.request(pod)
         evaluation = self._evaluate(request)
@@ -69,7 +70,9 @@ class Cycle:
             return Refused(pod.key, diagnose(evaluation, held))
         row, score = chosen
         occupant = occupant_of(pod, request, self.table.name(row))
-        if request.gpu.is_shared:
+        if devices and occupant.node == first:
+            occupant.gpus = GpuHold(devices)
+        elif request.gpu.is_shared:
             wishes = (rule.device_for(self.table, request, row) for rule, _ in self.profile.priorities)
             chosen_device = max(wishes, default=-1)
             occupant.gpus = GpuHold((chosen_device,)) if chosen_device >= 0 else None

@@ -15,6 +15,7 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.profile import job_profile
 from fairlead.engine.proof import capacity, never_fits
 from fairlead.engine.request import Request
+from fairlead.engine.standing import Standing
 from fairlead.engine.statement import Statement
 from fairlead.engine.unit import Member, NeverFits, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.outcome import Placed, Refused
@@ -28,27 +29,40 @@ MOST_POLICIES: Final = 16
 class Gangs:
     """Decides units over one table, with one cycle for each policy in use."""
 
-    def __init__(self, cycle: Cycle) -> None:
+    def __init__(self, cycle: Cycle, standing: Standing | None = None) -> None:
         self._cycle = cycle
         self._table = cycle.table
+        self._standing = standing if standing is not None else Standing(cycle.table)
         self._policies: dict[tuple[str, str, bool], Cycle] = {}
 
     def decide(self, unit: Unit, statement: Statement, nominated: Sequence[Pod] = ()) -> UnitOutcome:
-        """Place the unit in the statement, at least its minimum; else leave the statement as it was and say why.
+        """Place members without a node in the statement, up to the minimum at least; else leave it as it was.
 
         `nominated` are pods that nodes were cleared for and that are not on them yet: their room is not given away.
         """
-        never = never_fits(self._cycle, unit)
+        never = None if unit.has_minimum else never_fits(self._cycle, unit)
         if never is not None:
             return self._refuse(unit, statement, never, nominated)
+        placed, domain = self.fit(unit, statement, nominated)
+        if not placed:
+            return self._refuse(unit, statement, None, nominated)
+        keys = {outcome.pod for outcome in placed}
+        waiting = tuple(member.pod.key for member in unit.waiting if member.pod.key not in keys)
+        return UnitPlaced(unit.key, tuple(placed), waiting, domain)
+
+    def fit(self, unit: Unit, statement: Statement, nominated: Sequence[Pod] = ()) -> tuple[list[Placed], str]:
+        """The places it would get, in the statement, and their domain; none where the minimum does not fit."""
         for within_N, domain in self._domains(unit):
             for members in orders(unit, self._table.request):
                 placed = self._try(unit, members, statement, within_N, nominated)
-                if placed is not None:
-                    keys = {outcome.pod for outcome in placed}
-                    waiting = tuple(member.pod.key for member in unit.members if member.pod.key not in keys)
-                    return UnitPlaced(unit.key, tuple(placed), waiting, domain)
-        return self._refuse(unit, statement, None, nominated)
+                if placed:
+                    return placed, domain
+        return [], ""
+
+    def may_fit(self, unit: Unit) -> bool:
+        """False where there is no room for the minimum, whatever the rules: a quick look before a long one."""
+        room_N = self._room(unit)
+        return int(room_N.sum()) >= min(len(unit.waiting), max(1, unit.needed - len(unit.placed)))
 
     def _try(
         self,
@@ -57,19 +71,29 @@ class Gangs:
         statement: Statement,
         within_N: Bools | None,
         nominated: Sequence[Pod],
-    ) -> list[Placed] | None:
+    ) -> list[Placed]:
         start = statement.checkpoint()
         placed: list[Placed] = []
-        missing = 0
+        # Those that may be missing, and the others among those that may be placed.
+        missable, optional = _limits(unit, len(members))
+        refused: set[int] = set()
         for member in members:
-            outcome = self._cycle_for(unit, member).decide(member.pod, statement, within_N, nominated)
+            if not member.essential and optional == 0:
+                continue
+            number = self._table.request(member.pod).number
+            outcome = None
+            if number not in refused:
+                outcome = self._cycle_for(unit, member).decide(member.pod, statement, within_N, nominated)
             if isinstance(outcome, Placed):
                 placed.append(outcome)
+                refused.clear()
+                optional -= not member.essential
                 continue
-            missing += 1
-            if member.essential or len(unit.members) - missing < unit.needed:
+            refused.add(number)
+            missable -= 1
+            if missable < 0 or member.essential:
                 statement.rollback(start)
-                return None
+                return []
         return placed
 
     def _refuse(
@@ -79,7 +103,7 @@ class Gangs:
         start = statement.checkpoint()
         fitting = 0
         failed: Refused | None = None
-        for member in unit.members:
+        for member in unit.waiting:
             outcome = self._cycle_for(unit, member).decide(member.pod, statement, nominated=nominated)
             if isinstance(outcome, Refused):
                 failed = failed or outcome
@@ -88,9 +112,11 @@ class Gangs:
                     break
             else:
                 fitting += 1
+        tried = frozenset(occupant.uid for occupant in statement.placed[-fitting:]) if fitting else frozenset()
+        short = self._standing.shortages(failed.diagnosis.misses, tried) if failed is not None else ()
         statement.rollback(start)
         if failed is None:
-            first = unit.members[0].pod
+            first = unit.waiting[0].pod
             diagnosis = self._cycle.diagnose(first)
             if never is not None:
                 note = never.sentence()
@@ -98,16 +124,28 @@ class Gangs:
                 # Everything fits somewhere, but not within one domain.
                 key = unit.domains.key if unit.domains else ""
                 note = f"no single domain of {key} has room for {unit.needed} of {len(unit.members)} pods"
-            return UnitRefused(unit.key, first.key, msgspec.structs.replace(diagnosis, note=note), fitting, never)
-        return UnitRefused(unit.key, failed.pod, failed.diagnosis, fitting, never)
+            diagnosis = msgspec.structs.replace(diagnosis, note=note)
+            return UnitRefused(unit.key, first.key, diagnosis, fitting, never)
+        return UnitRefused(unit.key, failed.pod, failed.diagnosis, fitting, never, short)
 
     def _domains(self, unit: Unit) -> list[tuple[Bools | None, str]]:
-        """Where to try, in order: the smallest domain that may have room first, so that large ones stay whole."""
+        """Where to try, in order: the smallest domain that may have room first, so that large ones stay whole.
+
+        Members that have a node decide it for those placed later.
+        """
         if unit.domains is None:
             return [(None, "")]
         table = self._table
         column = table.label(unit.domains.key)
         ids_N = column.ids_N[: table.size]
+        anywhere: list[tuple[Bools | None, str]] = [] if unit.domains.required else [(None, "")]
+        rows = [table.row_of[member.node] for member in unit.placed if member.node in table.row_of]
+        if rows:
+            numbers = set(ids_N[rows].tolist())
+            names = [(value, number) for value, number in column.numbers.items() if number in numbers]
+            if len(numbers) > 1 or not names:
+                return anywhere
+            return [(ids_N == names[0][1], names[0][0]), *anywhere]
         room_N = self._room(unit)
         sized: list[tuple[int, str, Bools]] = []
         for value, number in column.numbers.items():
@@ -116,8 +154,7 @@ class Gangs:
             if room >= unit.needed:
                 sized.append((room, value, within_N))
         sized.sort(key=lambda each: each[:2])
-        tries: list[tuple[Bools | None, str]] = [(within_N, value) for _, value, within_N in sized]
-        return tries if unit.domains.required else [*tries, (None, "")]
+        return [*((within_N, value) for _, value, within_N in sized), *anywhere]
 
     def _room(self, unit: Unit) -> Ints:
         """An upper bound per row of how many members it could take now, whichever they are."""
@@ -125,7 +162,7 @@ class Gangs:
         most_N = np.zeros(table.size, dtype=np.int64)
         free_RN = table.alloc_RN - table.used_RN
         alike: dict[int, list[Pod]] = {}
-        for member in unit.members:
+        for member in unit.waiting:
             alike.setdefault(table.request(member.pod).number, []).append(member.pod)
         for pods in alike.values():
             evaluation = self._cycle.evaluation(pods[0])
@@ -150,8 +187,8 @@ class Gangs:
 
 def orders(unit: Unit, request_of: Callable[[Pod], Request]) -> list[tuple[Member, ...]]:
     """The orders worth trying: as given with essential members first; then largest first, essential ones last."""
-    essential = tuple(member for member in unit.members if member.essential)
-    others = tuple(member for member in unit.members if not member.essential)
+    essential = tuple(member for member in unit.waiting if member.essential)
+    others = tuple(member for member in unit.waiting if not member.essential)
 
     # By names in a fixed order: rows of the table are numbered by its history, which must not decide anything.
     scalars = sorted({name for member in others for name in request_of(member.pod).takes} - {CPU, MEMORY})
@@ -163,3 +200,14 @@ def orders(unit: Unit, request_of: Callable[[Pod], Request]) -> list[tuple[Membe
     given = (*essential, *others)
     by_size = (*sorted(others, key=size), *essential)
     return [given] if by_size == given else [given, by_size]
+
+
+def _limits(unit: Unit, waiting: int) -> tuple[int, int]:
+    """Of the members that wait, how many may stay without a node, and how many that are not essential may get one."""
+    short = max(0, unit.needed - len(unit.placed))
+    # With the minimum there, nothing new is no placement, but no reason to undo any either.
+    missable = waiting - short
+    if unit.most is None:
+        return missable, waiting
+    essential = sum(member.essential for member in unit.waiting)
+    return missable, max(0, short - essential) + unit.most

@@ -17,6 +17,7 @@ from fairlead.engine.evaluation import Evaluation
 from fairlead.engine.nominated import guests_by_row, held_rows
 from fairlead.engine.occupant import Occupant
 from fairlead.engine.profile import Profile
+from fairlead.engine.standing import Standing
 from fairlead.engine.table import NodeTable
 from fairlead.engine.trial import Trial
 from fairlead.model.outcome import Code
@@ -50,9 +51,10 @@ class PreemptionPlan(msgspec.Struct, frozen=True):
 
 
 class Preemption:
-    def __init__(self, table: NodeTable, profile: Profile) -> None:
+    def __init__(self, table: NodeTable, profile: Profile, standing: Standing | None = None) -> None:
         self._table = table
         self._profile = profile
+        self._standing = standing if standing is not None else Standing(table)
 
     def plan(self, pod: Pod, nominated: Sequence[Pod] = ()) -> PreemptionPlan:
         """The node to clear and the pods to evict; or why evicting does not help.
@@ -80,7 +82,7 @@ class Preemption:
         guests = guests_by_row(table, pod, nominated)
         limits = self._profile.args.preemption
         wanted = min(max(len(rows) * limits.least_percentage // 100, limits.least_absolute), len(rows))
-        budgets = _Budget.all_of(table.catalog.budgets.values())
+        budgets = Budget.all_of(table.catalog.budgets.values())
         candidates: list[Candidate] = []
         refused: Counter[str] = Counter()
         harmless = 0
@@ -125,14 +127,14 @@ class Preemption:
         return ""
 
     def _try(
-        self, evaluation: Evaluation, row: int, budgets: "list[_Budget]", guests: Iterable[Occupant]
+        self, evaluation: Evaluation, row: int, budgets: "list[Budget]", guests: Iterable[Occupant]
     ) -> Candidate | list[str]:
         """What clearing this node would cost, or why it would not do."""
-        table, request = self._table, evaluation.request
-        weaker = [o for o in table.on_row[row].values() if o.request.priority < request.priority]
+        table, request, standing = self._table, evaluation.request, self._standing
+        weaker = [o for o in table.on_row[row].values() if standing.priority_of(o) < request.priority]
         if not weaker:
             return [NO_VICTIMS]
-        weaker.sort(key=_importance)
+        weaker.sort(key=self._keep_first)
         with Trial(evaluation, row) as trial:
             for occupant in weaker:
                 trial.remove(occupant)
@@ -141,7 +143,7 @@ class Preemption:
             reasons = trial.reasons()
             if reasons:
                 return reasons
-            protected, others = _by_budget(weaker, budgets)
+            protected, others = by_budget(weaker, budgets)
             victims: list[Occupant] = []
             violations = 0
             for occupant in (*protected, *others):
@@ -152,11 +154,21 @@ class Preemption:
                     violations += occupant in protected
         if not victims:
             return [f'expected at least one victim pod on node "{table.name(row)}"']
-        victims.sort(key=_importance)
+        victims.sort(key=importance)
+        together = standing.whole(victims)
+        if len(together) > len(victims):
+            # A gang goes as a whole, and so costs as much.
+            if any(standing.priority_of(occupant) >= request.priority for occupant in together):
+                return [NO_VICTIMS]
+            victims, violations = together, len(by_budget(together, budgets)[0])
         return Candidate(table.name(row), tuple(victims), violations)
 
+    def _keep_first(self, occupant: Occupant) -> tuple[object, ...]:
+        priority, started, key = importance(occupant)
+        return priority, *self._standing.eviction_order(occupant), started, key
 
-class _Budget:
+
+class Budget:
     """A disruption budget and what is left of it while victims are looked at."""
 
     def __init__(self, budget: PodDisruptionBudget, selector: Selector) -> None:
@@ -166,8 +178,8 @@ class _Budget:
         self.already = frozenset(budget.status.disrupted_pods or ())
 
     @classmethod
-    def all_of(cls, budgets: Iterable[PodDisruptionBudget]) -> "list[_Budget]":
-        usable: list[_Budget] = []
+    def all_of(cls, budgets: Iterable[PodDisruptionBudget]) -> "list[Budget]":
+        usable: list[Budget] = []
         for budget in budgets:
             try:
                 selector = parse_label_selector(budget.spec.selector)
@@ -189,7 +201,7 @@ class _Budget:
         )
 
 
-def _by_budget(occupants: Sequence[Occupant], budgets: Sequence[_Budget]) -> tuple[list[Occupant], list[Occupant]]:
+def by_budget(occupants: Sequence[Occupant], budgets: Sequence[Budget]) -> tuple[list[Occupant], list[Occupant]]:
     """Those whose eviction would break a budget, and the others, each in the order given."""
     left = [budget.allowed for budget in budgets]
     protected: list[Occupant] = []
@@ -204,7 +216,7 @@ def _by_budget(occupants: Sequence[Occupant], budgets: Sequence[_Budget]) -> tup
     return protected, others
 
 
-def _importance(occupant: Occupant) -> tuple[int, str, str]:
+def importance(occupant: Occupant) -> tuple[int, str, str]:
     """Sorts the most important first: higher priority, then longer running."""
     return -occupant.request.priority, occupant.started_at or NOT_YET, occupant.key
 

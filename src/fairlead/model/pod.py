@@ -101,6 +101,10 @@ class NamedThing(ApiStruct):
     name: str = ""
 
 
+class PodSchedulingGroup(ApiStruct):
+    pod_group_name: str | None = None
+
+
 class PodSpec(ApiStruct):
     node_name: str = ""
     scheduler_name: str = ""
@@ -120,6 +124,7 @@ class PodSpec(ApiStruct):
     resource_claims: tuple[NamedThing, ...] | None = None
     host_network: bool = False
     host_users: bool | None = None
+    scheduling_group: PodSchedulingGroup | None = None
 
 
 class ContainerStatus(ApiStruct):

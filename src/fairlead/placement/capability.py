@@ -28,12 +28,14 @@ from fairlead.placement.api.schedule_pod import SchedulePod
 from fairlead.placement.forecasts import compose
 from fairlead.placement.forecasts.documents import Subject
 from fairlead.placement.loop import Loop
+from fairlead.placement.pod_groups import PodGroups
 from fairlead.placement.queue import BackoffTimes
 from fairlead.placement.requests.controller import RequestController
 from fairlead.placement.requests.metrics import RequestMetrics
 from fairlead.placement.requests.plan import RoundOptions
 from fairlead.placement.requests.spec import SCHEDULE_REQUESTS
 from fairlead.placement.requests.spec import definition as schedule_request_definition
+from fairlead.placement.trials import LoopTrials
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings, Settings
 from fairlead.web.routes import Route
@@ -65,6 +67,17 @@ class Placement(Capability):
             sources=runtime.offers.unit_sources,
         )
         self.requests = Requests(runtime, self.loop, self.forecasts)
+        self.pod_groups = PodGroups(
+            self.loop.pods,
+            mirror=runtime.mirror,
+            reader=runtime.reader,
+            writer=runtime.writer,
+            clock=runtime.clock,
+            rng=runtime.rng,
+            schedulers=served_profiles,
+        )
+        runtime.offers.unit_sources.append(self.pod_groups)
+        runtime.offers.trials.append(LoopTrials(self.loop))
         self._explain = Explain(self.loop, runtime.clock, self.requests.mirror)
 
     @classmethod
@@ -87,6 +100,7 @@ class Placement(Capability):
             self.loop.extra_mirrors.append(self.requests.mirror)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.loop.follow(), name="placement")
+            tasks.create_task(self.pod_groups.follow(), name="placement: pod groups")
             if self.forecasts.reader is not None:
                 tasks.create_task(self.forecasts.reader.run(self.runtime.stop), name="placement: forecasts")
 
@@ -96,6 +110,7 @@ class Placement(Capability):
             if self.forecasts.forecaster is not None:
                 tasks.create_task(self.forecasts.forecaster.run(self.runtime.stop), name="placement: forecaster")
             tasks.create_task(self.loop.lead(self.runtime.stop), name="placement: loop")
+            tasks.create_task(self.pod_groups.write(self.runtime.stop), name="placement: pod group conditions")
             tasks.create_task(self.requests.rounds.run(self.runtime.stop), name="placement: requests")
 
     def problem(self) -> str | None:

@@ -24,6 +24,7 @@ from fairlead.engine.forecast import Forecast
 from fairlead.engine.occupant import Occupant
 from fairlead.engine.preemption import PreemptionPlan
 from fairlead.engine.profile import Profile
+from fairlead.engine.standing import StandingUnit
 from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Unit, UnitOutcome
 from fairlead.model.node import Node
@@ -69,6 +70,10 @@ class Decision(msgspec.Struct, frozen=True):
     unit_outcome: UnitOutcome | None = None
     # Where the round robin stood before it, for profiles that go round.
     turn: int = 0
+    # The units that had places, where evicting was looked at: gangs go as wholes.
+    standing: tuple[StandingUnit, ...] = ()
+    # GPUs that were held for it on `first`.
+    devices: tuple[int, ...] = ()
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -206,6 +211,8 @@ class History:
         first: str = "",
         plan: PreemptionPlan | None = None,
         turn: int = 0,
+        standing: tuple[StandingUnit, ...] = (),
+        devices: tuple[int, ...] = (),
     ) -> None:
         """A pod was decided on; `position` is what `mark` said just before."""
         forecast = self._table.catalog.forecast
@@ -213,7 +220,19 @@ class History:
             # The candidates that were not chosen would keep half the table alive.
             plan = msgspec.structs.replace(plan, candidates=())
         decision = Decision(
-            self._next(), at, position, profile, forecast, pod, tuple(nominated), first, outcome, plan, turn=turn
+            self._next(),
+            at,
+            position,
+            profile,
+            forecast,
+            pod,
+            tuple(nominated),
+            first,
+            outcome,
+            plan,
+            turn=turn,
+            standing=standing,
+            devices=devices,
         )
         self._keep(decision)
         if isinstance(outcome, Placed) and self._cursor == self._table.journal_end - 1:
@@ -231,10 +250,23 @@ class History:
         nominated: Sequence[Pod] = (),
         *,
         turn: int = 0,
+        standing: tuple[StandingUnit, ...] = (),
     ) -> None:
         forecast, number, others = self._table.catalog.forecast, self._next(), tuple(nominated)
         decision = Decision(
-            number, at, position, profile, forecast, None, others, "", None, unit=unit, unit_outcome=outcome, turn=turn
+            number,
+            at,
+            position,
+            profile,
+            forecast,
+            None,
+            others,
+            "",
+            None,
+            unit=unit,
+            unit_outcome=outcome,
+            turn=turn,
+            standing=standing,
         )
         self._keep(decision)
 

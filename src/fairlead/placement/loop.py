@@ -22,14 +22,12 @@ from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.forecast import Forecast, unmatched
-from fairlead.engine.gang import Gangs
 from fairlead.engine.load_basis import beside_requests
 from fairlead.engine.occupant import Occupant
 from fairlead.engine.pick import ROUND_ROBIN, RoundRobin
 from fairlead.engine.preemption import Preemption, PreemptionPlan
 from fairlead.engine.profile import Profile
-from fairlead.engine.statement import Statement
-from fairlead.engine.unit import Unit, UnitPlaced, UnitSource
+from fairlead.engine.unit import Loss, Unit, UnitSource
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.intents import Intent, RecordEvent
 from fairlead.model.outcome import Code, Diagnosis, Placed
@@ -38,11 +36,13 @@ from fairlead.placement import events_and_conditions as telling
 from fairlead.placement.binding import Binder
 from fairlead.placement.metrics import PlacementMetrics
 from fairlead.placement.preemption import Nominations, Preemptor
-from fairlead.placement.queue import BackoffTimes, Schedulable, UnitQueue, key_of
+from fairlead.placement.queue import BackoffTimes, UnitQueue
 from fairlead.placement.reservations import GIVEN_UP, Reservation, Reservations
 from fairlead.placement.spec import NODES, PODS, RELATED_KINDS
 from fairlead.placement.state import State
 from fairlead.placement.table_handle import TableHandle
+from fairlead.placement.unit_line import WaitingUnit
+from fairlead.placement.units import Units
 from fairlead.placement.unreadable import Unreadable
 
 log = structlog.get_logger("fairlead.placement")
@@ -56,10 +56,10 @@ MOST_BINDING = 512
 # Events not sent yet; past this the loop waits too, for they would be dropped in the end.
 MOST_EVENTS = 8_000
 HELD_UP_S = 0.05
+# A source of units that is not ready is asked again after this long.
+NOT_READY_S = 1.0
 # Work handed in at the desk and not done yet.
 MOST_AT_DESK = 256
-# How long the place of a gang's member is kept for a pod that is still to be made.
-PROMISED_S = 300.0
 
 NO_FORECAST = Forecast()
 NO_PLAN = PreemptionPlan(Code.UNSCHEDULABLE)
@@ -93,7 +93,6 @@ class Loop:
         """`profiles` by the schedulerName they serve; all share one table."""
         self._writer = writer
         self._clock = clock
-        self._sources = sources
         self._forecast = forecast
         self._forecast_read = NO_FORECAST
         self._metrics = PlacementMetrics(metrics)
@@ -105,8 +104,6 @@ class Loop:
             name: Cycle(self._state.table, profile, turns if profile.args.pick == ROUND_ROBIN else None)
             for name, profile in profiles.items()
         }
-        self._gangs = {name: Gangs(cycle) for name, cycle in self._cycles.items()}
-        self._preemptions = {name: Preemption(self._state.table, profile) for name, profile in profiles.items()}
         self._queue = UnitQueue(backoff)
         self._nominations = Nominations()
         self._binder = Binder(self._state.table.catalog, writer=writer, reader=reader, clock=clock)
@@ -124,6 +121,20 @@ class Loop:
         self._leading = False
         self._prepared = False
         self.reservations = Reservations(self._state.table)
+        self.units = Units(
+            sources,
+            self._state.table,
+            self._cycles,
+            self.reservations,
+            self._state.history,
+            clock=clock,
+            backoff=backoff,
+            nominated=self._nominations.all,
+            effects=self,
+        )
+        self._preemptions = {
+            name: Preemption(self._state.table, profile, self.units.standing) for name, profile in profiles.items()
+        }
         self.nodes: Mirror[Any] = mirror(NODES)
         self.pods: Mirror[Any] = mirror(PODS)
         self.related_mirrors = [mirror(kind) for kind in RELATED_KINDS]
@@ -151,7 +162,12 @@ class Loop:
         return [self.nodes, self.pods, *self.related_mirrors]
 
     def counts(self) -> dict[str, int]:
-        return self._queue.counts()
+        """Pods and units that need nodes, by kube-scheduler's names of its queues."""
+        counts, line = self._queue.counts(), self.units.line
+        counts["active"] += line.count("in line")
+        counts["backoff"] += line.count("due")
+        counts["unschedulable"] += line.count("asleep")
+        return counts
 
     def service_of(self, namespace: str, name: str) -> str | None:
         """The service that a pod belongs to, by the pod's name."""
@@ -176,7 +192,7 @@ class Loop:
                 self._wakeup.clear()
                 self._drain(nodes, pods, around)
                 if not self._leading:
-                    self.reservations.expire(self._clock.elapsed_s())
+                    self.units.places.expired(self.reservations.expire(self._clock.elapsed_s()))
                     self._take_forecast()
                     self._work_at_desk()
                 elif self._lead_on():
@@ -202,6 +218,10 @@ class Loop:
         if self._writing:
             await asyncio.wait(self._writing)
 
+    @property
+    def unix_s(self) -> float:
+        return self._clock.now().timestamp()
+
     def wake(self) -> None:
         """There is something new to look at, such as a unit that a source offers."""
         self._wakeup.set()
@@ -225,18 +245,22 @@ class Loop:
             nominated = (pod for pod in self.pods if pod.status.nominated_node_name and self._wants_node(pod))
             self._nominations.begin(pod for pod in nominated if self._state.is_readable(pod))
             self._unreadable.tell_all()
+            self.units.begin(self.wake, self.pods)
             for prepare in self.on_lead_start:
                 self._prepare(prepare)
+        if not self.units.is_ready():
+            return False
         now_s = self._clock.elapsed_s()
-        self.reservations.expire(now_s)
+        self.units.places.expired(self.reservations.expire(now_s))
+        self.units.take()
         self._take_forecast()
         self._work_at_desk()
-        self._take_units()
         if self.reservations.has_freed():
-            self._queue.changed([ClusterEvent.POD_REMOVED], now_s)
+            self._wake_refused([ClusterEvent.POD_REMOVED], now_s)
         self._queue.tick(now_s)
+        self.units.line.tick(now_s)
         decided = self._decide_some()
-        for name, count in self._queue.counts().items():
+        for name, count in self.counts().items():
             self._metrics.pending.labels(name).set(count)
         self._metrics.reservations.set(len(self.reservations))
         return decided
@@ -250,7 +274,11 @@ class Loop:
 
     async def _rest(self) -> None:
         """Until something changes, somebody's back-off is over, or a promise runs out."""
-        times = [self.reservations.next_s(), self._queue.next_tick_s() if self._leading else None]
+        times = [self.reservations.next_s()]
+        if self._leading:
+            times += [self._queue.next_tick_s(), self.units.line.next_tick_s()]
+            if not self.units.is_ready():
+                times.append(self._clock.elapsed_s() + NOT_READY_S)
         if self._leading and self._is_held_up:
             times.append(self._clock.elapsed_s() + HELD_UP_S)
         next_s = min((each for each in times if each is not None), default=None)
@@ -265,13 +293,19 @@ class Loop:
             if subscription.is_dirty:
                 wakeup_events |= self._state.related_objects(subscription.drain())
         if nodes.is_dirty:
-            wakeup_events |= self._state.nodes(nodes.drain())
+            changes = nodes.drain()
+            wakeup_events |= self._state.nodes(changes)
+            self.units.nodes_changed(change.key for change in changes)
         if pods.is_dirty:
             wakeup_events |= self._take_pods(pods.drain())
         if wakeup_events:
             if ClusterEvent.STORAGE_CHANGED in wakeup_events:
                 self._binder.storage_changed()
-            self._queue.changed(wakeup_events, self._clock.elapsed_s())
+            self._wake_refused(wakeup_events, self._clock.elapsed_s())
+
+    def _wake_refused(self, events: Iterable[ClusterEvent], now_s: float) -> None:
+        self._queue.changed(events, now_s)
+        self.units.line.changed(events)
 
     def _take_pods(self, changes: list[Change[Pod]]) -> set[ClusterEvent]:
         now_s = self._clock.elapsed_s()
@@ -284,7 +318,21 @@ class Loop:
                 # It waits for its next change; the table must hear of it all the same.
                 self._unreadable.met(PODS, change.key, change.new or change.old, problem)
                 seen.append(change)
-        return self._state.pods(seen)
+        wakeup_events = self._state.pods(seen)
+        if self.units.sources:
+            self._follow_members(seen)
+        return wakeup_events
+
+    def _follow_members(self, changes: Sequence[Change[Pod]]) -> None:
+        """The table knows of these pods: some were members', and some take what members were to have."""
+        self.units.left(change.old.uid for change in changes if change.old is not None)
+        self.units.foreign_pods(
+            {
+                pod.spec.node_name
+                for change in changes
+                if (pod := change.new) is not None and pod.holds_a_node and self.units.member_of(pod) is None
+            }
+        )
 
     def _take_pod(self, change: Change[Pod], now_s: float) -> bool:
         """Queue the pod, or settle it; whether the table is to hear of the change."""
@@ -294,6 +342,7 @@ class Loop:
             self._nominations.drop(old.uid)
         if new is None:
             return True
+        self.units.see(new)
         if not self._wants_node(new):
             self._settled(new.uid)
             self._nominations.drop(new.uid)
@@ -321,7 +370,7 @@ class Loop:
         self._nominations.seen(before, pod)
         if self._nominations.node_of(pod.uid) and not self._state.is_readable(pod):
             self._nominations.drop(pod.uid)  # others are decided with it in mind, and must be able to
-        if pod.uid not in self._alone and self._unit_of(pod) is not None and self._member(pod) is None:
+        if pod.uid not in self._alone and self.units.unit_of(pod) is not None and self.units.member_of(pod) is None:
             self._queue.drop(pod.uid)  # placed with its unit, which has it among its members
             return
         self._queue.put(pod, now_s)
@@ -334,17 +383,6 @@ class Loop:
             and not pod.spec.scheduling_gates
             and pod.status.phase in ("", "Pending")
         )
-
-    def _take_units(self) -> None:
-        now_s = self._clock.elapsed_s()
-        for source in self._sources:
-            for key, unit in source.changed():
-                if unit is None:
-                    self._queue.drop(key)
-                    for reservation in self.reservations.made_by(key):
-                        self.reservations.release(reservation.key)
-                else:
-                    self._queue.put(unit, now_s)
 
     def _take_forecast(self) -> None:
         if self._forecast is not None:
@@ -380,31 +418,41 @@ class Loop:
         """Decide a batch; True if anything was looked at."""
         decided = 0
         started_s = self._clock.elapsed_s()
-        while decided < BATCH and not self._is_held_up and (what := self._queue.take(started_s)) is not None:
+        while decided < BATCH and not self._is_held_up and (what := self._next(started_s)) is not None:
             decided += 1
             try:
-                if isinstance(what, Unit):
+                if isinstance(what, WaitingUnit):
                     self._decide_unit(what)
                 else:
                     self._decide_pod(what)
             except Exception as problem:
                 # Our bug, met by one pod: the others must not go without a scheduler for it.
-                log.exception("bug in deciding", what=what.key)
+                log.exception("bug in deciding", what=what.unit.key if isinstance(what, WaitingUnit) else what.key)
                 self._broken(what, problem)
             ended_s = self._clock.elapsed_s()
             self._metrics.algorithm_seconds.observe(ended_s - started_s)
             started_s = ended_s
+        self.units.ahead.restore()
         return bool(decided)
 
-    def _broken(self, what: Schedulable, problem: Exception) -> None:
+    def _next(self, now_s: float) -> WaitingUnit | Pod | None:
+        """The most important, pods and units alike, then the longest waiting."""
+        pod = self._queue.head()
+        unit = self.units.line.head(now_s, at_least=None if pod is None else -pod[0])
+        if unit is not None and (pod is None or unit[0] <= pod):
+            return unit[1]
+        return self._queue.take(now_s)
+
+    def _broken(self, what: WaitingUnit | Pod, problem: Exception) -> None:
         """Deciding broke off half-way: leave no trace in the table, say so, and try again later."""
-        key = key_of(what)
-        if isinstance(what, Pod):
-            self._metrics.attempts.labels("error", what.spec.scheduler_name).inc()
-            if key not in self._assumed:
-                self._state.forget(key)
-            self._write(telling.failed_scheduling(what, f"internal error: {type(problem).__name__}: {problem}"))
-        self._queue.failed(key, self._clock.elapsed_s())
+        if isinstance(what, WaitingUnit):
+            self.units.line.failed(what.unit.key, self._clock.elapsed_s())
+            return
+        self._metrics.attempts.labels("error", what.spec.scheduler_name).inc()
+        if what.uid not in self._assumed:
+            self._state.forget(what.uid)
+        self._write(telling.failed_scheduling(what, f"internal error: {type(problem).__name__}: {problem}"))
+        self._queue.failed(what.uid, self._clock.elapsed_s())
 
     @property
     def _is_held_up(self) -> bool:
@@ -412,6 +460,12 @@ class Loop:
         return self._binding >= MOST_BINDING or self._writer.events_waiting >= MOST_EVENTS
 
     def _decide_pod(self, pod: Pod) -> None:
+        member = self.units.member_of(pod)
+        if member is not None:
+            self._count(self.units.decide_member(pod, member), pod)
+            return
+        if len(self.units.ahead):
+            self.units.ahead.arrange(pod.priority, None, self.unix_s)
         name = pod.spec.scheduler_name
         first = self._nominations.node_of(pod.uid)
         reservation = self._promised(pod)
@@ -423,7 +477,7 @@ class Loop:
         turn = cycle.pick.counter
         outcome = cycle.decide(pod, nominated=nominated, first=first)
         if reservation is not None and not (isinstance(outcome, Placed) and outcome.node == reservation.node):
-            self._queue.changed([ClusterEvent.POD_REMOVED], self._clock.elapsed_s())  # what was held there is free
+            self._wake_refused([ClusterEvent.POD_REMOVED], self._clock.elapsed_s())  # what was held there is free
         now, profile = self._clock.now(), cycle.profile
         if isinstance(outcome, Placed):
             history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, turn=turn)
@@ -433,7 +487,18 @@ class Loop:
         self._metrics.attempts.labels("unschedulable", name).inc()
         # A pod that is refused wherever it might go is not helped by evicting anybody.
         plan = NO_PLAN if outcome.diagnosis.rejection is not None else self._preempt(pod, nominated)
-        history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, plan=plan, turn=turn)
+        history.decided(
+            before,
+            now,
+            profile,
+            pod,
+            outcome,
+            nominated=nominated,
+            first=first,
+            plan=plan,
+            turn=turn,
+            standing=self.units.standing.document(),
+        )
         if reservation is not None and reservation.waits and plan.node is None:
             # The room is still being left: nobody else gets it meanwhile.
             self._awaiting[pod.uid] = reservation.until_s
@@ -444,64 +509,55 @@ class Loop:
         self._queue.refused(pod.uid, wakeup_events, self._clock.elapsed_s())
         self._tell_refused(pod, outcome.diagnosis, plan)
 
-    def _decide_unit(self, unit: Unit) -> None:
-        name = unit.members[0].pod.spec.scheduler_name
-        gangs = self._gangs.get(name)
-        source = next((each for each in self._sources if each.unit_of(unit.members[0].pod) == unit.key), None)
-        if gangs is None or source is None:
-            log.warning("unit of nobody", unit=unit.key, scheduler=name)
-            self._queue.drop(unit.key)
-            return
-        if any(member.pod.uid in self._assumed for member in unit.members):
-            self._queue.failed(unit.key, self._clock.elapsed_s())  # a binding under way: its end comes first
-            return
-        before, turn = self._state.history.mark(), self._cycles[name].pick.counter
-        statement, nominated = Statement(self._state.table), self._nominations.all()
-        try:
-            outcome = gangs.decide(unit, statement, nominated)
-            now, profile = self._clock.now(), self._cycles[name].profile
-            self._state.history.decided_unit(before, now, profile, unit, outcome, nominated, turn=turn)
-        except BaseException:
-            statement.rollback()
-            raise
-        statement.commit()
-        if isinstance(outcome, UnitPlaced):
-            self._metrics.attempts.labels("scheduled", name).inc()
-            self._queue.drop(unit.key)
-            self._assume_members(unit, outcome)
-        else:
-            self._metrics.attempts.labels("unschedulable", name).inc()
-            self._queue.refused(unit.key, outcome.diagnosis.wakeup_events, self._clock.elapsed_s())
-            for member in unit.members:
-                if member.pod.metadata.uid:
-                    self._tell(member.pod, outcome.diagnosis.message())
-        source.decided(outcome)
+    def _decide_unit(self, waiting: WaitingUnit) -> None:
+        self._count(self.units.decide(waiting), waiting.unit.members[0].pod)
+        # What it is to get next may be decided in this same cycle.
+        self.units.take()
 
-    def _assume_members(self, unit: Unit, outcome: UnitPlaced) -> None:
-        pods = {member.pod.key: member.pod for member in unit.members}
-        for placed in outcome.placed:
-            pod = pods[placed.pod]
-            if pod.metadata.uid:
-                self._queue.hold(pod, self._clock.elapsed_s())
-                self._assume(pod, placed)
-            else:
-                until_s = self._clock.elapsed_s() + PROMISED_S
-                self.reservations.hold(Reservation(pod, placed.node, owner="", by=unit.key, until_s=until_s))
+    def _count(self, is_placed: bool | None, pod: Pod) -> None:
+        if is_placed is not None:
+            result = "scheduled" if is_placed else "unschedulable"
+            self._metrics.attempts.labels(result, pod.spec.scheduler_name).inc()
+
+    # -- what units need of the loop --------------------------------------------------------------------------
+
+    def assume_member(self, pod: Pod, placed: Placed) -> None:
+        self._queue.hold(pod, self._clock.elapsed_s())
+        self._assume(pod, placed)
+
+    def refuse_member(self, pod: Pod, message: str) -> None:
+        self._queue.drop(pod.uid)
+        if message:
+            self._tell(pod, message)
+
+    def has_assumed(self, uid: str) -> bool:
+        return uid in self._assumed
+
+    def place_held(self, pod: str) -> None:
+        """The place of a pod that exists is held: it may go there."""
+        member = self.pods.get(pod)
+        if member is not None and self._wants_node(member) and member.uid not in self._assumed:
+            self._queue.put(member, self._clock.elapsed_s())
+
+    def evict_for(self, unit: Unit, victims: Sequence[Occupant]) -> None:
+        self._metrics.preemptions.inc()
+        self._metrics.victims.observe(len(victims))
+        self._start(self._evict_for(unit, victims), f"preempt for {unit.key}")
+
+    async def _evict_for(self, unit: Unit, victims: Sequence[Occupant]) -> None:
+        gone = 0
+        pod = unit.members[0].pod
+        try:
+            gone = await self._preemptor.evict(pod, "", victims)
+        finally:
+            self.units.evicted(unit.key, gone == len(victims))
+            self._wakeup.set()
 
     def _promised(self, pod: Pod) -> Reservation | None:
         if not len(self.reservations):
             return None
-        member = self._member(pod)
-        if member is not None:
-            return self.reservations.get(member)
         owner = self._state.owners.top(pod)
         return self.reservations.first_of(owner) if owner else None
-
-    def _unit_of(self, pod: Pod) -> str | None:
-        return next((key for source in self._sources if (key := source.unit_of(pod)) is not None), None)
-
-    def _member(self, pod: Pod) -> str | None:
-        return next((key for source in self._sources if (key := source.member_of(pod)) is not None), None)
 
     def _preempt(self, pod: Pod, nominated: tuple[Pod, ...]) -> PreemptionPlan:
         plan = self._preemptions[pod.spec.scheduler_name].plan(pod, nominated)
@@ -520,12 +576,10 @@ class Loop:
     def _give_up(self, victim: Occupant, pod: Pod) -> bool:
         """A place that is only held is let go of at once: there is no pod there to evict."""
         why = f"{victim.node} {GIVEN_UP} {pod.key}, of priority {pod.priority}"
-        reservation = self.reservations.give_up(victim.uid, why)
-        if reservation is not None:
-            log.info(
-                "held place given up", place=reservation.key, node=reservation.node, by=reservation.by, pod=pod.key
-            )
-        return reservation is not None
+        is_held = self.units.give_up(victim, why)
+        if is_held:
+            log.info("held place given up", place=victim.key, node=victim.node, pod=pod.key)
+        return is_held
 
     async def _evict(self, pod: Pod, node: str, victims: Sequence[Occupant]) -> None:
         gone = 0
@@ -563,13 +617,24 @@ class Loop:
         now_s = self._clock.elapsed_s()
         self._metrics.attempts.labels("error", pod.spec.scheduler_name).inc()
         self._state.table.remove_pod(pod.uid)
-        if self._unit_of(pod) is not None:
+        member = self.units.member_of(pod)
+        if member is not None:
+            self._unbound(pod, member, problem)
+        elif self.units.unit_of(pod) is not None:
             self._alone.add(pod.uid)
         self._queue.failed(pod.uid, now_s)
-        self._queue.changed([ClusterEvent.POD_REMOVED], now_s)
+        self._wake_refused([ClusterEvent.POD_REMOVED], now_s)
         self._wakeup.set()
         if problem:
             self._tell(pod, problem, because=telling.SCHEDULER_ERROR)
+
+    def _unbound(self, pod: Pod, member: str, problem: str) -> None:
+        """Refused, the place is lost; otherwise it waits for the next try."""
+        if problem:
+            self._queue.drop(pod.uid)
+            self.units.places.lose(member, Loss.BINDING_REFUSED, problem)
+        else:
+            self.units.places.hold_back(member)
 
     # -- telling ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The units that want places: who is next, who waits how long, who sleeps until something changes.
+"""The pods that want places: who is next, who waits how long, who sleeps until something changes.
 
     active ──take──▶ in hand ──refused──▶ sleeping ──a event──▶ backing off ──time──▶ active
                          └────failed────▶ backing off
@@ -10,7 +10,6 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from fairlead.engine.unit import Unit
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.pod import Pod
 
@@ -18,13 +17,6 @@ from fairlead.model.pod import Pod
 FLUSH_AFTER_S = 300.0
 # A line may hold so many void entries besides as many as it has valid ones.
 MOST_VOID = 1024
-
-Schedulable = Pod | Unit
-"""A pod is a unit of one."""
-
-
-def key_of(what: Schedulable) -> str:
-    return what.uid if isinstance(what, Pod) else what.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +30,7 @@ class BackoffTimes:
 
 @dataclass(slots=True)
 class Waiting:
-    what: Schedulable
+    what: Pod
     since_s: float
     refusals: int = 0
     # Consecutive ones: a refusal in between means that the way was clear.
@@ -97,9 +89,9 @@ class UnitQueue:
             return "unschedulable"
         return "deciding" if key in self._in_hand else ""
 
-    def put(self, what: Schedulable, now_s: float) -> None:
-        """A unit that wants a place appeared or changed; a change of its own wakes it."""
-        key = key_of(what)
+    def put(self, what: Pod, now_s: float) -> None:
+        """A pod that wants a place appeared or changed; a change of its own wakes it."""
+        key = what.uid
         waiting = self._all.get(key)
         if waiting is None:
             self._all[key] = Waiting(what, now_s)
@@ -120,15 +112,24 @@ class UnitQueue:
         self._pausing.pop(key, None)
         self._in_hand.discard(key)
 
-    def hold(self, what: Schedulable, now_s: float) -> None:
+    def hold(self, what: Pod, now_s: float) -> None:
         """Have it in hand without its having been in line, as a member that was taken with its unit."""
-        key = key_of(what)
+        key = what.uid
         waiting = self._all.get(key)
         self.drop(key)
         self._all[key] = waiting if waiting is not None else Waiting(what, now_s)
         self._in_hand.add(key)
 
-    def take(self, now_s: float) -> Schedulable | None:
+    def head(self) -> tuple[int, float] | None:
+        """Where the next in line stands: by priority, then by how long it has waited."""
+        while self._active:
+            priority, since_s, ticket, key = self._active[0]
+            if self._in_line.get(key) == ticket:
+                return priority, since_s
+            heapq.heappop(self._active)
+        return None
+
+    def take(self, now_s: float) -> Pod | None:
         """The most important, the longest waiting of those; held until it is settled.
 
         With nobody in line, whoever's back-off after a refusal ends first is looked at before it does: backing off
@@ -143,7 +144,7 @@ class UnitQueue:
                 return self._all[key].what
         return self._take_early(now_s)
 
-    def _take_early(self, now_s: float) -> Schedulable | None:
+    def _take_early(self, now_s: float) -> Pod | None:
         while self._unripe and self._unripe[0][0] <= now_s:
             _, ticket, key = heapq.heappop(self._unripe)
             if self._pausing.get(key) == ticket:
@@ -252,8 +253,6 @@ class UnitQueue:
                 heapq.heapify(heap)
 
 
-def _asks_otherwise(before: Schedulable, now: Schedulable) -> bool:
+def _asks_otherwise(before: Pod, now: Pod) -> bool:
     """Whether it asks for something else than when it was refused; its status changes with every refusal."""
-    if isinstance(before, Pod) and isinstance(now, Pod):
-        return before.spec != now.spec or before.metadata.labels != now.metadata.labels
-    return before != now
+    return before.spec != now.spec or before.metadata.labels != now.metadata.labels

@@ -12,8 +12,10 @@ import msgspec
 from fairlead import __version__
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.gang import Gangs
+from fairlead.engine.gang_preemption import decide_unit
 from fairlead.engine.pick import pick_named
 from fairlead.engine.preemption import Preemption, PreemptionPlan
+from fairlead.engine.standing import Standing, StandingUnit
 from fairlead.engine.statement import Statement
 from fairlead.engine.unit import Unit, UnitOutcome, UnitPlaced
 from fairlead.model.outcome import Diagnosis, Outcome, Placed, VolumeChoice
@@ -74,9 +76,13 @@ class DecisionDocument(Part, frozen=True):
     nominated: tuple[Pod, ...] = ()
     # The node that is taken before all others if it will do: cleared or reserved for the pod.
     first: str = ""
+    # GPUs that were held for it there.
+    devices: tuple[int, ...] = ()
     unit: Unit | None = None
     # Where the round robin stood, for profiles that go round.
     turn: int = 0
+    # Units that had places, where evicting was looked at.
+    standing: tuple[StandingUnit, ...] = ()
     # Of a single pod: every verdict and every score, computed from this snapshot.
     sheet: Sheet | None = None
 
@@ -96,8 +102,10 @@ def document_of(decision: Decision, former: Former, name: str) -> DecisionDocume
         pod=None if decision.pod is None else bare_pod(decision.pod),
         nominated=tuple(bare_pod(pod) for pod in decision.nominated),
         first=decision.first,
+        devices=decision.devices,
         unit=decision.unit,
         turn=decision.turn,
+        standing=decision.standing,
     )
     if document.pod is None:
         return document
@@ -132,17 +140,26 @@ def replay(document: DecisionDocument) -> list[str]:
     except (ValueError, msgspec.ValidationError) as problem:
         raise NotADecision(f"its snapshot cannot be made again: {problem}") from None
     differences: list[str] = []
+    standing = Standing(cycle.table)
+    standing.restore(document.standing)
     if document.pod is not None:
         if document.sheet is not None:
             differences += _compare("sheet", document.sheet, sheet(cycle, document.pod, document.nominated))
-        outcome = cycle.decide(document.pod, nominated=document.nominated, first=document.first)
+        outcome = cycle.decide(
+            document.pod, nominated=document.nominated, first=document.first, devices=document.devices
+        )
         plan = None
         if document.result.evicting is not None:
-            plan = Preemption(cycle.table, cycle.profile).plan(document.pod, document.nominated)
+            plan = Preemption(cycle.table, cycle.profile, standing).plan(document.pod, document.nominated)
         again = _result_of_pod(outcome, plan)
     else:
         assert document.unit is not None
-        again = _result_of_unit(Gangs(cycle).decide(document.unit, Statement(cycle.table), document.nominated))
+        gangs, statement = Gangs(cycle, standing), Statement(cycle.table)
+        if document.result.evicting is None:
+            unit_outcome = gangs.decide(document.unit, statement, document.nominated)
+        else:
+            unit_outcome, _ = decide_unit(gangs, document.unit, cycle.table, standing, statement, document.nominated)
+        again = _result_of_unit(unit_outcome)
     return [*_compare("result", document.result, again), *differences]
 
 
@@ -167,7 +184,8 @@ def _result_of_unit(outcome: UnitOutcome) -> Result:
     if isinstance(outcome, UnitPlaced):
         places = tuple(_place(each) for each in outcome.placed)
         return Result(places=places, waiting=outcome.waiting, domain=outcome.domain)
-    return Result(diagnosis=outcome.diagnosis, failed=outcome.pod, fitting=outcome.fitting)
+    evicting = Evicting(victims=outcome.evicting) if outcome.evicting else None
+    return Result(diagnosis=outcome.diagnosis, evicting=evicting, failed=outcome.pod, fitting=outcome.fitting)
 
 
 def _place(placed: Placed) -> Place:

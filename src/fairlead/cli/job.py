@@ -1,0 +1,461 @@
+"""`fairlead job …`: submit TYJobs, follow them, ask about them, end them.
+
+Jobs are objects of the cluster, read and written through the kubeconfig; what-if, compare and the reasons of a pending
+job come from a running Fairlead.
+"""
+
+import asyncio
+import contextlib
+import difflib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+import msgspec
+import yaml
+
+from fairlead.cli.explain import NoAnswer, ask_for, fairlead_address, post_to
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.errors import ClusterError, NotFound
+from fairlead.jobs.allocations import LEADER_PLACE
+from fairlead.jobs.api import CompareAnswer, JobExplanation
+from fairlead.jobs.pods import pod_name
+from fairlead.jobs.spec import FINISHED, PLACEMENT_POLICIES, TYJOBS, JobSpec, TYJob, parse_spec, parse_status
+from fairlead.jobs.what_if import WhatIf
+from fairlead.model.kinds import POD_OBJECTS
+from fairlead.model.times import parse_time_or_none
+from fairlead.runtime import find_connection
+from fairlead.settings import BadSettings, default_data_folder, load
+
+T = TypeVar("T")
+
+EXIT_FAILED = 3
+"""The job failed."""
+LOOK_S = 0.5
+COLUMNS = ("NAMESPACE", "NAME", "STAGE", "SCHEDULE", "READY", "RESTARTS", "PRIORITY", "QUEUE", "AGE")
+
+
+@click.group()
+def job() -> None:
+    """Submit TYJobs, follow them, and ask why they wait."""
+
+
+def _shared(command: Callable[..., None]) -> Callable[..., None]:
+    """Options of every command."""
+    for option in (
+        click.option("-n", "--namespace", help="The namespace.  [default: the manifest's, else default]"),
+        click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        click.option("--kubeconfig", metavar="FILE", help="The cluster.  [default: KUBECONFIG, else `fairlead up`'s]"),
+        click.option("--context", help="The kubeconfig's context to use."),
+    ):
+        command = option(command)
+    return command
+
+
+def _asking(command: Callable[..., None]) -> Callable[..., None]:
+    """Options of commands that ask a running Fairlead."""
+    for option in (
+        click.option("--data", type=click.Path(path_type=Path), help="The folder of `fairlead up`."),
+        click.option("--server", metavar="URL", help="A running Fairlead."),
+        click.option("--token", help="A token the cluster knows."),
+        click.option("--ca-file", type=click.Path(path_type=Path), help="The authority of the server's certificate."),
+    ):
+        command = option(command)
+    return command
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+@job.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--wait", is_flag=True, help="Show its progress until it has ended; exit code 3 if it failed.")
+@click.option("--dry-run", is_flag=True, help="Let the server check it, and store nothing.")
+@_shared
+def submit(
+    file: Any,
+    wait: bool,
+    dry_run: bool,
+    namespace: str | None,
+    output: str,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Create the TYJob of a manifest (- reads standard input)."""
+    manifest = _manifest(file.read(), namespace)
+    home, name = manifest["metadata"]["namespace"], manifest["metadata"].get("name", "")
+
+    async def work(client: Client) -> TYJob:
+        made = await client.create(TYJOBS, manifest, home, dry_run=dry_run)
+        if wait and not dry_run:
+            return await _followed(client, home, made.metadata.name, quiet=output == "json")
+        return made
+
+    found = _run(kubeconfig, context, work)
+    if output == "json":
+        _print_json(found)
+    elif not wait:
+        click.echo(f"tyjob {home}/{found.metadata.name or name} {'is valid' if dry_run else 'created'}")
+    if wait and parse_status(found)[0].stage == "Failed":
+        raise SystemExit(EXIT_FAILED)
+
+
+@job.command()
+@click.argument("name")
+@click.option("--timeout", type=float, default=0, help="Give up after so many seconds; 0: never.")
+@_shared
+def wait(
+    name: str, timeout: float, namespace: str | None, output: str, kubeconfig: str | None, context: str | None
+) -> None:
+    """Show the progress of a job until it has ended; exit code 3 if it failed."""
+
+    async def work(client: Client) -> TYJob:
+        async with asyncio.timeout(timeout or None):
+            return await _followed(client, namespace or "default", name, quiet=output == "json")
+
+    try:
+        found = _run(kubeconfig, context, work)
+    except TimeoutError:
+        _mistake(f"job {name} has not ended after {timeout:g} s")
+    if output == "json":
+        _print_json(found)
+    if parse_status(found)[0].stage == "Failed":
+        raise SystemExit(EXIT_FAILED)
+
+
+def _switch(field: str, value: bool, done: str, help_text: str, name: str) -> None:
+    @job.command(name, help=help_text)
+    @click.argument("name")
+    @_shared
+    def command(name: str, namespace: str | None, output: str, kubeconfig: str | None, context: str | None) -> None:
+        async def work(client: Client) -> TYJob:
+            return await client.patch(TYJOBS, name, {"spec": {field: value}}, namespace or "default")
+
+        found = _run(kubeconfig, context, work)
+        if output == "json":
+            _print_json(found)
+        else:
+            click.echo(f"tyjob {found.metadata.key} {done}")
+
+
+_switch(
+    "terminating", True, "is ending", "End a job now; it becomes Succeeded, with condition Terminated.", "terminate"
+)
+_switch("suspend", True, "suspended", "Delete a job's pods and release their places until it is resumed.", "suspend")
+_switch("suspend", False, "resumed", "Let a suspended job be planned again.", "resume")
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@job.command("list")
+@click.option("-A", "--all-namespaces", is_flag=True)
+@_shared
+def list_jobs(
+    all_namespaces: bool, namespace: str | None, output: str, kubeconfig: str | None, context: str | None
+) -> None:
+    """List jobs."""
+    home = "" if all_namespaces else namespace or "default"
+
+    async def work(client: Client) -> list[TYJob]:
+        return await client.list(TYJOBS, home)
+
+    found = sorted(_run(kubeconfig, context, work), key=lambda each: each.metadata.key)
+    if output == "json":
+        _print_json(found)
+        return
+    rows = [_row(each) for each in found]
+    skipped = 0 if all_namespaces else 1
+    for line in _table([COLUMNS[skipped:], *(row[skipped:] for row in rows)]):
+        click.echo(line)
+
+
+@job.command()
+@click.argument("name")
+@_shared
+@_asking
+def describe(
+    name: str,
+    namespace: str | None,
+    output: str,
+    kubeconfig: str | None,
+    context: str | None,
+    data: Path | None,
+    server: str | None,
+    token: str | None,
+    ca_file: Path | None,
+) -> None:
+    """Show a job, its places, its conditions, and why it is pending."""
+    home = namespace or "default"
+
+    async def work(client: Client) -> TYJob:
+        return await client.get(TYJOBS, name, home)
+
+    found = _run(kubeconfig, context, work)
+    explanation: JobExplanation | None = None
+    note = ""
+    try:
+        url, given = fairlead_address(data, server, token, kubeconfig, context)
+        explanation = ask_for(JobExplanation, url, f"/jobs/{home}/{name}/explain", given, ca_file)
+    except NoAnswer as problem:
+        note = f"no Fairlead answered, so only what is stored is shown ({problem})"
+    if output == "json":
+        parts = {"job": found, "explanation": explanation}
+        click.echo(json.dumps(msgspec.to_builtins(parts), indent=2))
+        return
+    for line in _described(found, explanation):
+        click.echo(line)
+    if note:
+        click.echo(f"note: {note}")
+
+
+@job.command()
+@click.argument("name")
+@click.option("--worker", metavar="SET/INDEX", help="A worker's log.  [default: the leader's]")
+@click.option("--previous", is_flag=True, help="Of the container before its last restart.")
+@click.option("--tail", type=int, help="The last so many lines.")
+@_shared
+def logs(
+    name: str,
+    worker: str | None,
+    previous: bool,
+    tail: int | None,
+    namespace: str | None,
+    output: str,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Print the log of the leader or of a worker (`kubectl logs -f` follows one)."""
+    home = namespace or "default"
+    place = LEADER_PLACE
+    if worker is not None:
+        set_name, _, index = worker.rpartition("/")
+        if not set_name or not index.isdecimal():
+            _mistake(f"--worker: wanted SET/INDEX such as actors/0, got {worker!r}")
+        place = (set_name, int(index))
+    query = {"previous": "true"} if previous else {}
+    query |= {"tailLines": str(tail)} if tail is not None else {}
+
+    async def work(client: Client) -> str:
+        found = await client.get(TYJOBS, name, home)
+        spec = parse_spec(found)
+        if isinstance(spec, str):
+            _mistake(f"job {home}/{name} is invalid: {spec}")
+        path = POD_OBJECTS.path(home, pod_name(name, spec, place), "log")
+        return (await client.request("GET", path, query=query)).decode(errors="replace")
+
+    text = _run(kubeconfig, context, work)
+    click.echo(json.dumps({"log": text}) if output == "json" else text, nl=output == "json")
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+@job.command("what-if")
+@click.argument("file", type=click.File("rb"))
+@_shared
+@_asking
+def what_if(
+    file: Any,
+    namespace: str | None,
+    output: str,
+    kubeconfig: str | None,
+    context: str | None,
+    data: Path | None,
+    server: str | None,
+    token: str | None,
+    ca_file: Path | None,
+) -> None:
+    """Tell what would become of a job now: it fits, with fewer workers, after another job, or never."""
+    manifest = _manifest(file.read(), namespace)
+    answer = _post(WhatIf, "/jobs/what-if", manifest, data, server, token, ca_file, kubeconfig, context)
+    if output == "json":
+        _print_json(answer)
+        return
+    click.echo(f"{answer.fits}: {answer.message}")
+    for node, count in answer.places.items():
+        click.echo(f"  {node}: {count} pods")
+
+
+@job.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--policies", default=",".join(PLACEMENT_POLICIES), show_default=True, help="Comma-separated.")
+@_shared
+@_asking
+def compare(
+    file: Any,
+    policies: str,
+    namespace: str | None,
+    output: str,
+    kubeconfig: str | None,
+    context: str | None,
+    data: Path | None,
+    server: str | None,
+    token: str | None,
+    ca_file: Path | None,
+) -> None:
+    """Show where each placement policy would put a job now."""
+    body = {"job": _manifest(file.read(), namespace), "policies": [each.strip() for each in policies.split(",")]}
+    answer = _post(CompareAnswer, "/jobs/compare", body, data, server, token, ca_file, kubeconfig, context)
+    if output == "json":
+        _print_json(answer)
+        return
+    rows = [("POLICY", "FITS", "PODS", "NODES", "WHERE")]
+    for each in answer.comparisons:
+        where = each.message or ", ".join(f"{node}×{count}" for node, count in list(each.places.items())[:6])
+        rows.append((each.policy, "yes" if each.fits else "no", str(each.pods), str(each.nodes), where))
+    for line in _table(rows):
+        click.echo(line)
+
+
+# -- the parts ---------------------------------------------------------------------------------------------------------
+
+
+def _manifest(text: bytes, namespace: str | None) -> dict[str, Any]:
+    """The one TYJob of a file; other documents in it are for kubectl."""
+    try:
+        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+    except yaml.YAMLError as problem:
+        _mistake(f"the manifest is not YAML: {problem}")
+    jobs = [each for each in documents if isinstance(each, dict) and each.get("kind") == TYJOBS.kind]
+    if len(jobs) != 1:
+        kinds = [str(each.get("kind")) for each in documents if isinstance(each, dict)]
+        near = difflib.get_close_matches(TYJOBS.kind, kinds, 1)
+        _mistake(f"wanted one TYJob in the manifest, got {len(jobs)}" + (f"; is {near[0]} meant?" if near else ""))
+    found: dict[str, Any] = jobs[0]
+    metadata = found.setdefault("metadata", {})
+    metadata["namespace"] = namespace or metadata.get("namespace") or "default"
+    return found
+
+
+async def _followed(client: Client, namespace: str, name: str, *, quiet: bool) -> TYJob:
+    """Until it has ended, with a line for each change of its stage or counts."""
+    before = ""
+    while True:
+        found = await client.get(TYJOBS, name, namespace)
+        status, _ = parse_status(found)
+        why = status.explain.message if status.explain is not None and status.stage == "Pending" else status.message
+        line = f"{status.stage:<12} {status.ready or '-':>9} ready  {why}".rstrip()
+        if line != before and not quiet:
+            click.echo(line)
+        before = line
+        if status.stage in FINISHED:
+            return found
+        await asyncio.sleep(LOOK_S)
+
+
+def _row(found: TYJob) -> tuple[str, ...]:
+    status, spec = parse_status(found)[0], parse_spec(found)
+    created = parse_time_or_none(found.metadata.creation_timestamp)
+    age = _age((RealClock().now() - created).total_seconds()) if created is not None else "-"
+    return (
+        found.metadata.namespace,
+        found.metadata.name,
+        status.stage,
+        status.schedule_state,
+        status.ready or "-",
+        str(status.restarts),
+        str(spec.priority) if isinstance(spec, JobSpec) else "-",
+        spec.queue if isinstance(spec, JobSpec) else "-",
+        age,
+    )
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    rows = list(rows)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _described(found: TYJob, explanation: JobExplanation | None) -> list[str]:
+    status, spec = parse_status(found)[0], parse_spec(found)
+    lines = [
+        f"{found.metadata.key}: {status.stage}, {status.schedule_state}, {status.ready or '-'} workers ready, "
+        f"{status.restarts} restarts"
+    ]
+    if explanation is not None:
+        lines.append(f"  {explanation.message}")
+        lines += [f"  ahead of it: {each}" for each in explanation.ahead]
+        lines += [f"  held by {each.who}: {each.amount}" for each in explanation.holders]
+        lines += [f"  expected to fit at {explanation.fits_at}"] if explanation.fits_at else []
+    elif status.message:
+        lines.append(f"  {status.message}")
+    if status.explain is not None:
+        lines += [f"  {nodes} nodes: {reason}" for reason, nodes in status.explain.refusals.items()]
+    if isinstance(spec, JobSpec):
+        policy = f"Gang, {spec.policy}" if spec.is_gang else spec.policy
+        lines.append(f"queue {spec.queue}, priority {spec.priority}, policy {policy}, quorum {spec.quorum} pods")
+    if status.leader_address:
+        lines.append(f"leader address: {status.leader_address}")
+    if status.allocations.leader:
+        lines.append(f"leader on {status.allocations.leader}")
+    for name, nodes in status.allocations.workers.items():
+        lines += [f"{name} {indexes} on {node}" for node, indexes in nodes.items()]
+    lines += [f"condition {each.type}: {each.message or each.reason}" for each in status.conditions]
+    return lines
+
+
+def _post(
+    struct: type[T],
+    path: str,
+    body: Any,
+    data: Path | None,
+    server: str | None,
+    token: str | None,
+    ca_file: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> T:
+    try:
+        url, given = fairlead_address(data, server, token, kubeconfig, context)
+        return post_to(struct, url, path, given, ca_file, body)
+    except NoAnswer as problem:
+        _mistake(f"no Fairlead answered: {problem}")
+
+
+@contextlib.asynccontextmanager
+async def _client(kubeconfig: str | None, context: str | None) -> AsyncIterator[Client]:
+    local = default_data_folder() / "kubeconfig"
+    settings = load(flags={"kubeconfig": kubeconfig, "context": context})
+    clock = RealClock()
+    try:
+        connection = find_connection(settings, clock)
+    except ClusterError:
+        if kubeconfig or not local.exists():
+            raise
+        connection = find_connection(load(flags={"kubeconfig": str(local)}), clock)
+    async with Client(connection, clock=clock) as client:
+        yield client
+
+
+def _run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with _client(kubeconfig, context) as client:
+            return await work(client)
+
+    try:
+        return asyncio.run(run())
+    except NotFound as problem:
+        _mistake(problem.status.message or str(problem))
+    except (BadSettings, ClusterError) as problem:
+        message = getattr(getattr(problem, "status", None), "message", "") or str(problem)
+        _mistake(message)
+
+
+def _print_json(found: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+
+
+def _mistake(sentence: str) -> NoReturn:
+    click.echo(f"fairlead: {sentence}", err=True)
+    raise SystemExit(2)

@@ -1,0 +1,167 @@
+"""Preemption by gangs: whom to evict so that a unit that fits nowhere has its minimum.
+
+Victims are pods of lower priority by themselves, members that a lower gang can spare, and lower gangs as wholes. They
+are put in the order in which they would go; the shortest beginning of that order that makes room is found, and what
+is not in the way after all is given back. Nothing is evicted here.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from fairlead.engine.gang import Gangs
+from fairlead.engine.occupant import Occupant
+from fairlead.engine.preemption import Budget, by_budget, importance
+from fairlead.engine.standing import Standing
+from fairlead.engine.statement import Statement
+from fairlead.engine.table import NodeTable
+from fairlead.engine.unit import Unit, UnitOutcome, UnitPlaced
+from fairlead.model.outcome import Placed
+from fairlead.model.pod import Pod
+
+
+class UnitEviction(msgspec.Struct, frozen=True):
+    """Whom to evict, members that a gang cannot be without last, and where the unit goes then."""
+
+    victims: tuple[Occupant, ...]
+    places: tuple[Placed, ...]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Occupants that go together, and how soon: the smallest key first."""
+
+    key: tuple[object, ...]
+    occupants: tuple[Occupant, ...]
+
+
+def decide_unit(
+    gangs: Gangs,
+    unit: Unit,
+    table: NodeTable,
+    standing: Standing,
+    statement: Statement,
+    nominated: Sequence[Pod],
+    leaving: Sequence[str] = (),
+) -> tuple[UnitOutcome, UnitEviction | None]:
+    """The decision, in the statement, and who has to go if that helps: the same for the loop, replay and a trial.
+
+    `leaving` are those that are already being evicted for it.
+    """
+    outcome = gangs.decide(unit, statement, nominated)
+    if isinstance(outcome, UnitPlaced) or outcome.never is not None:
+        return outcome, None
+    if leaving:
+        return msgspec.structs.replace(outcome, evicting=tuple(leaving)), None
+    eviction = plan_eviction(gangs, unit, table, standing, nominated)
+    if eviction is None:
+        return outcome, None
+    keys = tuple(victim.key for victim in eviction.victims)
+    return msgspec.structs.replace(outcome, evicting=keys), eviction
+
+
+def plan_eviction(
+    gangs: Gangs, unit: Unit, table: NodeTable, standing: Standing, nominated: Sequence[Pod] = ()
+) -> UnitEviction | None:
+    """The cheapest eviction that gives the unit its minimum; None where none does. The table is left as it was."""
+    if unit.priority <= table.lowest_priority() or any(
+        member.pod.spec.preemption_policy == "Never" for member in unit.waiting
+    ):
+        return None
+    # Only the minimum is worth an eviction.
+    wanted = msgspec.structs.replace(unit, most=0)
+    if unit.has_minimum:
+        return None
+    groups = sorted(victim_groups(unit, table, standing), key=lambda group: group.key)
+    statement = Statement(table)
+
+    def fits(evicted: Iterable[Occupant]) -> list[Placed]:
+        for occupant in evicted:
+            statement.remove(occupant)
+        return gangs.fit(wanted, statement, nominated)[0]
+
+    def of(some: Iterable[Group]) -> list[Occupant]:
+        return [occupant for group in some for occupant in group.occupants]
+
+    try:
+        if not groups or not fits(of(groups)):
+            return None
+        # So many do not suffice, so many do.
+        few, enough = 0, len(groups)
+        while enough - few > 1:
+            statement.rollback()
+            middle = (few + enough) // 2
+            few, enough = (few, middle) if fits(of(groups[:middle])) else (middle, enough)
+        statement.rollback()
+        fits(of(groups[:enough]))
+        blocking = _in_the_way(groups[:enough], statement)
+        statement.rollback()
+        victims = standing.whole(blocking)
+        places = fits(victims)
+        if not places:
+            # What was given back is in the way by other things than amounts.
+            statement.rollback()
+            victims = standing.whole(of(groups[:enough]))
+            places = fits(victims)
+        return UnitEviction(tuple(victims), tuple(places)) if places else None
+    finally:
+        statement.rollback()
+
+
+def victim_groups(unit: Unit, table: NodeTable, standing: Standing) -> list[Group]:
+    """All that is of lower priority, by what goes together."""
+    weaker = [
+        occupant
+        for occupants in table.on_row
+        for occupant in occupants.values()
+        if standing.priority_of(occupant) < unit.priority
+    ]
+    protected = {occupant.uid for occupant in _protected(weaker, table)}
+    lone: list[Occupant] = []
+    gangs: dict[str, Unit] = {}
+    for occupant in weaker:
+        other = standing.unit_of(occupant)
+        if other is None:
+            lone.append(occupant)
+        elif other.key != unit.key:
+            gangs[other.key] = other
+    found = [Group(_key(occupant, occupant.uid in protected, 1, 0), (occupant,)) for occupant in lone]
+    for other in gangs.values():
+        members = standing.occupants(other)
+        if any(standing.priority_of(occupant) >= unit.priority for _, occupant in members):
+            continue
+        # The last of those that it can do without go first.
+        spares = [occupant for member, occupant in reversed(members) if not member.essential][: standing.spare(other)]
+        found += [Group(_key(each, each.uid in protected, 0, other.importance), (each,)) for each in spares]
+        rest = tuple(occupant for _, occupant in members if occupant not in spares)
+        if rest:
+            breaks = any(occupant.uid in protected for occupant in rest)
+            found.append(Group(_key(rest[0], breaks, 1, other.importance), rest))
+    return found
+
+
+def _protected(occupants: Sequence[Occupant], table: NodeTable) -> list[Occupant]:
+    budgets = Budget.all_of(table.catalog.budgets.values())
+    return by_budget(sorted(occupants, key=importance), budgets)[0] if budgets else []
+
+
+def _key(occupant: Occupant, breaks_budget: bool, whole: int, rank: int) -> tuple[object, ...]:
+    priority, started, key = importance(occupant)
+    # Later starts have less to lose.
+    return breaks_budget, -priority, whole, rank, tuple(-ord(character) for character in started), key
+
+
+def _in_the_way(groups: Sequence[Group], statement: Statement) -> list[Occupant]:
+    """Those that do not fit beside what the statement placed; the most important are given back first."""
+    table = statement.table
+    victims: list[Occupant] = []
+    for group in reversed(groups):
+        start = statement.checkpoint()
+        for occupant in group.occupants:
+            statement.place_occupant(occupant)
+        rows = [occupant.row for occupant in group.occupants]
+        over = (table.used_RN[:, rows] > table.alloc_RN[:, rows]).any()
+        without = any(occupant.request.gpu.count and occupant.gpus is None for occupant in group.occupants)
+        if over or without:
+            statement.rollback(start)
+            victims.extend(group.occupants)
+    return victims

@@ -1,0 +1,61 @@
+"""Conditions of a job: what a user should know beside its stage, each with the time of its last change. Pure."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from fairlead.jobs.allocations import Place
+from fairlead.jobs.observed import JobInput
+from fairlead.jobs.spec import JobStatus
+from fairlead.model.meta import Condition
+from fairlead.model.times import rfc3339
+
+Entry = tuple[str, str, str]
+"""Type, reason, message of a condition that is True."""
+
+
+def add_conditions(seen: JobInput, status: JobStatus, exhausted: frozenset[Place], now: datetime) -> JobStatus:
+    entries = list(_entries(seen, status, exhausted))
+    held = {each.type: each for each in status.conditions}
+    conditions = tuple(_condition(held.get(entry[0]), entry, now) for entry in entries)
+    return msgspec.structs.replace(status, conditions=conditions)
+
+
+def _entries(seen: JobInput, status: JobStatus, exhausted: frozenset[Place]) -> Iterable[Entry]:
+    """Those that hold now; one that does not hold is left out."""
+    if status.stage == "Succeeded":
+        yield "Complete", status.reason, status.message
+        if status.reason == "Terminated":
+            yield "Terminated", "Terminated", status.message
+    if status.stage == "Failed":
+        yield "Failed", status.reason, status.message
+    if seen.spec_problem:
+        yield "InvalidSpec", "InvalidSpec", seen.spec_problem
+    if status.stage == "Running":
+        yield "Ready", "QuorumReady", f"at least {max(0, status.quorum - 1)} workers are ready"
+    if seen.spec.suspend and status.stage == "Pending":
+        yield "Suspended", "Suspended", "spec.suspend is true"
+    if seen.template_problem:
+        yield "TemplateRefused", "TemplateRefused", seen.template_problem
+    if seen.queue_problem:
+        yield "QueueNotFound", "QueueNotFound", seen.queue_problem
+    if status.never_fits_cycles and status.explain is not None:
+        yield "NeverFits", "NeverFits", status.explain.message
+    if seen.strangers:
+        yield "NamesTaken", "NamesTaken", f"waits until pods of somebody else are gone: {', '.join(seen.strangers[:3])}"
+    if seen.refusal is not None:
+        yield "PodRefused", "PodRefused", f"{seen.refusal.pod}: {seen.refusal.message}"
+    if exhausted and status.stage in ("Starting", "Running", "Rescheduling"):
+        names = ", ".join(f"{name}-{index}" for name, index in sorted(exhausted)[:3])
+        yield "Degraded", "WorkerRestartLimitExceeded", f"{len(exhausted)} workers are not restarted any more: {names}"
+    if seen.warnings:
+        yield "SpecWarning", "SpecWarning", "; ".join(seen.warnings)
+
+
+def _condition(held: Condition | None, entry: Entry, now: datetime) -> Condition:
+    kind, reason, message = entry
+    since = held.last_transition_time if held is not None and held.status == "True" else None
+    return Condition(
+        type=kind, status="True", reason=reason, message=message, last_transition_time=since or rfc3339(now)
+    )

@@ -1,0 +1,436 @@
+"""The shell of jobs: reads the mirrors, plans, writes the status first and then creates and deletes pods.
+
+Offers every job to placement as a unit, by JobSource; what is decided comes back as news and is written into the
+status with the resourceVersion it was planned on. If that write fails, the places are given back.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.controller import Controller, TemporaryError, owner_keys
+from fairlead.cluster.errors import ApiError, NotLeader
+from fairlead.cluster.expectations import Expectations
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.mirror import Delta, Mirror
+from fairlead.cluster.shell import SETTLE_S
+from fairlead.cluster.writer import Outcome, Result, Writer
+from fairlead.jobs.allocations import decode
+from fairlead.jobs.observed import JobInput, Refusal
+from fairlead.jobs.plan import NEVER_FITS_CYCLES, JobPlan, PlanOptions, plan_job
+from fairlead.jobs.pods import places_of, pod_name
+from fairlead.jobs.queues import plan_queues
+from fairlead.jobs.source import JobSource, News
+from fairlead.jobs.spec import (
+    DEFAULT_QUEUE,
+    FINISHED,
+    JOB_PODS,
+    SERVICES,
+    TYJOBS,
+    JobPod,
+    JobSpec,
+    JobStatus,
+    Leader,
+    QueueSpec,
+    TYJob,
+    WorkerSet,
+    parse_queue,
+    parse_spec,
+    parse_status,
+)
+from fairlead.jobs.trials import Trial, Trials
+from fairlead.jobs.units import pending_job, unit_of
+from fairlead.jobs.warnings import warnings_of
+from fairlead.model.intents import Create, Intent, PatchStatus, WakeAfter, event
+from fairlead.model.kinds import Kind
+from fairlead.model.owners import is_controlled_by
+from fairlead.model.quantity import QuantityError, nanos
+
+log = structlog.get_logger("fairlead.jobs")
+
+WORKERS: Final = 8
+# Counts and explanations are written at most this often.
+COSMETIC_S: Final = 1.0
+# How often the status of queues is looked at.
+QUEUES_S: Final = 5.0
+# How often the cluster's totals are summed.
+TOTALS_S: Final = 1.0
+
+# Stands in for a spec that cannot be read, so that the job's pods can be deleted by the ordinary rules.
+NO_SPEC: Final = JobSpec(
+    leader=Leader(name="leader", template={}), worker_sets=(WorkerSet(name="workers", template={}),)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobMirrors:
+    jobs: Mirror[Any]
+    queues: Mirror[Any]
+    pods: Mirror[Any]
+    services: Mirror[Any]
+    nodes: Mirror[Any]
+
+    def find(self, kind: Kind[Any]) -> Mirror[Any] | None:
+        known = {TYJOBS.plural: self.jobs, JOB_PODS.plural: self.pods, SERVICES.plural: self.services}
+        return known.get(kind.plural)
+
+    @property
+    def all(self) -> tuple[Mirror[Any], ...]:
+        return self.jobs, self.queues, self.pods, self.services, self.nodes
+
+
+class JobController:
+    def __init__(
+        self,
+        mirrors: JobMirrors,
+        *,
+        reader: Client,
+        writer: Writer,
+        clock: Clock,
+        metrics: Metrics,
+        period_s: float,
+        options: PlanOptions,
+    ) -> None:
+        self._mirrors = mirrors
+        self._reader = reader
+        self._writer = writer
+        self._clock = clock
+        self._metrics = metrics
+        self._options = options
+        self._trials = Trials(reader, clock, options.scheduler)
+        self._expectations = Expectations(mirrors, reader, clock)
+        self._controller: Controller | None = None
+        self._since_s = 0.0
+        self._cosmetic_at: dict[str, float] = {}
+        self._refusals: dict[str, Refusal] = {}
+        self._sums: tuple[float, dict[str, int]] = (-TOTALS_S, {})
+        self._positions: tuple[float, dict[str, int]] = (-COSMETIC_S, {})
+        self.source = JobSource(
+            period_s,
+            totals=self.totals,
+            queues=self.queues,
+            is_current=self._is_current,
+            offer_all=self._offer_all,
+            wake_job=self._wake,
+        )
+
+    async def lead(self, stop: asyncio.Event) -> None:
+        self._since_s = self._clock.elapsed_s()
+        self._expectations = Expectations(self._mirrors, self._reader, self._clock)
+        self._refusals.clear()
+        controller = Controller("tyjobs", self._reconcile, clock=self._clock, metrics=self._metrics, workers=WORKERS)
+        controller.watches(self._mirrors.jobs)
+        controller.watches(self._mirrors.pods, self._keys_of_pod)
+        controller.watches(self._mirrors.services, owner_keys(TYJOBS))
+        controller.watches(self._mirrors.queues, self._keys_of_queue)
+        self._controller = controller
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(controller.run(), name="jobs")
+                reporting = tasks.create_task(self._report_queues(), name="jobs: queues")
+                await stop.wait()
+                controller.stop()
+                reporting.cancel()
+        finally:
+            self._controller = None
+
+    async def _report_queues(self) -> None:
+        while True:
+            await self._clock.sleep(QUEUES_S)
+            source, queues = self.source, self._mirrors.queues
+            await self._writer.carry_out_all(
+                plan_queues(queues, source.cluster(), source.pending(), source.placed()) if len(queues) else []
+            )
+
+    # -- what others ask ----------------------------------------------------------------------------------------
+
+    def totals(self) -> Mapping[str, int]:
+        """Allocatable of nodes that are ready and not cordoned, in billionths."""
+        now_s = self._clock.elapsed_s()
+        at_s, sums = self._sums
+        if now_s - at_s >= TOTALS_S:
+            sums = {}
+            for node in self._mirrors.nodes:
+                for name, amount in (node.status.allocatable or {}).items() if node.is_usable else ():
+                    try:
+                        sums[name] = sums.get(name, 0) + max(0, nanos(amount))
+                    except QuantityError:
+                        continue  # the scheduler reports it
+            self._sums = now_s, sums
+        return sums
+
+    def queues(self) -> Mapping[str, QueueSpec]:
+        return {queue.metadata.name: parse_queue(queue) for queue in self._mirrors.queues}
+
+    def _is_current(self) -> bool:
+        now_s = self._clock.elapsed_s()
+        return self._controller is not None and all(
+            mirror.is_synced and (mirror.is_absent or mirror.is_current(self._since_s, now_s))
+            for mirror in (self._mirrors.jobs, self._mirrors.pods)
+        )
+
+    def _offer_all(self) -> None:
+        """Before a leader's first decision: every place that a status names is held again."""
+        for job in self._mirrors.jobs:
+            try:
+                seen = self._see(job, News())
+                if seen is not None and seen.status.allocations.leader and seen.status.stage not in FINISHED:
+                    self._offer(seen, seen.status, News())
+            except Exception:
+                # One job that makes no sense must not keep all others from being scheduled.
+                log.exception("bug in offering a job", job=job.metadata.key)
+
+    def _wake(self, key: str) -> None:
+        if self._controller is not None:
+            self._controller.queue.add(key)
+
+    def _keys_of_pod(self, delta: Delta[Any]) -> Iterable[str]:
+        """The job that controls it, and the job whose name it has in its way."""
+        return sorted({*owner_keys(TYJOBS)(delta)})
+
+    def _keys_of_queue(self, delta: Delta[Any]) -> Iterable[str]:
+        return [job.metadata.key for job in self._mirrors.jobs if _queue_name(job) == delta.key]
+
+    # -- reconcile ----------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, key: str) -> WakeAfter | None:
+        if not await self._expectations.is_settled(key):
+            return WakeAfter(seconds=SETTLE_S)
+        job: TYJob | None = self._mirrors.jobs.get(key)
+        if job is None or job.is_terminating:
+            self._forget(key, job)
+            return None
+        news = self.source.news(key)
+        seen = self._see(job, news)
+        if seen.template_problem is None:
+            trial = await self._trials.attempt(job.metadata, seen.spec)
+            seen = dataclasses.replace(seen, template_problem=trial.problem)
+        plan = plan_job(seen, self._clock.now(), self._options)
+        if plan.is_status_first:
+            await self._write(key, job, seen, plan, news)
+            return WakeAfter(seconds=SETTLE_S)
+        return await self._act(key, job, seen, plan, news)
+
+    def _see(self, job: TYJob, news: News) -> JobInput:
+        metadata = job.metadata
+        parsed = parse_spec(job)
+        spec = NO_SPEC if isinstance(parsed, str) else parsed
+        status, _ = parse_status(job)
+        mine: list[JobPod] = []
+        others: list[str] = []
+        names = {pod_name(metadata.name, spec, place): place for place in places_of(spec)}
+        for pod in self._mirrors.pods.by("job", metadata.key):
+            if is_controlled_by(pod, metadata):
+                mine.append(pod)
+            elif pod.metadata.name in names:
+                others.append(pod.metadata.name)
+        trial = self._trials.known(metadata, spec)
+        places = decode(status.allocations, spec)
+        return JobInput(
+            metadata,
+            spec,
+            status,
+            tuple(mine),
+            tuple(sorted(others)),
+            outcome=news.outcome,
+            lost={
+                place: loss
+                for member, loss in news.lost.items()
+                if (place := names.get(member.rpartition("/")[2])) is not None
+            },
+            unusable=frozenset(node for node in set(places.values()) if not self._is_usable(node)),
+            spec_problem=parsed if isinstance(parsed, str) else "",
+            template_problem=_template_problem(trial, parsed, status, len(places)),
+            warnings=() if isinstance(parsed, str) else tuple(warnings_of(spec)),
+            queue_problem=self._queue_problem(spec),
+            refusal=self._refusals.get(metadata.uid),
+            has_service=self._mirrors.services.get(metadata.key) is not None,
+            position=self._position(metadata.key),
+        )
+
+    def _position(self, key: str) -> int:
+        """Its place among pending jobs, from 1; none (0) for a job that waits for nothing."""
+        now_s = self._clock.elapsed_s()
+        if now_s - self._positions[0] >= COSMETIC_S:
+            self._positions = now_s, {job.key: place for place, job in enumerate(self.source.pending(), 1)}
+        return self._positions[1].get(key, 0)
+
+    def _is_usable(self, name: str) -> bool:
+        node = self._mirrors.nodes.get(name)
+        return node is not None and node.is_usable
+
+    def _queue_problem(self, spec: JobSpec) -> str:
+        if spec.queue == DEFAULT_QUEUE or self._mirrors.queues.get(spec.queue) is not None:
+            return ""
+        return f"there is no JobQueue {spec.queue!r}; create it or name another in spec.queue"
+
+    async def _write(self, key: str, job: TYJob, seen: JobInput, plan: JobPlan, news: News) -> None:
+        """The status, then the offer that goes with it."""
+        result = await self._patch(job, plan.status)
+        self.source.settle(key, news)
+        if not result.is_done:
+            self._offer(seen, seen.status, news)  # what was decided comes to nothing: its places are given back
+            self._raise(result)
+        self._expectations.enter(key, result)
+        self._refusals.pop(job.metadata.uid, None)
+        self._offer(seen, plan.status, news)
+        await self._writer.carry_out_all(plan.events)
+
+    async def _act(self, key: str, job: TYJob, seen: JobInput, plan: JobPlan, news: News) -> WakeAfter | None:
+        self.source.settle(key, news)
+        self._offer(seen, plan.status, news)
+        waits = [plan.wake_s] if plan.wake_s is not None else []
+        refusal = await self._carry_out(key, job, plan.intents)
+        if refusal is None and any(isinstance(each, Create) for each in plan.intents):
+            self._refusals.pop(job.metadata.uid, None)
+        if 0 < plan.status.never_fits_cycles < NEVER_FITS_CYCLES:
+            self.source.again(key)
+        if seen.template_problem:
+            waits.append(10.0)
+        left_s = await self._write_cosmetics(key, job, plan.status)
+        waits += [left_s] if left_s else []
+        if refusal is not None:
+            raise refusal
+        return WakeAfter(seconds=min(waits)) if waits else None
+
+    async def _carry_out(self, key: str, job: TYJob, intents: Iterable[Intent]) -> TemporaryError | None:
+        """Deletes at once, creates in growing batches, so that a refusal is met by one request and not by hundreds."""
+        creates = [each for each in intents if isinstance(each, Create)]
+        others = [each for each in intents if not isinstance(each, Create)]
+        results = await self._writer.carry_out_all(others)
+        batch = 1
+        while creates and all(each.is_done for each in results):
+            results += await self._writer.carry_out_all(creates[:batch])
+            creates, batch = creates[batch:], 2 * batch
+        problem = None
+        for result in results:
+            self._expectations.enter(key, result)
+            if result.is_done:
+                continue
+            if result.outcome is Outcome.NOT_LEADER:
+                raise NotLeader(str(result.error))
+            problem = TemporaryError(str(result.error))
+            if isinstance(result.intent, Create) and result.outcome in (Outcome.REFUSED, Outcome.EXISTS):
+                await self._note_refusal(job, result)
+        return problem
+
+    async def _note_refusal(self, job: TYJob, result: Result) -> None:
+        assert isinstance(result.intent, Create)
+        name = result.intent.body["metadata"]["name"]
+        if result.outcome is Outcome.EXISTS and await self._is_ours(job, result.intent):
+            return  # created before a crash, or by a send that seemed to fail: the mirror will show it
+        error = result.error
+        message = error.status.message if isinstance(error, ApiError) else str(error)
+        self._refusals[job.metadata.uid] = Refusal(name, message)
+        note = f"Error creating {result.intent.kind.kind.lower()} {name}: {message}"
+        await self._writer.carry_out(
+            event(TYJOBS, job.metadata, "FailedCreate", note, warning=True, reporter="fairlead-jobs")
+        )
+
+    async def _is_ours(self, job: TYJob, intent: Create) -> bool:
+        found = await self._reader.find(intent.kind, intent.body["metadata"]["name"], intent.namespace)
+        return found is None or is_controlled_by(found, job.metadata)
+
+    async def _write_cosmetics(self, key: str, job: TYJob, status: JobStatus) -> float | None:
+        """Counts and explanations, not too often; in how many seconds they are due otherwise."""
+        if not merge_patch(job.status or {}, to_json(status)):
+            return None
+        now_s = self._clock.elapsed_s()
+        left_s = self._cosmetic_at.get(key, -COSMETIC_S) + COSMETIC_S - now_s
+        if left_s > 0:
+            return left_s
+        self._cosmetic_at[key] = now_s
+        result = await self._patch(job, status)
+        if not result.is_done:
+            self._raise(result)
+        self._expectations.enter(key, result)
+        return None
+
+    async def _patch(self, job: TYJob, status: JobStatus) -> Result:
+        metadata = job.metadata
+        return await self._writer.carry_out(
+            PatchStatus(
+                kind=TYJOBS,
+                name=metadata.name,
+                namespace=metadata.namespace,
+                status=merge_patch(job.status or {}, to_json(status)),
+                resource_version=metadata.resource_version,
+            )
+        )
+
+    def _raise(self, result: Result) -> None:
+        if result.outcome is Outcome.NOT_LEADER:
+            raise NotLeader(str(result.error))
+        if result.outcome is not Outcome.MISSING:
+            raise TemporaryError(str(result.error))
+
+    def _offer(self, seen: JobInput, status: JobStatus, news: News) -> None:
+        """The job as a unit, as its status says; or nothing, where it has no places and gets none now."""
+        queue = parse_queue(self._mirrors.queues.get(seen.spec.queue))
+        key = seen.metadata.key
+        if status.stage in FINISHED or seen.spec_problem:
+            self.source.withdraw(key)
+            return
+        trial = self._trials.known(seen.metadata, seen.spec)
+        usable = trial is not None and not trial.problem
+        planned = trial.planned if trial is not None and usable else self._trials.untried(seen.metadata, seen.spec)
+        now_seen = dataclasses.replace(seen, status=status)
+        unit = unit_of(now_seen, status, decode(status.allocations, seen.spec), planned, self._clock.now(), queue)
+        if unit is None:
+            self.source.withdraw(key)
+        else:
+            self.source.offer(unit, pending_job(now_seen, status, unit, queue), news)
+
+    def _forget(self, key: str, job: TYJob | None) -> None:
+        self.source.withdraw(key)
+        self._cosmetic_at.pop(key, None)
+        if job is not None:
+            self._trials.forget(job.metadata.uid)
+            self._refusals.pop(job.metadata.uid, None)
+
+
+def to_json(status: JobStatus) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(status)
+    # What a column or a reader needs is there from the start, also while it is as by default.
+    return {
+        "stage": status.stage,
+        "scheduleState": status.schedule_state,
+        "restarts": status.restarts,
+        "readyWorkers": status.ready_workers,
+        **found,
+    }
+
+
+def merge_patch(before: Any, after: dict[str, Any]) -> dict[str, Any]:
+    """What to send as a merge patch so that what is stored becomes `after`."""
+    if not isinstance(before, dict):
+        return after
+    patch: dict[str, Any] = {name: None for name in before if name not in after}
+    for name, value in after.items():
+        held = before.get(name)
+        if isinstance(value, dict) and isinstance(held, dict):
+            if part := merge_patch(held, value):
+                patch[name] = part
+        elif held != value or name not in before:
+            patch[name] = value
+    return patch
+
+
+def _queue_name(job: TYJob) -> str:
+    return str(job.spec.get("queue", DEFAULT_QUEUE)) if isinstance(job.spec, dict) else DEFAULT_QUEUE
+
+
+def _template_problem(trial: Trial | None, parsed: JobSpec | str, status: JobStatus, held: int) -> str | None:
+    """None where a trial is due: some pods are still to be planned."""
+    if isinstance(parsed, str) or status.stage in FINISHED or parsed.suspend or parsed.terminating:
+        return ""
+    if held >= 1 + parsed.total:
+        return ""
+    return None if trial is None else trial.problem

@@ -1,0 +1,154 @@
+"""What a job's pods and its last decision say, as facts that the tables of plan.py read. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from functools import cached_property
+from typing import Final
+
+from fairlead.engine.unit import Loss, UnitOutcome
+from fairlead.jobs.allocations import LEADER_PLACE, Place
+from fairlead.jobs.pods import attempt_of, place_of, restarts_before, restarts_of
+from fairlead.jobs.spec import JobPod, JobSpec, JobStatus
+from fairlead.model.meta import ObjectMeta
+from fairlead.model.times import parse_time_or_none
+
+IMAGE_ERRORS: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
+# What a kubelet says of a pod that it does not admit, beside OutOf<resource>.
+_REJECTED: Final = frozenset(
+    {"NodeAffinity", "NodePorts", "UnexpectedAdmissionError", "Evicted", "NodeLost", "NodeShutdown", "Preempting",
+     "Terminated", "Shutdown", "TopologyAffinityError", "PodLevelResourcesNotAdmitted"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A pod that the server refused to create."""
+
+    pod: str
+    message: str
+
+
+@dataclass(frozen=True)
+class JobInput:
+    metadata: ObjectMeta
+    spec: JobSpec
+    status: JobStatus
+    pods: tuple[JobPod, ...] = ()
+    """Those that this very job controls."""
+    strangers: tuple[str, ...] = ()
+    """Names of its pods that are taken by pods of somebody else, an earlier job of this name for instance."""
+    outcome: UnitOutcome | None = None
+    """Decided since the status was written."""
+    lost: Mapping[Place, Loss] = field(default_factory=dict)
+    unusable: frozenset[str] = frozenset()
+    """Nodes of its places that are gone, not ready or cordoned."""
+    spec_problem: str = ""
+    template_problem: str | None = ""
+    """Why the server refuses a pod of it; None: not tried yet."""
+    warnings: tuple[str, ...] = ()
+    queue_problem: str = ""
+    refusal: Refusal | None = None
+    has_service: bool = False
+    position: int = 0
+    share: float = 0.0
+
+    @cached_property
+    def current(self) -> dict[Place, JobPod]:
+        """Pods of the present attempt by their places."""
+        return {
+            place: pod
+            for pod in self.pods
+            if attempt_of(pod) == self.status.attempt and (place := place_of(pod)) is not None
+        }
+
+    @property
+    def leader(self) -> JobPod | None:
+        return self.current.get(LEADER_PLACE)
+
+
+def is_rejected(pod: JobPod) -> bool:
+    """Whether a pod ended because of its node and not by itself."""
+    disrupted = pod.condition("DisruptionTarget")
+    reason = pod.status.reason
+    return (
+        reason.startswith("OutOf") or reason in _REJECTED or (disrupted is not None and disrupted.status == "True")
+    ) and (pod.status.phase == "Failed" or pod.is_terminating)
+
+
+def crashes(pod: JobPod) -> int:
+    """How often its first container has failed, the restart that is still to come included."""
+    statuses = pod.status.container_statuses or ()
+    if not statuses:
+        return 0
+    main = statuses[0]
+    ended, waiting = main.state.terminated, main.state.waiting
+    has_just_failed = (ended is not None and ended.exit_code != 0) or (
+        waiting is not None and waiting.reason == "CrashLoopBackOff"
+    )
+    return max(0, main.restart_count) + has_just_failed
+
+
+def counted_restarts(status: JobStatus, place: Place, pod: JobPod) -> int:
+    """Restarts of the pod at a place, with what this pod adds to those counted before."""
+    failures = crashes(pod)
+    if pod.status.phase == "Failed" and not is_rejected(pod):
+        failures = max(1, failures)
+    if is_rejected(pod):
+        failures = 0
+    return max(restarts_of(status, place), restarts_before(pod) + failures)
+
+
+def waiting_reason(pod: JobPod) -> tuple[str, str]:
+    """Why a container waits, and the message; empty where none does."""
+    for each in pod.status.container_statuses or ():
+        if each.state.waiting is not None:
+            return each.state.waiting.reason, each.state.waiting.message
+    return "", ""
+
+
+def has_readiness_probe(spec: JobSpec) -> bool:
+    containers = (spec.leader.template.get("spec") or {}).get("containers") or ()
+    return any(isinstance(each, dict) and each.get("readinessProbe") for each in containers)
+
+
+class LeaderState(Enum):
+    ABSENT = "absent"
+    STARTING = "starting"
+    UP = "up"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"  # by itself
+    LOST = "lost"  # deleted by somebody
+    LOST_WITH_NODE = "lost with its node"
+
+
+def leader_state(seen: JobInput) -> LeaderState:
+    pod = seen.leader
+    if seen.lost.get(LEADER_PLACE) is not None:
+        return LeaderState.LOST_WITH_NODE
+    if pod is None:
+        was_up = bool(seen.status.leader_address)
+        if not was_up:
+            return LeaderState.ABSENT
+        return LeaderState.LOST_WITH_NODE if seen.status.allocations.leader in seen.unusable else LeaderState.LOST
+    if pod.status.phase == "Succeeded":
+        return LeaderState.SUCCEEDED
+    if pod.status.phase == "Failed":
+        return LeaderState.LOST_WITH_NODE if is_rejected(pod) else LeaderState.FAILED
+    if pod.is_terminating:
+        infra = is_rejected(pod) or pod.spec.node_name in seen.unusable
+        return LeaderState.LOST_WITH_NODE if infra else LeaderState.LOST
+    if pod.status.pod_ip and (pod.is_ready or not has_readiness_probe(seen.spec)):
+        return LeaderState.UP
+    return LeaderState.STARTING
+
+
+def is_older(stamp: str, seconds: float, now: datetime) -> bool:
+    return bool(stamp) and seconds_left(stamp, seconds, now) <= 0
+
+
+def seconds_left(stamp: str, seconds: float, now: datetime) -> float:
+    """Until so many seconds after a stamp; none for what is no time."""
+    at = parse_time_or_none(stamp)
+    return 0.0 if at is None else seconds - (now - at).total_seconds()

@@ -1,0 +1,238 @@
+"""Where placement gets gangs from: the units that the controller offers, in the order of their queues.
+
+Called by the placement loop between two decisions; nothing here waits. Decisions and losses stay here until the
+controller has written them into the job's status, or has dropped them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from fairlead.engine.unit import Loss, LostPlace, Unit, UnitOutcome, UnitPlaced, UnitRefused
+from fairlead.jobs.order import Cluster, PendingJob, exceeds_quota, head, in_order
+from fairlead.jobs.spec import JOB_LABEL, TYJOBS, QueueSpec
+from fairlead.jobs.units import requests_of
+from fairlead.model.pod import Pod
+
+log = structlog.get_logger("fairlead.jobs")
+
+
+@dataclass(slots=True)
+class Offer:
+    unit: Unit
+    job: PendingJob
+    used: Mapping[str, int]
+    is_placed: bool = False
+    """It got places that are not in the job's status yet."""
+
+
+@dataclass(slots=True)
+class News:
+    """What was decided about a job since its status was written."""
+
+    outcome: UnitOutcome | None = None
+    lost: dict[str, Loss] = field(default_factory=dict)
+
+
+class JobSource:
+    def __init__(
+        self,
+        period_s: float,
+        *,
+        totals: Callable[[], Mapping[str, int]],
+        queues: Callable[[], Mapping[str, QueueSpec]],
+        is_current: Callable[[], bool],
+        offer_all: Callable[[], None],
+        wake_job: Callable[[str], None],
+    ) -> None:
+        self.period_s = period_s
+        self._totals = totals
+        self._queues = queues
+        self._is_current = is_current
+        self._offer_all = offer_all
+        self._wake_job = wake_job
+        self._wake_loop: Callable[[], None] = lambda: None
+        self._offers: dict[str, Offer] = {}
+        self._changed: dict[str, None] = {}
+        self._again: set[str] = set()
+        self._news: dict[str, News] = {}
+        self._used: dict[str, dict[str, int]] = {}
+        self._refused: dict[str, UnitRefused] = {}
+        self._begun = False
+
+    # -- the controller's side ----------------------------------------------------------------------------------
+
+    def offer(self, unit: Unit, job: PendingJob, known: News) -> None:
+        """The unit as it stands in the job's status, and what is known for its order.
+
+        `known` is the news that it was made with: one that came meanwhile is to be written first.
+        """
+        held = self._offers.get(unit.key)
+        if held is not None:
+            if held.is_placed and self.news(unit.key).outcome not in (None, known.outcome):
+                return
+            if held.unit == unit and held.job == job and not held.is_placed:
+                return
+        self._account(unit.key, None)
+        self._offers[unit.key] = Offer(unit, job, requests_of(unit, placed=True))
+        self._account(unit.key, self._offers[unit.key])
+        if held is None or held.unit != unit or held.is_placed:
+            self._changed[unit.key] = None
+            self._wake_loop()
+
+    def withdraw(self, key: str) -> None:
+        self._news.pop(key, None)
+        self._refused.pop(key, None)
+        if key in self._offers:
+            self._account(key, None)
+            del self._offers[key]
+            self._changed[key] = None
+            self._wake_loop()
+
+    def again(self, key: str) -> None:
+        """Have a job without places decided once more, though nothing has changed."""
+        if key in self._offers:
+            self._again.add(key)
+            self._changed[key] = None
+            self._wake_loop()
+
+    def news(self, key: str) -> News:
+        return self._news.get(key, News())
+
+    def settle(self, key: str, news: News) -> None:
+        """That news is in the status now, or was dropped; what came later stays."""
+        held = self._news.get(key)
+        if held is None:
+            return
+        lost = {member: loss for member, loss in held.lost.items() if member not in news.lost}
+        outcome = held.outcome if held.outcome is not news.outcome else None
+        if outcome is None and not lost:
+            del self._news[key]
+        else:
+            self._news[key] = News(outcome, lost)
+
+    def cluster(self) -> Cluster:
+        return Cluster(self._totals(), self._used, self._queues())
+
+    def pending(self) -> list[PendingJob]:
+        """Jobs that wait for places, in their order."""
+        waiting = [each.job for each in self._offers.values() if not each.unit.has_minimum and not each.is_placed]
+        return in_order(waiting, self.cluster())
+
+    def placed(self) -> list[PendingJob]:
+        """Jobs that have places."""
+        return [each.job for each in self._offers.values() if each.unit.has_minimum or each.is_placed]
+
+    def unit(self, key: str) -> Unit | None:
+        offer = self._offers.get(key)
+        return offer.unit if offer is not None else None
+
+    def refusal(self, key: str) -> UnitRefused | None:
+        """Why it is pending, as last decided by this process."""
+        return self._refused.get(key)
+
+    def held_back(self, key: str) -> str:
+        """Why a pending job is not decided at all: its queue's quota, or a strict queue's head."""
+        offer, cluster = self._offers.get(key), self.cluster()
+        if offer is None or offer.unit.has_minimum:
+            return ""
+        if resource := exceeds_quota(offer.job, cluster):
+            return f"the quota of {resource} of queue {offer.job.queue} is used up"
+        if cluster.queue(offer.job.queue).strict_fifo and self._head_of(offer.job.queue, cluster) != key:
+            return f"queue {offer.job.queue} is strict, and another job is ahead"
+        return ""
+
+    def _account(self, key: str, offer: Offer | None) -> None:
+        """Add to the use of its queue, or (None) take away what was added for this job."""
+        sign, counted = (1, offer) if offer is not None else (-1, self._offers.get(key))
+        if counted is None:
+            return
+        used = self._used.setdefault(counted.job.queue, {})
+        for name, amount in counted.used.items():
+            used[name] = used.get(name, 0) + sign * amount
+
+    # -- placement's side ---------------------------------------------------------------------------------------
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        self._wake_loop = wake
+        self._news.clear()
+        self._changed = dict.fromkeys(self._offers)
+        self._begun = False
+
+    def is_ready(self) -> bool:
+        if not self._begun and self._is_current():
+            self._begun = True
+            self._offer_all()
+        return self._begun
+
+    def changed(self) -> Iterable[tuple[str, Unit | None]]:
+        keys, self._changed = self._changed, {}
+        again, self._again = self._again, set()
+        found: list[tuple[str, Unit | None]] = []
+        for key in keys:
+            if key in again:
+                found.append((key, None))  # the same unit once more would not be looked at
+            found.append((key, self.unit(key)))
+        return found
+
+    def first(self, waiting: Sequence[Unit]) -> Unit | None:
+        cluster = self.cluster()
+        units = {unit.key: unit for unit in waiting}
+        strict = {name for name, queue in cluster.queues.items() if queue.strict_fifo}
+        heads = {name: self._head_of(name, cluster) for name in strict}
+        jobs = [
+            offer.job
+            for key in units
+            if (offer := self._offers.get(key)) is not None
+            and not exceeds_quota(offer.job, cluster)
+            and (offer.job.queue not in strict or heads[offer.job.queue] in (None, key) or offer.unit.has_minimum)
+        ]
+        chosen = head(jobs, cluster)
+        return units[chosen.key] if chosen is not None else None
+
+    def _head_of(self, queue: str, cluster: Cluster) -> str | None:
+        """The job of a strict queue that all others wait for."""
+        jobs = (
+            each.job
+            for each in self._offers.values()
+            if each.job.queue == queue and not each.unit.has_minimum and not each.is_placed
+        )
+        found = head(jobs, cluster)
+        return found.key if found is not None else None
+
+    def unit_of(self, pod: Pod) -> str | None:
+        controller = pod.metadata.controller
+        if controller is None or controller.kind != TYJOBS.kind or controller.api_version != TYJOBS.api_version:
+            return None
+        return f"{pod.metadata.namespace}/{controller.name}" if JOB_LABEL in pod.metadata.labels else None
+
+    def member_of(self, pod: Pod) -> str | None:
+        return pod.key if self.unit_of(pod) is not None else None
+
+    def decided(self, outcome: UnitOutcome) -> None:
+        offer = self._offers.get(outcome.unit)
+        if offer is None:
+            return
+        news = self._news.setdefault(outcome.unit, News())
+        news.outcome = outcome
+        if isinstance(outcome, UnitPlaced):
+            # The next decision reckons with it, though the status is not written yet.
+            nodes = {placed.pod: placed.node for placed in outcome.placed}
+            members = tuple(
+                msgspec.structs.replace(each, node=nodes.get(each.pod.key, each.node)) for each in offer.unit.members
+            )
+            self._account(outcome.unit, None)
+            offer.used = requests_of(msgspec.structs.replace(offer.unit, members=members), placed=True)
+            offer.is_placed = True
+            self._account(outcome.unit, offer)
+            self._refused.pop(outcome.unit, None)
+        else:
+            self._refused[outcome.unit] = outcome
+        self._wake_job(outcome.unit)
+
+    def lost(self, place: LostPlace) -> None:
+        log.info("place lost", job=place.unit, pod=place.member, node=place.node, loss=place.loss.value)
+        self._news.setdefault(place.unit, News()).lost[place.member] = place.loss
+        self._wake_job(place.unit)

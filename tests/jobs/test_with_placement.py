@@ -1,0 +1,266 @@
+"""Jobs and placement together, in memory: from submit to success, through losses, conflicts and fail-overs."""
+
+import copy
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fairlead.testing.clock import ManualClock, settle
+from tests.jobs.cluster import FakeCluster, Together, turn
+from tests.jobs.kit import spec_json
+
+GANG = {"basicPolicy": "Gang"}
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    made = FakeCluster(ManualClock())
+    for number in range(3):
+        made.add_node(f"n{number}")
+    yield made
+    assert made.complaints == []
+
+
+async def test_a_job_runs_from_submit_to_success(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(3))
+        await turn(cluster)
+        status = cluster.status(key)
+        assert (status["stage"], status["ready"], status["scheduleState"]) == ("Running", "3/3", "ScheduledSucceed")
+        assert len(cluster.pods()) == 4
+        cluster.end("train-learner")
+        await turn(cluster)
+        assert cluster.status(key)["stage"] == "Succeeded"
+        assert cluster.pods() == {}
+        assert [each.reason for each in cluster.events if each.regarding.kind == "TYJob"] == [
+            "Scheduled",
+            "QuorumReady",
+            "LeaderSucceeded",
+        ]
+
+
+async def test_s28_of_two_gangs_that_do_not_fit_together_one_runs_and_the_other_holds_nothing(
+    cluster: FakeCluster,
+) -> None:
+    async with Together(cluster).leading():
+        first = cluster.submit("first", spec_json(6, schedulerPolicy=GANG))
+        second = cluster.submit("second", spec_json(6, schedulerPolicy=GANG))
+        await turn(cluster)
+        assert cluster.status(first)["stage"] == "Running"
+        assert cluster.status(second)["stage"] == "Pending"
+        assert "allocations" not in cluster.status(second)
+        assert cluster.pods("second") == {}
+        assert "cpu" in cluster.status(second)["explain"]["message"]
+        cluster.end("first-learner")
+        await turn(cluster)
+        assert cluster.status(second)["stage"] == "Running"
+
+
+async def test_s22_of_pending_jobs_the_one_of_highest_priority_starts(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        keys = {
+            priority: cluster.submit(f"job{priority}", spec_json(8, schedulerPolicy=GANG, priority=priority))
+            for priority in (3, 9, 5)
+        }
+        await turn(cluster)
+        assert {priority: cluster.status(key)["stage"] for priority, key in keys.items()} == {
+            3: "Pending",
+            9: "Running",
+            5: "Pending",
+        }
+        assert cluster.status(keys[5])["queuePosition"] == 1
+        assert cluster.status(keys[3])["queuePosition"] == 2
+
+
+async def test_s30_a_job_submitted_just_after_a_cycle_waits_for_the_next_only(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        cluster.submit("early", spec_json(1))
+        await cluster.clock.advance(1.01)
+        key = cluster.submit("late", spec_json(1))
+        await turn(cluster, 2)
+        assert cluster.status(key)["stage"] == "Running"
+
+
+async def test_s43_a_gang_that_can_never_fit_fails_within_three_cycles(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        key = cluster.submit("huge", spec_json(30, schedulerPolicy=GANG))
+        await turn(cluster, 6)
+        status = cluster.status(key)
+        assert (status["stage"], status["reason"], status["scheduleState"]) == (
+            "Failed",
+            "NeverFits",
+            "ScheduledFailed",
+        )
+        assert "can never fit" in status["message"]
+
+
+async def test_s42_workers_beyond_the_minimum_join_when_there_is_room(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(13, minWorkersNum=2))
+        await turn(cluster)
+        assert (cluster.status(key)["stage"], cluster.status(key)["ready"]) == ("Running", "11/13")
+        assert cluster.status(key)["scheduleState"] == "ScheduledPartly"
+        cluster.add_node("n9")
+        await turn(cluster)
+        assert (cluster.status(key)["ready"], cluster.status(key)["restarts"]) == ("13/13", 0)
+
+
+async def test_s44_s45_counts_are_raised_and_lowered_while_running(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(4))
+        await turn(cluster)
+        leader = cluster.pods()["train-learner"]["metadata"]["uid"]
+        cluster.edit(key, workerSets=[{**spec_json()["workerSets"][0], "counts": 6}])
+        await turn(cluster)
+        assert cluster.status(key)["ready"] == "6/6"
+        cluster.edit(key, workerSets=[{**spec_json()["workerSets"][0], "counts": 2}])
+        await turn(cluster)
+        assert (cluster.status(key)["ready"], len(cluster.pods())) == ("2/2", 3)
+        assert cluster.pods()["train-learner"]["metadata"]["uid"] == leader
+
+
+async def test_s49_a_leader_deleted_by_hand_comes_back_on_its_node(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(2))
+        await turn(cluster)
+        before = cluster.pods()["train-learner"]
+        cluster.remove("pods", "lab/train-learner")
+        await turn(cluster)
+        after = cluster.pods()["train-learner"]
+        assert after["metadata"]["uid"] != before["metadata"]["uid"]
+        assert after["spec"]["nodeName"] == before["spec"]["nodeName"]
+        assert (cluster.status(key)["stage"], cluster.status(key)["restarts"]) == ("Running", 1)
+
+
+async def test_s53_s54_a_lost_node_costs_no_restart(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(5, schedulerPolicy={"basicPolicy": "JobAntiAffinity"}))
+        await turn(cluster)
+        node = cluster.pods()["train-learner"]["spec"]["nodeName"]
+        for name, pod in cluster.pods().items():
+            if pod["spec"]["nodeName"] == node:
+                cluster.remove("pods", f"lab/{name}")
+        cluster.remove("nodes", node)
+        await turn(cluster, 20)
+        assert (cluster.status(key)["stage"], cluster.status(key)["restarts"]) == ("Running", 0)
+        assert node not in {pod["spec"]["nodeName"] for pod in cluster.pods().values()}
+
+
+async def test_a_conflict_gives_the_places_back_and_the_job_is_planned_again(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        await turn(cluster, 1)
+        cluster.conflicts = 3
+        key = cluster.submit("train", spec_json(11, schedulerPolicy=GANG))
+        await turn(cluster, 30)
+        assert cluster.status(key)["stage"] == "Running"
+
+
+async def test_s58_s61_another_leader_takes_over_at_any_moment(cluster: FakeCluster) -> None:
+    key = cluster.submit("train", spec_json(5, schedulerPolicy=GANG))
+    other = cluster.submit("other", spec_json(7, schedulerPolicy=GANG))
+    for turns in range(1, 60, 3):
+        async with Together(cluster).leading():
+            await settle(turns)
+            cluster.kubelet()
+            await cluster.clock.advance(1)
+    async with Together(cluster).leading():
+        await turn(cluster)
+        stages = {cluster.status(each)["stage"] for each in (key, other)}
+        assert stages == {"Running", "Pending"}
+        assert len(cluster.pods()) in (6, 8)
+
+
+async def test_suspend_releases_the_places_for_another_job(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        first = cluster.submit("first", spec_json(9, schedulerPolicy=GANG))
+        await turn(cluster)
+        second = cluster.submit("second", spec_json(9, schedulerPolicy=GANG))
+        cluster.edit(first, suspend=True)
+        await turn(cluster)
+        assert (cluster.status(first)["stage"], cluster.status(second)["stage"]) == ("Pending", "Running")
+        cluster.edit(first, suspend=False)
+        cluster.edit(second, terminating=True)
+        await turn(cluster)
+        assert (cluster.status(first)["stage"], cluster.status(second)["stage"]) == ("Running", "Succeeded")
+        assert cluster.status(first)["restarts"] == 0
+
+
+async def test_s20_s21_jobs_that_make_no_sense_spoil_no_other(cluster: FakeCluster) -> None:
+    bad_quantity = copy.deepcopy(spec_json(1))
+    bad_quantity["leader"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "much"}}
+    async with Together(cluster).leading():
+        keys = [
+            cluster.submit("bad-priority", spec_json(1, priority=99)),
+            cluster.submit("bad-quantity", bad_quantity),
+        ]
+        good = cluster.submit("good", spec_json(1))
+        await turn(cluster)
+        assert cluster.status(good)["stage"] == "Running"
+        assert cluster.status(keys[0])["stage"] == "Failed"
+        assert cluster.status(keys[1])["stage"] == "Pending"
+        assert cluster.pods("bad-priority") == cluster.pods("bad-quantity") == {}
+
+
+async def test_a_template_that_is_refused_is_said_in_the_servers_words_and_tried_again(cluster: FakeCluster) -> None:
+    cluster.refuse["train-learner"] = "no PriorityClass with name x was found"
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(1))
+        await turn(cluster, 3)
+        (condition,) = cluster.status(key)["conditions"]
+        assert condition["type"] == "TemplateRefused"
+        assert condition["message"] == "leader: no PriorityClass with name x was found"
+        cluster.refuse.clear()
+        await turn(cluster, 15)
+        assert cluster.status(key)["stage"] == "Running"
+
+
+async def test_a_pod_refused_below_the_quorum_releases_the_gang(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        await turn(cluster, 1)
+        key = cluster.submit("train", spec_json(3, schedulerPolicy=GANG))
+        cluster.refuse["train-actors-2"] = "exceeded quota: pods"
+        await turn(cluster, 3)
+        assert cluster.status(key)["stage"] == "Rescheduling"
+        assert "exceeded quota: pods" in cluster.status(key)["message"]
+        assert cluster.pods() == {}
+        cluster.refuse.clear()
+        await turn(cluster, 20)
+        assert cluster.status(key)["stage"] == "Running"
+
+
+async def test_an_unknown_queue_keeps_the_job_pending_until_it_exists(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(1, queue="research"))
+        await turn(cluster, 3)
+        assert [each["type"] for each in cluster.status(key)["conditions"]] == ["QueueNotFound"]
+        cluster.put("jobqueues", {"metadata": {"name": "research"}, "spec": {}})
+        await turn(cluster)
+        assert cluster.status(key)["stage"] == "Running"
+
+
+async def test_a_quota_holds_jobs_back_and_limits_workers_beyond_the_minimum(cluster: FakeCluster) -> None:
+    cluster.put("jobqueues", {"metadata": {"name": "small"}, "spec": {"quota": {"cpu": "4"}}})
+    async with Together(cluster).leading():
+        first = cluster.submit("first", spec_json(5, queue="small"))
+        await turn(cluster)
+        assert (cluster.status(first)["stage"], cluster.status(first)["ready"]) == ("Running", "3/5")
+        second = cluster.submit("second", spec_json(1, queue="small"))
+        await turn(cluster)
+        queue = cluster.objects["jobqueues"]["small"]["status"]
+        assert queue == {"used": {"cpu": "4"}, "share": 0.3333, "pending": 1, "running": 1}
+        assert cluster.status(second)["stage"] == "Pending"
+        cluster.edit(first, terminating=True)
+        await turn(cluster)
+        assert cluster.status(second)["stage"] == "Running"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_s29_behind_a_gang_that_does_not_fit_a_strict_queue_waits(cluster: FakeCluster, strict: bool) -> None:
+    cluster.put("jobqueues", {"metadata": {"name": "q"}, "spec": {"strictFIFO": strict}})
+    async with Together(cluster).leading():
+        cluster.submit("busy", spec_json(5, schedulerPolicy=GANG))
+        await turn(cluster)
+        cluster.submit("large", spec_json(10, schedulerPolicy=GANG, queue="q", priority=9))
+        small = cluster.submit("small", spec_json(1, queue="q"))
+        await turn(cluster)
+        assert cluster.status(small)["stage"] == ("Pending" if strict else "Running")

@@ -1,0 +1,125 @@
+"""TYJobs on `fairlead up`, with kubectl and `fairlead job`: pods really run, and every revision is judged."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.house.rules import ROOT
+from tests.jobs.kit import spec_json
+from tests.jobs.observer import Observer, observing
+from tests.journeys.test_up import Cluster
+from tests.rigs.kube.servers import until
+
+EXAMPLE = ROOT / "examples" / "tyjob-rl"
+
+
+@pytest.fixture(scope="module")
+def cluster(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One cluster for all: two nodes of processes; simulated ones for what only has to be placed."""
+    made = Cluster(kube_programs / "kubectl", tmp_path_factory.mktemp("jobs") / "data")
+    made.start("--nodes=2", "--simulate=3")
+    yield made
+    made.end(signal.SIGTERM)
+
+
+@pytest.fixture
+def observer(cluster: Cluster, kube_programs: Path, tmp_path: Path) -> Iterator[Observer]:
+    with observing(kube_programs / "kubectl", cluster.data / "kubeconfig", tmp_path) as found:
+        yield found
+        assert found.complaints() == []
+
+
+def stage(cluster: Cluster, name: str) -> str:
+    return cluster.kubectl("get", "tyj", name, "-o", "jsonpath={.status.stage}")
+
+
+def apply(cluster: Cluster, folder: Path, name: str, spec: dict[str, Any]) -> Path:
+    file = folder / f"{name}.yaml"
+    body = {"apiVersion": "fairlead.io/v1alpha1", "kind": "TYJob", "metadata": {"name": name}, "spec": spec}
+    file.write_text(yaml.safe_dump(body))
+    cluster.kubectl("apply", "-f", str(file))
+    return file
+
+
+def simulated(workers: int, **fields: Any) -> dict[str, Any]:
+    """A job of pods that only act."""
+    spec = spec_json(workers, **fields)
+    for template in (spec["leader"]["template"], spec["workerSets"][0]["template"]):
+        template["spec"]["nodeSelector"] = {"fairlead.io/provider": "simulated"}
+        template["spec"]["tolerations"] = [{"operator": "Exists"}]
+    return spec
+
+
+def fairlead(cluster: Cluster, *arguments: str, code: int = 0) -> str:
+    flags = [f"--kubeconfig={cluster.data / 'kubeconfig'}"]
+    if arguments[0] in ("describe", "what-if", "compare"):
+        flags.append(f"--data={cluster.data}")
+    command = [sys.executable, "-m", "fairlead", "job", *arguments, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_example_learns_with_its_actors_and_succeeds(cluster: Cluster, observer: Observer) -> None:
+    cluster.kubectl("apply", "-f", str(EXAMPLE))
+    columns = cluster.kubectl("get", "tyj").splitlines()[0].split()
+    assert columns == ["NAME", "STAGE", "SCHEDULE", "READY", "RESTARTS", "PRIORITY", "AGE"]
+    assert until(lambda: stage(cluster, "tyjob-rl") in ("Succeeded", "Failed"), 120), cluster.log()
+    log = cluster.kubectl("logs", "tyjob-rl-learner")
+    assert stage(cluster, "tyjob-rl") == "Succeeded", log
+    assert [each for each in observer.stages("tyjob-rl") if each != "Running"] == ["Pending", "Starting", "Succeeded"]
+    last = re.search(r"random policy ([\d.]+), learned policy ([\d.]+), ratio ([\d.]+)", log)
+    assert last is not None, log
+    assert float(last[3]) >= 2
+    assert len(re.findall(r"actors [1-3] return", log)) == 90
+    assert until(lambda: cluster.pods() == ["tyjob-rl-learner"], 60)
+    cluster.kubectl("delete", "-f", str(EXAMPLE))
+    assert until(lambda: cluster.pods() == [], 60)
+
+
+def test_s49_a_leader_deleted_by_hand_and_the_job_commands(
+    cluster: Cluster, observer: Observer, tmp_path: Path
+) -> None:
+    file = apply(cluster, tmp_path, "train", simulated(4, schedulerPolicy={"basicPolicy": "Gang"}))
+    assert until(lambda: stage(cluster, "train") == "Running", 60), cluster.log()
+    cluster.kubectl("delete", "pod", "train-learner", "--now")
+    assert until(
+        lambda: (
+            cluster.kubectl("get", "tyj", "train", "-o", "jsonpath={.status.restarts} {.status.stage}") == "1 Running"
+        ),
+        90,
+    ), cluster.kubectl("get", "tyj", "train", "-o", "yaml")
+    assert "Rescheduling" in observer.stages("train")
+    assert "train" in fairlead(cluster, "list")
+    described = fairlead(cluster, "describe", "train")
+    assert "4/4 workers ready, 1 restarts" in described
+    answer = json.loads(fairlead(cluster, "what-if", str(file), "-o", "json"))
+    assert answer["fits"] == "Now"
+    assert "JobAntiAffinity" in fairlead(cluster, "compare", str(file))
+    fairlead(cluster, "suspend", "train")
+    assert until(lambda: stage(cluster, "train") == "Pending" and not cluster.pods(), 60)
+    fairlead(cluster, "resume", "train")
+    assert until(lambda: stage(cluster, "train") == "Running", 60)
+    fairlead(cluster, "terminate", "train")
+    assert "Succeeded" in fairlead(cluster, "wait", "train", "--timeout", "60")
+    cluster.kubectl("delete", "tyj", "train")
+
+
+def test_a_job_that_can_never_fit_says_so_and_fails(cluster: Cluster, observer: Observer, tmp_path: Path) -> None:
+    spec = simulated(2, schedulerPolicy={"basicPolicy": "Gang"})
+    spec["workerSets"][0]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "4000"}}
+    file = apply(cluster, tmp_path, "huge", spec)
+    assert until(lambda: stage(cluster, "huge") == "Failed", 60)
+    message = cluster.kubectl("get", "tyj", "huge", "-o", "jsonpath={.status.message}")
+    assert "can never fit" in message
+    assert fairlead(cluster, "what-if", str(file)).startswith("Never: ")
+    assert observer.stages("huge") == ["Pending", "Failed"]
+    cluster.kubectl("delete", "tyj", "huge")
