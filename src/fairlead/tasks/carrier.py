@@ -14,7 +14,7 @@ from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ObjectMeta
 from fairlead.model.owners import controller_reference
 from fairlead.tasks.names import CarrierNames, carrier_names
-from fairlead.tasks.spec import KINDS, AgentSpec, NetReachSpec, Task, TaskResource
+from fairlead.tasks.spec import KINDS, AgentSpec, NetReachSpec, NetReachTarget, Task, TaskResource
 
 Json = dict[str, Any]
 
@@ -25,6 +25,8 @@ DAEMON_SETS = Kind("apps", "v1", "daemonsets", "DaemonSet", ApiObject)
 DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", ApiObject)
 SERVICES = Kind("", "v1", "services", "Service", ApiObject)
 INGRESSES = Kind("networking.k8s.io", "v1", "ingresses", "Ingress", ApiObject)
+SECRETS = Kind("", "v1", "secrets", "Secret", ApiObject)
+CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", ApiObject)
 WORKLOADS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (DAEMON_SETS, DEPLOYMENTS)}
 
 
@@ -47,6 +49,8 @@ class Carrier:
     workload: Json
     services: tuple[Json, ...] = ()
     ingress: Json | None = None
+    copies: tuple[Json, ...] = ()
+    """The Secret and the ConfigMap that the task refers to, for its agents."""
 
     @property
     def resource(self) -> TaskResource:
@@ -60,11 +64,24 @@ class Carrier:
         )
 
     def parts(self, workload_uid: str) -> list[Json]:
-        """Services and Ingress, owned by the workload."""
+        """Services, Ingress and copies, owned by the workload."""
         owner = ObjectMeta(name=self.workload["metadata"]["name"], uid=workload_uid)
         reference = controller_reference(WORKLOADS[self.workload["kind"]], owner)
-        found = [*self.services, *([self.ingress] if self.ingress is not None else [])]
+        found = [*self.services, *([self.ingress] if self.ingress is not None else []), *self.copies]
         return [{**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}} for each in found]
+
+
+def build_shared(options: CarrierOptions, name: str) -> Carrier:
+    """The shared agent: nobody owns it, and it carries every task without an agentSpec."""
+    agent, identity = AgentSpec(), {options.unique_label: name}
+    names = CarrierNames(name, f"{name}-ipv4", f"{name}-ipv6")
+    families = [("IPv4", names.service_v4)] if options.ipv4 else []
+    families += [("IPv6", names.service_v6)] if options.ipv6 else []
+    arguments = ["--shared", *(f"--service-{family.lower()}-name={each}" for family, each in families)]
+    workload = _workload(name, agent, identity, arguments, options)
+    return Carrier(
+        names, workload, tuple(_service(each, family, agent, identity, options) for family, each in families)
+    )
 
 
 def build(kind: str, metadata: ObjectMeta, spec: Any, options: CarrierOptions) -> Carrier:
@@ -158,10 +175,11 @@ class Adaptation:
     env: Mapping[str, str] = field(default_factory=dict)
     volumes: Sequence[Json] = ()
     mounts: Sequence[Json] = ()
-    extra_owners: Sequence[Json] = ()
+    copies: Sequence[Json] = ()
 
 
 def adapted(carrier: Carrier, spec: Any, adaptation: Adaptation) -> Carrier:
+    """The carrier as it is run; the recordings are compared without this last step."""
     workload = copy.deepcopy(carrier.workload)
     pod = workload["spec"]["template"]["spec"]
     term = {"key": PROVIDER_LABEL, "operator": "NotIn", "values": list(adaptation.excluded_providers)}
@@ -174,18 +192,16 @@ def adapted(carrier: Carrier, spec: Any, adaptation: Adaptation) -> Carrier:
         env = [{"name": name, "value": value} for name, value in adaptation.env.items()]
         container["env"] = [*(container.get("env") or ()), *env]
         container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *adaptation.mounts]
-    if adaptation.extra_owners:
-        workload["metadata"]["ownerReferences"] = list(adaptation.extra_owners)
     digest = short_hash(workload["spec"])
     metadata = workload["metadata"]
     metadata["annotations"] = {**(metadata.get("annotations") or {}), HASH_ANNOTATION: digest}
     services = tuple(_with_type(each, service_type(spec)) for each in carrier.services)
-    return Carrier(carrier.names, workload, services, carrier.ingress)
+    return Carrier(carrier.names, workload, services, carrier.ingress, tuple(adaptation.copies))
 
 
 def service_type(spec: Any) -> str:
     """A node port or a load balancer is opened only where it is tested."""
-    target = spec.target if isinstance(spec, NetReachSpec) else None
+    target = (spec.target or NetReachTarget()) if isinstance(spec, NetReachSpec) else None
     if target is not None and target.load_balancer:
         return "LoadBalancer"
     return "NodePort" if target is not None and target.node_port else "ClusterIP"

@@ -20,8 +20,10 @@ from fairlead.model.times import parse_time, rfc3339
 from fairlead.tasks import rounds, spec
 from fairlead.tasks.admission import start_with
 from fairlead.tasks.carrier import (
+    CONFIG_MAPS,
     HASH_ANNOTATION,
     INGRESSES,
+    SECRETS,
     SERVICES,
     WORKLOADS,
     Carrier,
@@ -39,15 +41,16 @@ FINISHED: Final = "Finished"
 FAMILIES: Final = "FamiliesAvailable"
 LATE_REPORTS_S: Final = 15.0
 """How long after the end reports of silent agents are waited for before their carrier goes."""
-PARTS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (SERVICES, INGRESSES)}
+PARTS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (SERVICES, INGRESSES, SECRETS, CONFIG_MAPS)}
 
 
 class CarrierObject(ApiStruct, frozen=True):
-    """A workload, a Service or an Ingress, as written."""
+    """A workload or a part of a carrier, as written."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
+    data: dict[str, str] = {}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -219,9 +222,12 @@ def _status_patch(before: TaskStatus, after: TaskStatus) -> dict[str, Any]:
 def _ensure_carrier(seen: Observed, options: PlanOptions, now: datetime) -> tuple[list[Intent], TaskStatus, str]:
     """Intents that make the carrier what it should be, the status with it, and what is in the way."""
     status = seen.task.status
+    share = start_with(seen.task.metadata.annotations) or 1.0
     if seen.carrier is None:
         resource = status.resource or options.shared.resource
-        return [], msgspec.structs.replace(status, resource=resource), ""
+        document = seen.workload.to_json() if seen.workload is not None else None
+        problem = "" if is_ready(options.shared.kind, document, share) else "the shared agent is not ready"
+        return [], msgspec.structs.replace(status, resource=resource), problem
     intents, problem = plan_objects(seen, status)
     planned = seen.carrier.resource
     current = status.resource or planned
@@ -231,7 +237,6 @@ def _ensure_carrier(seen: Observed, options: PlanOptions, now: datetime) -> tupl
         lost = seen.workload is None
         resource = msgspec.structs.replace(resource, runtime_status="creating") if lost else resource
     elif is_there:
-        share = start_with(seen.task.metadata.annotations) or 1.0
         resource = msgspec.structs.replace(
             resource, runtime_status=next_runtime_status(resource, seen.workload, is_due=False, share=share)
         )
@@ -264,7 +269,7 @@ def plan_objects(seen: Observed, status: TaskStatus) -> tuple[list[Intent], str]
             intents.append(Create(kind=part_kind, body=body, namespace=namespace))
         elif not is_controlled_by(found, workload.metadata):
             return intents, conflict(part_kind, found.metadata)
-        elif missing_part(body["spec"], found.spec):
+        elif missing_part(body.get("spec", {}), found.spec) or missing_part(body.get("data", {}), found.data):
             intents.append(Apply(kind=part_kind, name=name, namespace=namespace, body=body))
     return intents, ""
 
@@ -296,6 +301,9 @@ def _run_rounds(
     status = rounds.with_reports(status, seen.results.items())
     status = _with_run_now(task, status, round_options, now)
     actors = [Actor(pod=p.metadata.name, uid=p.metadata.uid, node=p.spec.node_name) for p in seen.pods if p.is_ready]
+    if _is_ongoing(status) and not status.actors:
+        # The round began before any pod was ready: those that are now are its actors.
+        status = msgspec.structs.replace(status, actors=[each for each in actors if each.node])
     if _is_suspended(task) and not _is_ongoing(status):
         return status, None
     step = rounds.step(status, schedule, round_options, actors, now)
@@ -392,7 +400,7 @@ def _carrier_condition(
 ) -> Condition:
     runtime = status.resource.runtime_status if status.resource is not None else "creating"
     if problem:
-        reason = "NameConflict" if problem.startswith("NameConflict") else "PreviousCarrier"
+        reason = "NameConflict" if problem.startswith("NameConflict") else "Waiting"
         return Condition(type=CARRIER_READY, status="False", reason=reason, message=problem[:1000])
     if runtime == "deleted":
         return Condition(type=CARRIER_READY, status="False", reason="Removed", message="the task is finished")
