@@ -20,6 +20,7 @@ from fairlead.lifecycle import run_until_stopped, until_stopped
 from fairlead.placement.capability import Placement
 from fairlead.runtime import Capability, Runtime, find_connection, lease_name, open_runtime
 from fairlead.settings import BadSettings, Settings
+from fairlead.tasks.capability import Tasks
 from fairlead.web.dispatcher import Dispatcher
 from fairlead.web.guard import Guard
 from fairlead.web.limits import Limits
@@ -37,6 +38,7 @@ Registry = Mapping[str, type[Capability]]
 CAPABILITIES: Final[Registry] = {
     "placement": Placement,
     "jobs": Jobs,
+    "tasks": Tasks,
 }
 """What this version can do, by the name that `--capabilities` and `--without` take. They are built in this order."""
 
@@ -144,7 +146,8 @@ async def listening(
             name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(
                 bound[0], f"[{bound[0]}]" if ":" in bound[0] else bound[0]
             )
-            yield f"{'https' if pair else 'http'}://{name}:{bound[1]}"
+            routes.url = f"{'https' if pair else 'http'}://{name}:{bound[1]}"
+            yield routes.url
         finally:
             if renewing is not None:
                 renewing.cancel()

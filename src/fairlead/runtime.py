@@ -120,6 +120,11 @@ class Capability:
         """The CustomResourceDefinitions it needs; `up` applies them, an administrator does elsewhere."""
         return ()
 
+    @classmethod
+    def manifests(cls, namespace: str) -> Sequence[Mapping[str, Any]]:
+        """Other objects it needs, such as accounts of its pods; `up` applies them, an administrator does elsewhere."""
+        return ()
+
     def routes(self) -> Sequence[Route]:
         """What it adds to Fairlead's API."""
         return ()

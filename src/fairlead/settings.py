@@ -199,6 +199,42 @@ class ForecastSettings(Section, frozen=True):
     forecaster: ForecasterSettings = ForecasterSettings()
 
 
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Qps = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+Family = Literal["auto", "on", "off"]
+
+
+class AgentPorts(Section, frozen=True):
+    """Where agents listen; their Services have the first two."""
+
+    http: Port = 10080
+    https: Port = 10443
+    health: Port = 5710
+
+
+class TaskSettings(Section, frozen=True):
+    """Diagnosis tasks: defaults and bounds of their load, and how their agents are run and reached."""
+
+    ipv4: Family = "auto"
+    ipv6: Family = "auto"
+    grace_minutes: Annotated[int, msgspec.Meta(ge=0, le=5_256_000)] = 60
+    qps: Qps = 10
+    duration_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 2
+    timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=86_400_000)] = 500
+    net_reach_most_qps: Qps = 20
+    app_http_healthy_most_qps: Qps = 100
+    netdns_most_qps: Qps = 100
+    most_history: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
+    poll_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 5.0
+    creation_deadline_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 600.0
+    image: str = "fairlead/agent"
+    templates: str = ""
+    ports: AgentPorts = AgentPorts()
+    api_url: str = ""
+    api_ca: str = ""
+    multus_annotation: str = "k8s.v1.cni.cncf.io/networks-status"
+
+
 class Settings(Section, frozen=True):
     kubeconfig: str = ""
     context: str = ""
@@ -225,6 +261,7 @@ class Settings(Section, frozen=True):
     requests: RequestSettings = RequestSettings()
     jobs: JobSettings = JobSettings()
     forecast: ForecastSettings = ForecastSettings()
+    tasks: TaskSettings = TaskSettings()
 
 
 class BadSettings(Exception):
@@ -281,6 +318,12 @@ def service_account_folder(environment: Mapping[str, str] | None = None) -> Path
     environment = environment if environment is not None else os.environ
     told = environment.get("FAIRLEAD_SERVICE_ACCOUNT")
     return Path(told) if told else None
+
+
+def agent_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What a task's agent is told by variables: those that begin with AGENT_, without it."""
+    environment = environment if environment is not None else os.environ
+    return {name.removeprefix("AGENT_"): value for name, value in environment.items() if name.startswith("AGENT_")}
 
 
 def identity(settings: Settings, unique: str) -> str:

@@ -58,6 +58,14 @@ DEFINITIONS = Kind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
 )
 
+_RBAC: Final = "rbac.authorization.k8s.io"
+MANIFEST_KINDS: dict[str, Kind[Any]] = {
+    "ServiceAccount": Kind("", "v1", "serviceaccounts", "ServiceAccount", ApiObject),
+    "ClusterRole": Kind(_RBAC, "v1", "clusterroles", "ClusterRole", ApiObject, namespaced=False),
+    "ClusterRoleBinding": Kind(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", ApiObject, namespaced=False),
+    "Role": Kind(_RBAC, "v1", "roles", "Role", ApiObject),
+    "RoleBinding": Kind(_RBAC, "v1", "rolebindings", "RoleBinding", ApiObject),
+}
 DEMO_KINDS: dict[str, Kind[Any]] = {
     "Namespace": NAMESPACES,
     "Service": Kind("", "v1", "services", "Service", ApiObject),
@@ -273,6 +281,10 @@ async def _bootstrap(writer: Writer, namespace: str, capabilities: Iterable[type
             applied = await writer.carry_out(Apply(kind=DEFINITIONS, name=name, body=definition))
             if not applied.is_done:
                 log.warning("kind not defined", kind=name, problem=str(applied.error))
+        for body in capability.manifests(namespace):
+            kind, metadata = MANIFEST_KINDS[body["kind"]], body["metadata"]
+            where = metadata.get("namespace", "")
+            await writer.carry_out(Apply(kind=kind, name=metadata["name"], namespace=where, body=body))
 
 
 async def _demonstrate(writer: Writer) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,7 +33,25 @@ def ensure_prometheus() -> Path:
     on_path = shutil.which("prometheus"), shutil.which("promtool")
     if on_path[0] and on_path[1]:
         return Path(on_path[0]).parent
-    return _once("prometheus", Path("usr/bin/prometheus"), _unpack_prometheus) / "usr" / "bin"
+    return ensure_debian("prometheus", "usr/bin/prometheus").parent
+
+
+def ensure_debian(package: str, program: str) -> Path:
+    """A program of a Debian package: from the PATH, or of the package unpacked into the cache."""
+    on_path = shutil.which(Path(program).name)
+    if on_path:
+        return Path(on_path)
+    home = _once(package, Path(program), lambda staging, into: _unpack_debian(package, staging, into))
+    return home / program
+
+
+def ensure_unbound() -> tuple[Path, dict[str, str]]:
+    """The resolver, and the environment it needs: a library that not every machine has."""
+    program = ensure_debian("unbound", "usr/sbin/unbound")
+    library = Path("usr/lib") / (sysconfig.get_config_var("MULTIARCH") or "x86_64-linux-gnu") / "libprotobuf-c.so.1"
+    if Path("/", library).exists():
+        return program, {}
+    return program, {"LD_LIBRARY_PATH": str(ensure_debian("libprotobuf-c1", str(library)).parent)}
 
 
 def ensure_elasticsearch() -> Path:
@@ -59,21 +78,21 @@ def _once(name: str, proof: Path, unpack: Callable[[Path, Path], None]) -> Path:
     return home
 
 
-def _unpack_prometheus(staging: Path, into: Path) -> None:
-    hint = "install the package `prometheus` (Debian, Ubuntu: apt install prometheus), its service need not run"
+def _unpack_debian(package: str, staging: Path, into: Path) -> None:
+    hint = f"install the package `{package}` (Debian, Ubuntu: apt install {package}), its service need not run"
     apt, dpkg = _program("apt-get", hint), _program("dpkg", hint)
     try:
-        _run([apt, "download", "prometheus"], staging, hint)
+        _run([apt, "download", package], staging, hint)
     except ServerUnavailable:
         # A fresh machine has no package lists, and the system's are root's: fetch our own, beside them.
         (staging / "lists").mkdir(exist_ok=True)
         own = ["-o", f"Dir::State::lists={staging}/lists", "-o", f"Dir::Cache={staging}/apt"]
         (staging / "apt" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
         _run([apt, *own, "update"], staging, hint)
-        _run([apt, *own, "download", "prometheus"], staging, hint)
-    packages = sorted(staging.glob("prometheus_*.deb"))
+        _run([apt, *own, "download", package], staging, hint)
+    packages = sorted(staging.glob(f"{package}_*.deb"))
     if not packages:
-        raise ServerUnavailable(f"apt-get downloaded no package called prometheus: {hint}")
+        raise ServerUnavailable(f"apt-get downloaded no package called {package}: {hint}")
     _run([dpkg, "-x", str(packages[-1]), str(into)], staging, hint)
 
 

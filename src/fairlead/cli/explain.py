@@ -5,18 +5,17 @@ through the kubeconfig; a request is not, for its reasons are stored with it.
 """
 
 import asyncio
-import json
-import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
 
+from fairlead.cli.server import NoAnswer, address, ask_for, kubeconfig_token, mistake
 from fairlead.placement.explain import explain_again
 from fairlead.placement.explanation import (
     Blockage,
@@ -30,7 +29,7 @@ from fairlead.placement.explanation import (
     WeightChange,
 )
 from fairlead.placement.scale import format_points as points
-from fairlead.settings import BadSettings, default_data_folder, load
+from fairlead.settings import BadSettings, load
 
 if TYPE_CHECKING:
     from fairlead.placement.api.schedule_pod import RequestView
@@ -38,12 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REQUESTS = ("request", "requests", "schedulerequest", "schedulerequests", "sreq")
-MOST_BYTES = 64 << 20
-TIMEOUT_S = 30.0
-
-
-class NoAnswer(Exception):
-    """Nothing listens at the address, or it is not Fairlead."""
 
 
 @click.command()
@@ -81,9 +74,9 @@ def explain(
     """
     kind, _, name = what.rpartition("/")
     if kind not in ("", "pod", "pods", "po", *REQUESTS) or not name:
-        _mistake(f"wanted pod/NAME or request/ID, got {what!r}")
+        mistake(f"wanted pod/NAME or request/ID, got {what!r}")
     if server and not server.startswith(("http://", "https://")):
-        _mistake(f"--server: wanted an http:// or https:// address, got {server!r}")
+        mistake(f"--server: wanted an http:// or https:// address, got {server!r}")
     if kind in REQUESTS:
         _explain_request(name, output, data, server, token, token_file, ca_file, kubeconfig, context, offline=offline)
         return
@@ -91,13 +84,13 @@ def explain(
     view: PodExplanation | None = None
     if not offline:
         try:
-            url, given = _address(data, server, token, token_file)
+            url, given = address(data, server, token, token_file)
             if server and not given:
-                given = asyncio.run(_kubeconfig_token(kubeconfig, context))
+                given = asyncio.run(kubeconfig_token(kubeconfig, context))
             view = ask(url, given, namespace, name, whole, ca_file)
         except NoAnswer as problem:
             if server or data:
-                _mistake(str(problem))
+                mistake(str(problem))
             note = f"No Fairlead answered ({problem}); read from the cluster and decided here."
     if view is None:
         view = asyncio.run(_read_cluster(kubeconfig, context, namespace, name, whole))
@@ -112,86 +105,9 @@ def explain(
 # -- the request -------------------------------------------------------------------------------------------------------
 
 
-def _address(data: Path | None, server: str | None, token: str | None, token_file: Path | None) -> tuple[str, str]:
-    """Where to ask and as whom: what is named, else what `fairlead up` wrote into its folder."""
-    folder = (data or default_data_folder()).expanduser()
-    try:
-        if server:
-            url, given = server, ""
-        else:
-            url = (folder / "api.url").read_text().strip()
-            given = (folder / "api.token").read_text().strip()
-        if token_file is not None:
-            given = token_file.read_text().strip()
-    except OSError as problem:
-        raise NoAnswer(f"{problem.filename} cannot be read: {problem.strerror}") from None
-    return url.rstrip("/"), token or given
-
-
 def ask(url: str, token: str, namespace: str, name: str, whole: bool, ca_file: Path | None) -> PodExplanation:
     path = f"/explain/pods/{urllib.parse.quote(namespace, safe='')}/{urllib.parse.quote(name, safe='')}"
     return ask_for(PodExplanation, url, path + ("?all=true" if whole else ""), token, ca_file)
-
-
-def fairlead_address(
-    data: Path | None, server: str | None, token: str | None, kubeconfig: str | None, context: str | None
-) -> tuple[str, str]:
-    """Where a running Fairlead is and the token for it; the kubeconfig's where none is named."""
-    url, given = _address(data, server, token, None)
-    if server and not given:
-        given = asyncio.run(_kubeconfig_token(kubeconfig, context))
-    return url, given
-
-
-def post_to(struct: type[T], url: str, path: str, token: str, ca_file: Path | None, body: object) -> T:
-    return ask_for(struct, url, path, token, ca_file, msgspec.json.encode(body))
-
-
-def ask_for(struct: type[T], url: str, path: str, token: str, ca_file: Path | None, body: bytes | None = None) -> T:
-    scheme = urllib.parse.urlsplit(url).scheme
-    request = urllib.request.Request(
-        url + path, data=body, headers={"Content-Type": "application/json"} if body else {}
-    )
-    if token:
-        request.add_header("Authorization", f"Bearer {token}")
-    try:
-        tls = (
-            ssl.create_default_context(cafile=None if ca_file is None else str(ca_file)) if scheme == "https" else None
-        )
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=tls) as answer:
-            body = answer.read(MOST_BYTES + 1)
-        if len(body) > MOST_BYTES:
-            _mistake(f"{url} answered with more than {MOST_BYTES} bytes; leave out --all")
-        return msgspec.json.decode(body, type=struct)
-    except urllib.error.HTTPError as refusal:
-        message = _message(refusal)
-        if message is None:
-            raise NoAnswer(f"{url} answers {refusal.code}, but not as Fairlead does") from None
-        _mistake(f"{url}: {message}")
-    except (OSError, msgspec.DecodeError) as problem:
-        raise NoAnswer(f"{url}: {problem}") from None
-
-
-def _message(refusal: urllib.error.HTTPError) -> str | None:
-    try:
-        found = json.loads(refusal.read(1 << 20))
-        return str(found["message"]) if isinstance(found, dict) and "isSucceed" in found else None
-    except (ValueError, KeyError):
-        return None
-
-
-async def _kubeconfig_token(kubeconfig: str | None, context: str | None) -> str:
-    from fairlead.cluster.clock import RealClock
-    from fairlead.cluster.errors import ClusterError
-    from fairlead.runtime import find_connection
-
-    try:
-        settings = load(flags={"kubeconfig": kubeconfig, "context": context})
-        headers = await find_connection(settings, RealClock()).credentials.headers()
-    except (BadSettings, ClusterError):
-        return ""
-    scheme, _, token = dict(headers).get("Authorization", "").partition(" ")
-    return token if scheme == "Bearer" else ""
 
 
 def _explain_request(
@@ -211,15 +127,15 @@ def _explain_request(
     from fairlead.placement.api.schedule_pod import RequestView
 
     if offline:
-        _mistake("--offline: a request is asked of a running Fairlead; name one with --server or --data")
+        mistake("--offline: a request is asked of a running Fairlead; name one with --server or --data")
     try:
-        url, given = _address(data, server, token, token_file)
+        url, given = address(data, server, token, token_file)
         if server and not given:
-            given = asyncio.run(_kubeconfig_token(kubeconfig, context))
+            given = asyncio.run(kubeconfig_token(kubeconfig, context))
         path = f"/schedulePod/{urllib.parse.quote(name, safe='')}?explain=true"
         view = ask_for(RequestView, url, path, given, ca_file)
     except NoAnswer as problem:
-        _mistake(str(problem))
+        mistake(str(problem))
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(view), indent=2).decode())
     else:
@@ -254,12 +170,12 @@ async def _read_cluster(
                 table.add_node(node)
             pods = await client.list(PODS)
     except (BadSettings, ClusterError) as problem:
-        _mistake(str(problem))
+        mistake(str(problem))
     for each in pods:
         table.add_pod(each)
     pod = next((each for each in pods if each.key == f"{namespace}/{name}"), None)
     if pod is None:
-        _mistake(f"there is no pod {namespace}/{name}")
+        mistake(f"there is no pod {namespace}/{name}")
     scheduler, notes = pod.spec.scheduler_name, []
     profile = profiles.get(scheduler)
     if profile is None:
@@ -429,8 +345,3 @@ def _amount(room: Room, value: int) -> str:
     if room.resource in ("memory", "ephemeral-storage") or room.resource.startswith("hugepages-"):
         return f"{value / 2**20:.0f}Mi"
     return str(value)
-
-
-def _mistake(sentence: str) -> NoReturn:
-    click.echo(f"fairlead: {sentence}", err=True)
-    raise SystemExit(2)

@@ -16,7 +16,7 @@ import click
 import msgspec
 import yaml
 
-from fairlead.cli.explain import NoAnswer, ask_for, fairlead_address, post_to
+from fairlead.cli.server import NoAnswer, ask_for, fairlead_address, post_to
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ClusterError, NotFound

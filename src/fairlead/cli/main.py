@@ -28,6 +28,7 @@ class Commands(click.Group):
         "job": "fairlead.cli.job",
         "place": "fairlead.cli.place",
         "replay": "fairlead.cli.replay",
+        "task": "fairlead.cli.task",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -126,6 +127,15 @@ def up(
         await up_module.up(settings, options, clock=RealClock(), rng=random.random, stop=stop, say=click.echo)
 
     _run(settings, run)
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def agent(arguments: tuple[str, ...]) -> None:
+    """Carry out the rounds of diagnosis tasks, in a pod of their carrier."""
+    from fairlead.tasks.agent.program import main as run_agent
+
+    sys.exit(run_agent(arguments))
 
 
 def program() -> str:

@@ -1,15 +1,18 @@
 """Replays recorded verdicts of the real kube-scheduler against the engine and says where they differ.
 
-    python -m fairlead.testing.parity DIR
+    python -m fairlead.testing.parity [--room ROOM] DIR
 
+With a room, recordings of that room's original are replayed by the room's own module (`ROOMS`).
 Every *.jsonl.gz of the directory is read; the first differences are printed in full, then `N passed, M failed`.
 The form of the vectors is described in tests/parity/vectors/README.md: single decisions, sequences, preemptions.
 """
 
+import functools
 import gzip
+import importlib
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,8 @@ SURROUNDINGS = {
 # Recorded with the default profile, but never adding to a score here (see engine/registry.py).
 SILENT = frozenset({"DynamicResources", "VolumeBinding"})
 SHOWN = 10
+# Modules with `differences(vector, folder)`, loaded when asked for.
+ROOMS = {"tasks": "fairlead.testing.tasks_parity"}
 
 
 class RecordedCluster:
@@ -271,20 +276,23 @@ def read(path: Path) -> Iterator[Vector]:
             yield msgspec.json.decode(line)
 
 
-def _differences_or_error(vector: Vector) -> list[str]:
-    """An engine that breaks on a vector fails that vector, not the whole run."""
+def _differences_or_error(vector: Vector, compare: Callable[[Vector], Iterator[str]]) -> list[str]:
+    """What breaks on a vector fails that vector, not the whole run."""
     try:
-        return list(differences(vector))
+        return list(compare(vector))
     except Exception:
         return traceback.format_exc().splitlines()
 
 
-def replay(folder: Path, *, shown: int = SHOWN) -> tuple[int, int]:
+def replay(folder: Path, *, room: str = "", shown: int = SHOWN) -> tuple[int, int]:
     """How many vectors of the folder pass and fail; the first failures are printed."""
+    compare = (
+        functools.partial(importlib.import_module(ROOMS[room]).differences, folder=folder) if room else differences
+    )
     passed = failed = 0
     for path in sorted(folder.glob("*.jsonl.gz")):
         for vector in read(path):
-            found = _differences_or_error(vector)
+            found = _differences_or_error(vector, compare)
             if not found:
                 passed += 1
                 continue
@@ -297,14 +305,15 @@ def replay(folder: Path, *, shown: int = SHOWN) -> tuple[int, int]:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: python -m fairlead.testing.parity DIR", file=sys.stderr)
+    room = arguments[1] if len(arguments) == 3 and arguments[0] == "--room" else ""
+    if len(arguments) != (3 if room else 1) or (room and room not in ROOMS):
+        print(f"usage: python -m fairlead.testing.parity [--room {'|'.join(ROOMS)}] DIR", file=sys.stderr)
         return 2
-    folder = Path(arguments[0])
+    folder = Path(arguments[-1])
     if not folder.is_dir():
         print(f"{folder}: no such directory", file=sys.stderr)
         return 2
-    passed, failed = replay(folder)
+    passed, failed = replay(folder, room=room)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 

@@ -86,6 +86,8 @@ class RouteTable:
         self._routes: list[tuple[re.Pattern[str], Route]] = []
         # Set once there is a cluster to ask; until then only public routes are answered.
         self.guard: Guard | None = None
+        # Where they are served, as reached from this machine.
+        self.url = ""
 
     def __iter__(self) -> Iterator[Route]:
         return (route for _, route in self._routes)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.local.proxy.plan import Route, plan_names, plan_routes, service_env
+from fairlead.local.proxy.plan import Route, plan_balancers, plan_names, plan_routes, service_env
 from fairlead.local.proxy.spec import EndpointSlice, Service
 
 NETWORK = IPv4Network("127.96.0.0/12")
@@ -66,7 +66,7 @@ def test_ports_are_matched_by_name() -> None:
         pytest.param(service(ip="None"), id="headless"),
         pytest.param(service(ip="10.0.0.1"), id="an address that is not ours"),
         pytest.param(service(type="ExternalName", ip=""), id="external name"),
-        pytest.param(service(ports=[{"port": 53, "protocol": "UDP"}]), id="UDP"),
+        pytest.param(service(ports=[{"port": 53, "protocol": "SCTP"}]), id="SCTP"),
     ],
 )
 def test_what_cannot_be_served_is_left_out(odd: Service) -> None:
@@ -106,3 +106,32 @@ def test_variables_tell_addresses_as_kubernetes_does() -> None:
     assert env["MY_WEB_PORT_80_TCP"] == "tcp://127.96.0.5:80"
     assert (env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"]) == ("127.0.0.1", "6443")
     assert "OTHER_SERVICE_HOST" not in env
+
+
+def test_udp_and_tcp_of_one_port_are_routes_of_their_own() -> None:
+    dns = service(ports=[{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53}])
+    ports = [{"name": "dns", "port": 5353, "protocol": "UDP"}, {"name": "dns-tcp", "port": 5354, "protocol": "TCP"}]
+    slices = (endpoints("127.64.0.1", ports=ports),)
+    over = {
+        protocol: plan_routes([dns], slices, network=NETWORK, node_addresses=(), protocol=protocol)
+        for protocol in ("TCP", "UDP")
+    }
+    assert over["UDP"]["127.96.0.5", 53].backends == (("127.64.0.1", 5353),)
+    assert over["TCP"]["127.96.0.5", 53].backends == (("127.64.0.1", 5354),)
+
+
+def test_a_load_balancer_keeps_its_address_and_no_two_have_the_same() -> None:
+    network = IPv4Network("127.112.0.0/29")
+    many = [
+        msgspec.structs.replace(each, metadata=msgspec.structs.replace(each.metadata, uid=f"u{number}"))
+        for number, each in enumerate(service(f"lb-{number}", type="LoadBalancer") for number in range(6))
+    ]
+    found = plan_balancers(many, network)
+    assert len(set(found.values())) == 6
+    kept = msgspec.convert({"loadBalancer": {"ingress": [{"ip": found["ns/lb-3"]}]}}, type(many[0].status))
+    again = [msgspec.structs.replace(many[3], status=kept), service("later", type="LoadBalancer")]
+    assert plan_balancers(again, network)["ns/lb-3"] == found["ns/lb-3"]
+
+
+def test_a_load_balancer_of_another_class_is_not_ours() -> None:
+    assert plan_balancers([service(type="LoadBalancer", loadBalancerClass="x.io/lb"), service()], NETWORK) == {}

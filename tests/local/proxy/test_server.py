@@ -42,6 +42,7 @@ class Bench:
     """A proxy at work whose Services are set by hand."""
 
     def __init__(self, also: OnNames | None = None) -> None:
+        self.balanced: list[tuple[str, str]] = []
         metrics = Metrics()
         self._also = also
         still: Any = Still()
@@ -50,8 +51,13 @@ class Bench:
         self.names: list[Names] = []
         self.services: Mirror[Service] = Mirror(still, SERVICES, metrics)
         self.slices: Mirror[EndpointSlice] = Mirror(still, ENDPOINT_SLICES, metrics)
-        self.proxy = ServiceProxy(self.services, self.slices, heard, clock=RealClock(), on_names=self.on_names)
+        self.proxy = ServiceProxy(
+            self.services, self.slices, heard, clock=RealClock(), on_names=self.on_names, publish=self.publish
+        )
         self._version = 0
+
+    async def publish(self, service: Service, address: str) -> None:
+        self.balanced.append((service.metadata.key, address))
 
     async def on_names(self, names: Names) -> None:
         self.names.append(names)
@@ -146,8 +152,8 @@ async def test_a_client_comes_back_to_the_same_pod_where_the_service_wants_that(
         await until(is_led_to_the_other)
 
 
-async def test_ports_that_are_not_tcp_are_told_once(bench: Bench) -> None:
-    ports = [{"port": 18080}, {"port": 53, "protocol": "UDP"}]
+async def test_ports_that_are_neither_tcp_nor_udp_are_told_once(bench: Bench) -> None:
+    ports = [{"port": 18080}, {"port": 53, "protocol": "SCTP"}]
     async with backend(b"a") as one:
         bench.set([one], ports=ports)
         await until(is_answered)
@@ -155,7 +161,7 @@ async def test_ports_that_are_not_tcp_are_told_once(bench: Bench) -> None:
         await until(is_answered)
     (event,) = bench.heard.events
     assert (event.reason, event.regarding.uid) == ("NotServed", "web")
-    assert event.note.startswith("53/UDP: only TCP")
+    assert event.note.startswith("53/SCTP: only TCP and UDP")
 
 
 async def test_without_a_ready_endpoint_connections_are_refused(bench: Bench) -> None:
@@ -219,3 +225,86 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+class UdpBackend(asyncio.DatagramProtocol):
+    """Answers every datagram with its own letter before it."""
+
+    def __init__(self, letter: bytes) -> None:
+        self._letter = letter
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self._transport.sendto(self._letter + data, addr)
+
+
+class UdpClient(asyncio.DatagramProtocol):
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self.heard.put_nowait(data)
+
+    def error_received(self, exc: Exception) -> None:
+        pass  # nobody listens yet
+
+
+async def test_datagrams_reach_one_pod_per_client_and_come_back(bench: Bench) -> None:
+    loop = asyncio.get_running_loop()
+    transports = []
+    backends = []
+    for letter in (b"a", b"b"):
+        transport, _ = await loop.create_datagram_endpoint(lambda: UdpBackend(letter), local_addr=("127.0.0.1", 0))  # noqa: B023
+        transports.append(transport)
+        backends.append(transport.get_extra_info("sockname"))
+    bench._version += 1
+    made = _at(service(ip=IP, ports=[{"port": 18053, "protocol": "UDP"}]), bench._version, "web")
+    slices = {
+        f"ns/web-{n}": _at(
+            endpoints(host, ports=[{"name": "", "port": port, "protocol": "UDP"}]), bench._version, f"web-{n}"
+        )
+        for n, (host, port) in enumerate(backends)
+    }
+    bench.slices.replace(slices)
+    bench.services.replace({made.metadata.key: made})
+
+    async def ask() -> list[bytes]:
+        transport, client = await loop.create_datagram_endpoint(UdpClient, remote_addr=(IP, 18053))
+        transports.append(transport)
+        answers = []
+        async with asyncio.timeout(30):
+            for number in (b"1", b"2"):
+                while True:
+                    transport.sendto(number)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(0.2):
+                            while not (answer := await client.heard.get()).endswith(number):
+                                pass
+                            answers.append(answer)
+                            break
+        return answers
+
+    found = [await ask() for _ in range(4)]
+    assert all(first[:1] == second[:1] for first, second in found), "one client, one pod"
+    assert {first[:1] for first, _ in found} == {b"a", b"b"}, "clients take turns"
+    for transport in transports:
+        transport.close()
+
+
+async def test_a_load_balancer_answers_at_an_address_of_its_own_and_the_status_has_it(bench: Bench) -> None:
+    async with backend(b"a") as one:
+        bench.set([one], type="LoadBalancer")
+        await until(is_answered)
+
+        async def is_published() -> bool:
+            return bool(bench.balanced)
+
+        await until(is_published)
+        key, address = bench.balanced[0]
+        assert key == "ns/web"
+        reader, writer = await asyncio.open_connection(address, 18080)
+        writer.write_eof()
+        assert await reader.read() == b"a"
+        writer.close()

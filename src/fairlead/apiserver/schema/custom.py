@@ -329,11 +329,10 @@ def _under(parent: str, field: str) -> str:
 
 
 def _without_metadata(source: Json) -> Json:
-    """Metadata has rules of its own; what a schema says of it is not asked."""
-    properties = source.get("properties") or {}
-    if "metadata" not in properties:
-        return source
-    return {**source, "properties": {key: value for key, value in properties.items() if key != "metadata"}}
+    """Metadata has rules of its own and is always there; what a schema says of it is not asked."""
+    properties = {key: value for key, value in (source.get("properties") or {}).items() if key != "metadata"}
+    required = [name for name in source.get("required") or () if name != "metadata"]
+    return {**source, "properties": properties, "required": required}
 
 
 def _default(source: Json, value: Any, root: bool = False) -> None:

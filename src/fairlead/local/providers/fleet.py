@@ -27,6 +27,8 @@ from fairlead.local.providers.simulated import SimulatedProvider, Stages
 from fairlead.local.proxy.plan import Names
 from fairlead.local.proxy.server import DEFAULT_RANGE as SERVICE_RANGE
 from fairlead.local.proxy.server import ServiceProxy
+from fairlead.local.proxy.spec import SERVICES, Service
+from fairlead.model.intents import PatchStatus
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
 from fairlead.nodes.server import Access, KubeletServer
@@ -90,6 +92,7 @@ class Fleet:
         `private` is what pods do not see, where that is more than the folder.
         """
         self._plan = plan
+        self._writer = writer
         addresses = {profile.name: profile.ip for profile in process_profiles(plan)}
         self._addresses = list(dict.fromkeys((HOST, *addresses.values())))
         self.processes = ProcessProvider(
@@ -111,6 +114,7 @@ class Fleet:
             api=api,
             node_addresses=self._addresses,
             on_names=self._named,
+            publish=self._balanced,
         )
         self.kubelet = VirtualKubelet(
             client,
@@ -124,6 +128,14 @@ class Fleet:
             lease_period_s=plan.lease_period_s or (10.0 if plan.processes + plan.simulated <= MANY_NODES else 20.0),
         )
         self._server = KubeletServer(self.kubelet, access, clock=clock) if access is not None else None
+
+    async def _balanced(self, service: Service, address: str) -> None:
+        """A load balancer's address, into the Service's status."""
+        status = {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}}
+        metadata = service.metadata
+        await self._writer.carry_out(
+            PatchStatus(kind=SERVICES, name=metadata.name, namespace=metadata.namespace, status=status)
+        )
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["Fleet"]:

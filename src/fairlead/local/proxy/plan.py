@@ -3,12 +3,13 @@
 Pure; `proxy.server` listens and `nodes` and the process provider tell pods.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, ip_address
 
-from fairlead.local.proxy.spec import EndpointSlice, Service, ServicePort
+from fairlead.local.proxy.spec import EndpointPort, EndpointSlice, Service, ServicePort
 
 Address = tuple[str, int]
 DOMAIN = "cluster.local"
@@ -36,9 +37,16 @@ class Names:
 
 
 def plan_routes(
-    services: Iterable[Service], slices: Iterable[EndpointSlice], *, network: IPv4Network, node_addresses: Iterable[str]
+    services: Iterable[Service],
+    slices: Iterable[EndpointSlice],
+    *,
+    network: IPv4Network,
+    node_addresses: Iterable[str],
+    protocol: str = "TCP",
+    balancers: Mapping[str, str] | None = None,
 ) -> dict[Address, Route]:
-    """Every address to be served: cluster addresses within the network, and node ports at every node's address."""
+    """Every address to be served over a protocol: cluster addresses within the network, node ports at every node's
+    address, and the addresses of load balancers."""
     by_service = _by_service(slices)
     routes: dict[Address, Route] = {}
     for service in services:
@@ -46,11 +54,13 @@ def plan_routes(
             continue
         is_here = _is_in(service.spec.cluster_ip, network)
         for port in service.spec.ports or ():
-            if port.protocol != "TCP":
+            if port.protocol != protocol:
                 continue
             route = Route(service.metadata.key, _backends(service, port, by_service), service.spec.sticks_s)
             if is_here:
                 routes[service.spec.cluster_ip, port.port] = route
+            if (balancer := (balancers or {}).get(service.metadata.key)) is not None:
+                routes[balancer, port.port] = route
             if port.node_port:
                 routes |= dict.fromkeys(((address, port.node_port) for address in node_addresses), route)
     return routes
@@ -60,11 +70,31 @@ def plan_unserved(services: Iterable[Service]) -> dict[str, str]:
     """Services with ports that nobody will ever listen on, and why."""
     unserved = {}
     for service in services:
-        others = [f"{port.port}/{port.protocol}" for port in service.spec.ports or () if port.protocol != "TCP"]
+        ports = service.spec.ports or ()
+        others = [f"{port.port}/{port.protocol}" for port in ports if port.protocol not in ("TCP", "UDP")]
         if others and service.spec.has_address:
-            why = "only TCP is led to pods here; pods can be reached at their own addresses"
+            why = "only TCP and UDP are led to pods here; pods can be reached at their own addresses"
             unserved[service.metadata.key] = f"{', '.join(others)}: {why}"
     return unserved
+
+
+def plan_balancers(services: Iterable[Service], network: IPv4Network) -> dict[str, str]:
+    """The load balancer's address of each Service that has one: the one in its status, else one by its UID."""
+    wanted = [service for service in services if service.spec.is_balanced_here]
+    found: dict[str, str] = {}
+    for service in wanted:
+        if (
+            ours := next((ip for ip in service.balanced_ips if _is_in(ip, network)), "")
+        ) and ours not in found.values():
+            found[service.metadata.key] = ours
+    for service in sorted(wanted, key=lambda each: each.metadata.uid):
+        if service.metadata.key not in found:
+            taken = set(found.values())
+            first = int.from_bytes(hashlib.sha256(service.metadata.uid.encode()).digest()[:8])
+            usable = network.num_addresses - 2
+            places = (str(network[1 + (first + step) % usable]) for step in range(usable))
+            found[service.metadata.key] = next(place for place in places if place not in taken)
+    return found
 
 
 def _backends(
@@ -72,7 +102,7 @@ def _backends(
 ) -> tuple[Address, ...]:
     found: dict[Address, None] = {}
     for part in by_service.get(service.metadata.key, ()):
-        number = next((p.port for p in part.ports or () if (p.name or "") == port.name and p.port), None)
+        number = next((p.port for p in part.ports or () if _is_port(p, port)), None)
         if number is None or part.address_type != "IPv4":
             continue
         for endpoint in part.endpoints or ():
@@ -81,6 +111,11 @@ def _backends(
             if is_led_to and endpoint.addresses and _is_loopback(endpoint.addresses[0]):
                 found[endpoint.addresses[0], number] = None
     return tuple(sorted(found))
+
+
+def _is_port(found: EndpointPort, wanted: ServicePort) -> bool:
+    is_named = (found.name or "") == wanted.name and bool(found.port)
+    return is_named and (found.protocol or "TCP") == wanted.protocol
 
 
 def plan_names(services: Iterable[Service], slices: Iterable[EndpointSlice]) -> Names:

@@ -23,14 +23,26 @@ from fairlead.cluster.mirror import Mirror, Subscription
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.waits import first_of
 from fairlead.cluster.watch import Watch
-from fairlead.local.proxy.plan import Address, Names, Route, plan_names, plan_routes, plan_unserved, service_env
+from fairlead.local.proxy.plan import (
+    Address,
+    Names,
+    Route,
+    plan_balancers,
+    plan_names,
+    plan_routes,
+    plan_unserved,
+    service_env,
+)
 from fairlead.local.proxy.spec import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service
+from fairlead.local.proxy.udp import UdpListener
 from fairlead.model.intents import RecordEvent, Regarding
 from fairlead.model.kinds import split_key
 
 log = structlog.get_logger("fairlead.proxy")
 
 DEFAULT_RANGE = "127.96.0.0/12"
+# Addresses of load balancers, above those of Services.
+BALANCER_RANGE = "127.112.0.0/13"
 # Changes that come together are carried out together.
 GATHER_S = 0.05
 # An address that could not be had is tried again after this.
@@ -42,7 +54,12 @@ MOST_CLIENTS = 4096  # of one address, remembered for where they were led
 
 API_SERVICE = "default/kubernetes"
 
+Place = tuple[str, Address]
+"""A protocol and an address."""
+
 OnNames = Callable[[Names], Awaitable[None]]
+Publish = Callable[[Service, str], Awaitable[None]]
+"""Writes a load balancer's address into a Service's status."""
 
 
 class Listener:
@@ -159,8 +176,12 @@ class ServiceProxy:
         node_addresses: Sequence[str] = ("127.0.0.1",),
         api: Address | None = None,
         on_names: OnNames | None = None,
+        publish: Publish | None = None,
     ) -> None:
-        """`api`: where pods reach the API server; `on_names` is told what names mean whenever that changes."""
+        """`api`: where pods reach the API server; `on_names` is told what names mean whenever that changes.
+
+        Without `publish` load balancers get no address.
+        """
         self._network = IPv4Network(service_range)
         if not self._network.is_loopback:
             raise ValueError(f"Services are served on loopback only; wanted a range such as {DEFAULT_RANGE}")
@@ -169,12 +190,13 @@ class ServiceProxy:
         self._node_addresses = node_addresses
         self._api = api
         self._on_names = on_names
+        self._publish = publish
         self._services = services
         self._slices = slices
-        self._listeners: dict[Address, Listener] = {}
+        self._listeners: dict[Place, Listener | UdpListener] = {}
         self._slots = asyncio.Semaphore(MOST_CONNECTIONS)
         self._names: Names | None = None
-        self._failed: dict[Address, str] = {}
+        self._failed: dict[Place, str] = {}
         self._unserved: dict[str, str] = {}
 
     @classmethod
@@ -220,13 +242,15 @@ class ServiceProxy:
             await self._clock.sleep(GATHER_S)
 
     async def _apply(self) -> None:
-        routes = plan_routes(self._services, self._slices, network=self._network, node_addresses=self._node_addresses)
-        self._failed = {address: why for address, why in self._failed.items() if address in routes}
-        for address in [address for address in self._listeners if not routes.get(address, Route("")).backends]:
-            await self._listeners.pop(address).close()
-        for address, route in routes.items():
+        balancers = plan_balancers(self._services, IPv4Network(BALANCER_RANGE)) if self._publish is not None else {}
+        routes = self._routes(balancers)
+        self._failed = {place: why for place, why in self._failed.items() if place in routes}
+        for place in [place for place in self._listeners if not routes.get(place, Route("")).backends]:
+            await self._listeners.pop(place).close()
+        for place, route in routes.items():
             if route.backends:
-                await self._serve(address, route)
+                await self._serve(place, route)
+        await self._publish_all(balancers)
         unserved = plan_unserved(self._services)
         for key, why in unserved.items():
             if self._unserved.get(key) != why:
@@ -238,31 +262,55 @@ class ServiceProxy:
             if self._on_names is not None:
                 await self._on_names(names)
 
-    async def _serve(self, address: Address, route: Route) -> None:
-        listener = self._listeners.get(address)
+    def _routes(self, balancers: Mapping[str, str]) -> dict[Place, Route]:
+        found: dict[Place, Route] = {}
+        for protocol in ("TCP", "UDP"):
+            planned = plan_routes(
+                self._services,
+                self._slices,
+                network=self._network,
+                node_addresses=self._node_addresses,
+                protocol=protocol,
+                balancers=balancers,
+            )
+            found |= {(protocol, address): route for address, route in planned.items()}
+        return found
+
+    async def _publish_all(self, balancers: Mapping[str, str]) -> None:
+        for key, address in balancers.items():
+            service = self._services.get(key)
+            if service is not None and service.balanced_ips != (address,):
+                assert self._publish is not None
+                await self._publish(service, address)
+
+    async def _serve(self, place: Place, route: Route) -> None:
+        listener = self._listeners.get(place)
         if listener is None:
-            listener = Listener(address, self._slots, self._clock)
+            protocol, address = place
+            made = (
+                Listener(address, self._slots, self._clock) if protocol == "TCP" else UdpListener(address, self._clock)
+            )
             try:
-                await listener.listen()
+                await made.listen()
             except OSError as problem:
-                self._refused(address, route, problem)
+                self._refused(place, route, problem)
                 return
-            self._failed.pop(address, None)
-            self._listeners[address] = listener
+            self._failed.pop(place, None)
+            listener = self._listeners[place] = made
         listener.route = route
 
-    def _refused(self, address: Address, route: Route, problem: OSError) -> None:
+    def _refused(self, place: Place, route: Route, problem: OSError) -> None:
         """Said once per address and reason; tried again by and by."""
-        host, port = address
+        host, port = place[1]
         if problem.errno == errno.EACCES:
             why = f"port {port} is below 1024 and Fairlead may not listen there: use a higher port"
         elif problem.errno == errno.EADDRINUSE:
             why = f"another process listens on {host}:{port}"
         else:
             why = f"{host}:{port}: {problem.strerror or problem}"
-        if self._failed.get(address) == why:
+        if self._failed.get(place) == why:
             return
-        self._failed[address] = why
+        self._failed[place] = why
         self._tell(route.service, why)
 
     def _tell(self, key: str, why: str) -> None:

@@ -28,6 +28,7 @@ class ServiceSpec(ApiStruct):
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
     ports: tuple[ServicePort, ...] | None = None
     external_name: str = ""
+    load_balancer_class: str | None = None
     publish_not_ready_addresses: bool = False
     session_affinity: str = "None"
     session_affinity_config: AffinityConfig = AffinityConfig()
@@ -43,13 +44,35 @@ class ServiceSpec(ApiStruct):
         return self.cluster_ip not in ("", "None") and self.type != "ExternalName"
 
     @property
+    def is_balanced_here(self) -> bool:
+        """Whether a load balancer's address is ours to give: a class names another's."""
+        return self.type == "LoadBalancer" and not self.load_balancer_class and self.has_address
+
+    @property
     def is_headless(self) -> bool:
         return self.cluster_ip == "None"
+
+
+class BalancedAddress(ApiStruct):
+    ip: str = ""
+
+
+class LoadBalancerStatus(ApiStruct):
+    ingress: tuple[BalancedAddress, ...] | None = None
+
+
+class ServiceStatus(ApiStruct):
+    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
 
 
 class Service(ApiStruct):
     metadata: ObjectMeta = ObjectMeta()
     spec: ServiceSpec = ServiceSpec()
+    status: ServiceStatus = ServiceStatus()
+
+    @property
+    def balanced_ips(self) -> tuple[str, ...]:
+        return tuple(each.ip for each in self.status.load_balancer.ingress or () if each.ip)
 
 
 class EndpointConditions(ApiStruct):

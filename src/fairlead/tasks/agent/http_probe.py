@@ -1,0 +1,192 @@
+"""HTTP requests to one target: HTTP/1.1 by aiohttp, HTTP/2 by httpx."""
+
+import asyncio
+import errno
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+from urllib.parse import urlsplit
+
+import aiohttp
+import httpx
+
+from fairlead.cluster.clock import Clock
+from fairlead.tasks.verdicts import Tally
+
+MOST_BODY: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTarget:
+    """Where to, and what to send."""
+
+    name: str
+    url: str
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    http2: bool = False
+    expected_status: int | None = None
+    tls_folder: Path | None = None
+    node: str = ""
+    """The node of the pod it leads to, where it leads to one."""
+    problem: str = ""
+    """Why it cannot be tested: a wanted address that is missing."""
+
+
+class Sender(Protocol):
+    async def send(self) -> tuple[int, int]:
+        """Status and size of the answer."""
+
+
+class HttpProbe:
+    """A client for one target, closed after its run."""
+
+    def __init__(self, target: HttpTarget, timeout_s: float, clock: Clock) -> None:
+        self.tally = Tally()
+        self._target = target
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._running: set[asyncio.Task[None]] = set()
+        self._stack: Any = None
+        self._sender: Sender
+
+    async def __aenter__(self) -> Self:
+        tls = tls_context(self._target) if self._target.url.startswith("https") else None
+        self._sender = _Http2(self._target, tls) if self._target.http2 else _Http1(self._target, tls)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._sender.close()  # type: ignore[attr-defined]
+
+    def fire(self) -> None:
+        task = asyncio.create_task(self._one())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def drained(self) -> None:
+        """Until every request has an answer or its timeout."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _one(self) -> None:
+        started_s = self._clock.elapsed_s()
+        status, size, error = 0, 0, ""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                status, size = await self._sender.send()
+        except Exception as problem:
+            error = described(problem)
+        else:
+            error = self._refused(status)
+        delay_ms = int((self._clock.elapsed_s() - started_s) * 1000)
+        self.tally.add(delay_ms, error, str(status), size)
+
+    def _refused(self, status: int) -> str:
+        """A server's own failure counts as one, unless that status is what is expected."""
+        expected = self._target.expected_status
+        is_wrong = status >= 500 if expected is None else status != expected
+        return f"status {status}" if is_wrong else ""
+
+
+class _Http1:
+    def __init__(self, target: HttpTarget, tls: ssl.SSLContext | None) -> None:
+        connector = aiohttp.TCPConnector(limit=0, ssl=tls if tls is not None else True)
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=target.headers, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+        )
+        # A request whose connection was closed counts as failed: aiohttp would send it once more.
+        self._session._retry_connection = False
+        self._target = target
+
+    async def send(self) -> tuple[int, int]:
+        target = self._target
+        async with self._session.request(target.method, target.url, data=target.body or None) as answer:
+            size = len(await answer.content.read(MOST_BODY))
+            return answer.status, size
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+class _Http2:
+    def __init__(self, target: HttpTarget, tls: ssl.SSLContext | None) -> None:
+        limits = httpx.Limits(max_connections=None)
+        # Without TLS there is nothing to negotiate: the server must know.
+        self._client = httpx.AsyncClient(
+            http1=False,
+            http2=True,
+            verify=tls if tls is not None else True,
+            headers=dict(target.headers),
+            follow_redirects=True,
+            timeout=None,
+            limits=limits,
+            trust_env=False,
+        )
+        self._target = target
+
+    async def send(self) -> tuple[int, int]:
+        answer = await self._client.request(self._target.method, self._target.url, content=self._target.body or None)
+        return answer.status_code, len(answer.content)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def tls_context(target: HttpTarget) -> ssl.SSLContext:
+    """With an authority the server is verified by its name; without one it is not verified at all."""
+    folder = target.tls_folder
+    authority = folder / "ca.crt" if folder is not None else None
+    if authority is not None and authority.exists():
+        context = ssl.create_default_context(cafile=str(authority))
+    else:
+        context = unverified()
+    if folder is not None and (folder / "tls.crt").exists() and (folder / "tls.key").exists():
+        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    if target.http2:
+        context.set_alpn_protocols(["h2"])
+    return context
+
+
+def unverified() -> ssl.SSLContext:
+    """TLS with whoever answers."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def described(problem: BaseException) -> str:
+    """A failure in a few words, without addresses or ports: their number would be unbounded."""
+    match problem:
+        case TimeoutError() | httpx.TimeoutException():
+            return "timeout"
+        case aiohttp.ClientConnectorCertificateError() | ssl.SSLError():
+            return "TLS: the certificate is not trusted"
+        case aiohttp.ClientConnectorError():
+            return f"cannot connect: {os.strerror(problem.os_error.errno or errno.EIO)}"
+        case aiohttp.ServerDisconnectedError() | ConnectionResetError() | httpx.RemoteProtocolError():
+            return "the connection was closed without an answer"
+        case httpx.ConnectError():
+            return "cannot connect"
+        case _:
+            return type(problem).__name__
+
+
+def with_scheme(host: str) -> str:
+    """A URL of what a user wrote as a host."""
+    return host if urlsplit(host).scheme in ("http", "https") and "://" in host else f"http://{host}"
+
+
+def parse_headers(lines: list[str] | None) -> dict[str, str]:
+    pairs = (line.partition(":") for line in lines or ())
+    return {name.strip(): value.strip() for name, colon, value in pairs if colon and name.strip()}

@@ -1,0 +1,184 @@
+"""Fairlead's API of tasks: agents post their reports, people read them.
+
+A report is stored under a name that follows from task, round and pod, so that a repeat changes nothing. Who posts is
+what the cluster says of the token: the pod it is bound to.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.writer import Outcome, Writer
+from fairlead.model.hashes import short_hash
+from fairlead.model.intents import Create
+from fairlead.model.meta import ApiStruct
+from fairlead.tasks.controller import TaskMirrors
+from fairlead.tasks.metrics import TaskMetrics
+from fairlead.tasks.reports import Summary, summarize
+from fairlead.tasks.spec import KINDS, TASK_REPORTS, Task, TaskReport
+from fairlead.tasks.templates import ACCOUNT, AUDIENCE
+from fairlead.web.guard import Action, User
+from fairlead.web.problems import Problem
+from fairlead.web.routes import Answer, Call, Route
+
+UID_LABEL: Final = "tasks.fairlead.io/task-uid"
+ROUND_LABEL: Final = "tasks.fairlead.io/round"
+Name = Annotated[str, Meta(min_length=1, max_length=253)]
+
+
+class PostedReport(ApiStruct, frozen=True, kw_only=True):
+    """What an agent found in one round."""
+
+    task_kind: Name
+    task_name: Name
+    task_uid: Name = msgspec.field(name="taskUID")
+    round_number: Annotated[int, Meta(ge=1, le=2**31)]
+    report: dict[str, Any]
+
+
+class Stored(ApiStruct, frozen=True, omit_defaults=False):
+    """The name of the TaskReport; `created` is false for a repeat."""
+
+    name: str
+    created: bool
+
+
+class TaskApi:
+    def __init__(self, mirrors: TaskMirrors, reader: Client, namespace: str, metrics: TaskMetrics) -> None:
+        self._mirrors = mirrors
+        self._reader = reader
+        self._namespace = namespace
+        self._metrics = metrics
+        self.writer: Writer | None = None
+        """Set while this replica may write."""
+
+    def routes(self) -> Sequence[Route]:
+        return (
+            Route(
+                "POST",
+                "/tasks/reports",
+                self._post,
+                "Post what an agent found in a round.",
+                takes=PostedReport,
+                gives={200: Stored, 201: Stored},
+                changes=True,
+                audiences=(AUDIENCE,),
+            ),
+            Route(
+                "GET",
+                "/tasks/{kind}/{name}/report",
+                self._get,
+                "What the agents of a task found: rounds, matrix, worst pairs, and who is to blame.",
+                parameters={"kind": "NetReach, AppHttpHealthy or Netdns.", "name": "The task."},
+                gives={200: Summary},
+            ),
+        )
+
+    async def _post(self, call: Call) -> Answer:
+        try:
+            posted = msgspec.json.decode(call.body, type=PostedReport)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            self._metrics.reports.labels("malformed").inc()
+            raise Problem(400, "BadRequest", f"wanted a report: {problem}") from None
+        pod, uid = bound_pod(call.user, self._namespace)
+        task = self._task(posted.task_kind, posted.task_name)
+        if task.metadata.uid != posted.task_uid:
+            raise Problem(404, "NotFound", f"{posted.task_kind} {posted.task_name} is another task now")
+        node = self._node(task, uid)
+        if node is None or not any(each.round_number == posted.round_number for each in task.status.history):
+            self._metrics.reports.labels("refused").inc()
+            raise Problem(403, "Forbidden", f"pod {pod} has no part in round {posted.round_number} of this task")
+        body = report_object(posted, task, (pod, uid, node), self._namespace)
+        if self.writer is None:
+            raise Problem(503, "ServiceUnavailable", "this replica is starting; try again", retry_after_s=1.0)
+        result = await self.writer.carry_out(Create(kind=TASK_REPORTS, body=body, namespace=self._namespace))
+        name = body["metadata"]["name"]
+        if result.outcome is Outcome.EXISTS:
+            self._metrics.reports.labels("repeated").inc()
+            return Answer(Stored(name=name, created=False))
+        if not result.is_done:
+            assert result.error is not None
+            raise result.error
+        self._metrics.reports.labels("stored").inc()
+        return Answer(Stored(name=name, created=True), 201)
+
+    def _task(self, kind: str, name: str) -> Task:
+        mirror = self._mirrors.tasks.get(kind)
+        task: Task | None = mirror.get(name) if mirror is not None else None
+        if task is None:
+            raise Problem(404, "NotFound", f"there is no {kind[:50]} {name[:253]!r}")
+        return task
+
+    def _node(self, task: Task, pod_uid: str) -> str | None:
+        """The node of a pod that has a part in the task's rounds; None for another's."""
+        for actor in task.status.actors:
+            if actor.uid == pod_uid:
+                return actor.node
+        resource = task.status.resource
+        carrier = resource.runtime_name if resource is not None else ""
+        return next(
+            (pod.spec.node_name for pod in self._mirrors.pods.by("carrier", carrier) if pod.metadata.uid == pod_uid),
+            None,
+        )
+
+    async def _get(self, call: Call) -> Answer:
+        kind, name = parse_kind(call.parameters["kind"]), call.parameters["name"]
+        assert call.guard is not None
+        plural = KINDS[kind].plural
+        await call.guard.require(call.user, Action("get", plural, group=KINDS[kind].group, name=name))
+        task = self._task(kind, name)
+        return Answer(summarize(kind, task, await self.reports(task.metadata.uid)))
+
+    async def reports(self, task_uid: str) -> list[TaskReport]:
+        query = {"labelSelector": f"{UID_LABEL}={task_uid}"}
+        found: list[TaskReport] = await self._reader.list(TASK_REPORTS, self._namespace, query=query)
+        return found
+
+
+def parse_kind(text: str) -> str:
+    """A kind as people write it: NetReach, netreach, netreaches, nr."""
+    short = {"nr": "NetReach", "ahh": "AppHttpHealthy"}
+    for kind, each in KINDS.items():
+        if text.lower() in (kind.lower(), each.plural) or short.get(text.lower()) == kind:
+            return kind
+    raise Problem(404, "NotFound", f"{text[:100]!r} is no kind of task; there are {', '.join(KINDS)}")
+
+
+def bound_pod(user: User, namespace: str) -> tuple[str, str]:
+    """Name and UID of the pod that a token is bound to; a Problem for what is no agent's token."""
+    extra = user.extra or {}
+    name = next(iter(extra.get("authentication.kubernetes.io/pod-name", ())), "")
+    uid = next(iter(extra.get("authentication.kubernetes.io/pod-uid", ())), "")
+    if user.username != f"system:serviceaccount:{namespace}:{ACCOUNT}" or not name or not uid:
+        raise Problem(403, "Forbidden", "only agents may post reports, with the token of their pod")
+    return name, uid
+
+
+def report_object(posted: PostedReport, task: Task, who: tuple[str, str, str], namespace: str) -> dict[str, Any]:
+    pod, pod_uid, node = who
+    kind = KINDS[posted.task_kind]
+    uid = task.metadata.uid
+    owner = {"apiVersion": kind.api_version, "kind": kind.kind, "name": task.metadata.name, "uid": uid}
+    return {
+        "apiVersion": TASK_REPORTS.api_version,
+        "kind": TASK_REPORTS.kind,
+        "metadata": {
+            "name": f"report-{short_hash(uid, posted.round_number, pod_uid, length=20)}",
+            "namespace": namespace,
+            "labels": {UID_LABEL: uid, ROUND_LABEL: str(posted.round_number)},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "taskKind": posted.task_kind,
+            "taskName": task.metadata.name,
+            "taskUID": uid,
+            "roundNumber": posted.round_number,
+            "podName": pod,
+            "podUID": pod_uid,
+            "nodeName": node,
+            "report": {**posted.report, "podName": pod, "nodeName": node},
+        },
+    }

@@ -1,0 +1,461 @@
+"""What to do for one task, given what exists and the time: its carrier made, repaired and removed, its rounds run.
+
+Pure and level-based: every step follows from the objects alone, so that a crash between any two writes is survived.
+`tracked` is the seed's cacheDB: an index of carriers over the tasks' statuses, and no source of truth.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+import msgspec
+
+from fairlead.model.cron import BadSchedule
+from fairlead.model.intents import Apply, Create, Delete, Intent, PatchStatus, event
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
+from fairlead.model.owners import is_controlled_by
+from fairlead.model.times import parse_time, rfc3339
+from fairlead.tasks import rounds, spec
+from fairlead.tasks.admission import start_with
+from fairlead.tasks.carrier import (
+    CONFIG_MAPS,
+    HASH_ANNOTATION,
+    INGRESSES,
+    SECRETS,
+    SERVICES,
+    WORKLOADS,
+    Carrier,
+    is_ready,
+    missing_part,
+)
+from fairlead.tasks.schedule import Schedule, parse_schedule, parse_zone
+from fairlead.tasks.spec import KINDS, Actor, SchedulePlan, Task, TaskResource, TaskStatus
+
+RuntimeStatus = Literal["creating", "created", "deleted"]
+
+CARRIER_READY: Final = "CarrierReady"
+ROUND_RUNNING: Final = "RoundRunning"
+FINISHED: Final = "Finished"
+FAMILIES: Final = "FamiliesAvailable"
+LATE_REPORTS_S: Final = 15.0
+"""How long after the end reports of silent agents are waited for before their carrier goes."""
+PARTS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (SERVICES, INGRESSES, SECRETS, CONFIG_MAPS)}
+
+
+class CarrierObject(ApiStruct, frozen=True):
+    """A workload or a part of a carrier, as written."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+    data: dict[str, str] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "metadata": {"generation": self.metadata.generation},
+            "spec": self.spec,
+            "status": self.status,
+        }
+
+
+class CarrierPodSpec(ApiStruct, frozen=True):
+    node_name: str = ""
+
+
+class CarrierPodStatus(ApiStruct, frozen=True):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class CarrierPod(ApiStruct, frozen=True):
+    """A pod of a carrier."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CarrierPodSpec = CarrierPodSpec()
+    status: CarrierPodStatus = CarrierPodStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        is_live = self.metadata.deletion_timestamp is None
+        return is_live and any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAgent:
+    """The DaemonSet that carries tasks without an agentSpec."""
+
+    name: str = "fairlead-agent"
+    kind: str = "DaemonSet"
+    service_v4: str = "fairlead-agent-ipv4"
+    service_v6: str = ""
+
+    @property
+    def resource(self) -> TaskResource:
+        return TaskResource(
+            runtime_name=self.name,
+            runtime_type=self.kind,
+            service_name_v4=self.service_v4 or None,
+            service_name_v6=self.service_v6 or None,
+            runtime_status="created",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One task and everything of it that exists. `carrier` is what should be; None on the shared agent."""
+
+    kind: str
+    task: Task
+    carrier: Carrier | None = None
+    workload: CarrierObject | None = None
+    parts: Mapping[tuple[str, str], CarrierObject] = field(default_factory=dict)
+    pods: Sequence[CarrierPod] = ()
+    results: Mapping[str, bool] = field(default_factory=dict)
+    """UIDs of the pods that reported on the running round, and whether they succeeded."""
+    skipped_families: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    shared: SharedAgent = SharedAgent()
+    most_history: int = 10
+    poll_s: float = 5.0
+    creation_deadline_s: float = 600.0
+    namespace: str = "fairlead-system"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Intents in the order in which they are carried out; a failure ends the list. Then the time of the next look."""
+
+    intents: list[Intent] = field(default_factory=list)
+    wake_s: float | None = None
+
+
+# -- the seed's cacheDB and tracker -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    kind: str
+    name: str
+    status: str
+    tasks: Mapping[str, str]
+    """Names of its tasks, and their kinds."""
+    delete_at: datetime | None = None
+
+
+def tracked(tasks: Iterable[tuple[str, Task]]) -> dict[tuple[str, str], Tracked]:
+    """Carriers by kind and name, with their tasks."""
+    found: dict[tuple[str, str], Tracked] = {}
+    for kind, task in tasks:
+        resource = task.status.resource
+        if resource is None:
+            continue
+        key = resource.runtime_type, resource.runtime_name
+        others = found[key].tasks if key in found else {}
+        of_all = {**others, task.metadata.name: kind}
+        found[key] = Tracked(*key, resource.runtime_status, of_all, delete_at(task))
+    return found
+
+
+def delete_at(task: Task) -> datetime | None:
+    """When the carrier of a finished task goes; None for the shared agent and for a task that is not finished."""
+    agent = task.spec.agent_spec
+    if agent is None or task.status.finish_time is None:
+        return None
+    grace = min(max(0, agent.termination_grace_period_minutes or 0), spec.MOST_MINUTES)
+    return parse_time(task.status.finish_time) + timedelta(minutes=grace)
+
+
+def next_runtime_status(
+    resource: TaskResource, workload: CarrierObject | None, *, is_due: bool, share: float = 1.0
+) -> RuntimeStatus:
+    if is_due:
+        return "deleted"
+    if resource.runtime_status == "creating":
+        document = workload.to_json() if workload is not None else None
+        if is_ready(resource.runtime_type, document, share):
+            return "created"
+    return resource.runtime_status
+
+
+# -- one task ----------------------------------------------------------------------------------------------------
+
+
+def plan_task(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
+    task = seen.task
+    if task.metadata.deletion_timestamp is not None:
+        return Plan()  # its objects go with it, by their owner references
+    if task.status.finish:
+        return _plan_finished(seen, options, now)
+    intents, status, problem = _ensure_carrier(seen, options, now)
+    wake: float | None = options.poll_s if problem else None
+    if status.resource is not None and status.resource.runtime_status == "created" and not problem:
+        status, wake = _run_rounds(seen, status, options, now)
+    status = _with_conditions(seen, status, problem, options, now)
+    return _written(seen, intents, status, wake, now)
+
+
+def _written(seen: Observed, intents: list[Intent], status: TaskStatus, wake_s: float | None, now: datetime) -> Plan:
+    before = seen.task.status
+    if status == before:
+        return Plan(intents, wake_s)
+    metadata = seen.task.metadata
+    patch = _status_patch(before, status)
+    write = PatchStatus(
+        kind=KINDS[seen.kind], name=metadata.name, status=patch, resource_version=metadata.resource_version
+    )
+    return Plan([*intents, write, *_events(seen, status)], wake_s)
+
+
+def _status_patch(before: TaskStatus, after: TaskStatus) -> dict[str, Any]:
+    """A merge patch: what is gone becomes null."""
+    new, old = after.to_json(), before.to_json()
+    return {**{name: None for name in old if name not in new}, **{k: v for k, v in new.items() if old.get(k) != v}} | {
+        "finish": after.finish
+    }
+
+
+def _ensure_carrier(seen: Observed, options: PlanOptions, now: datetime) -> tuple[list[Intent], TaskStatus, str]:
+    """Intents that make the carrier what it should be, the status with it, and what is in the way."""
+    status = seen.task.status
+    share = start_with(seen.task.metadata.annotations) or 1.0
+    if seen.carrier is None:
+        resource = status.resource or options.shared.resource
+        document = seen.workload.to_json() if seen.workload is not None else None
+        problem = "" if is_ready(options.shared.kind, document, share) else "the shared agent is not ready"
+        return [], msgspec.structs.replace(status, resource=resource), problem
+    intents, problem = plan_objects(seen, status)
+    planned = seen.carrier.resource
+    current = status.resource or planned
+    resource = msgspec.structs.replace(planned, runtime_status=current.runtime_status)
+    is_there = seen.workload is not None and not intents and not problem
+    if not is_there and current.runtime_status == "created":
+        lost = seen.workload is None
+        resource = msgspec.structs.replace(resource, runtime_status="creating") if lost else resource
+    elif is_there:
+        resource = msgspec.structs.replace(
+            resource, runtime_status=next_runtime_status(resource, seen.workload, is_due=False, share=share)
+        )
+    return intents, msgspec.structs.replace(status, resource=resource), problem
+
+
+def plan_objects(seen: Observed, status: TaskStatus) -> tuple[list[Intent], str]:
+    """Creates and repairs of the carrier's objects; the second value says what is in the way of it."""
+    assert seen.carrier is not None
+    desired, workload = seen.carrier.workload, seen.workload
+    kind = WORKLOADS[desired["kind"]]
+    namespace = desired["metadata"]["namespace"]
+    if workload is None:
+        create = Create(kind=kind, body=desired, namespace=namespace)
+        note = f"Created {kind.kind} {desired['metadata']['name']}"
+        return [create, event(KINDS[seen.kind], seen.task.metadata, "CarrierCreated", note)], ""
+    if problem := ownership_problem(kind, workload.metadata, seen):
+        return [], problem
+    intents: list[Intent] = []
+    is_running = bool(status.history) and status.history[0].status == "ongoing"
+    has_drifted = workload.metadata.annotations.get(HASH_ANNOTATION) != desired["metadata"]["annotations"].get(
+        HASH_ANNOTATION
+    ) or missing_part(desired["spec"], workload.spec)
+    if has_drifted and not is_running:
+        intents.append(Apply(kind=kind, name=workload.metadata.name, namespace=namespace, body=desired))
+    for body in seen.carrier.parts(workload.metadata.uid):
+        part_kind, name = PARTS[body["kind"]], body["metadata"]["name"]
+        found = seen.parts.get((part_kind.kind, name))
+        if found is None:
+            intents.append(Create(kind=part_kind, body=body, namespace=namespace))
+        elif not is_controlled_by(found, workload.metadata):
+            return intents, conflict(part_kind, found.metadata)
+        elif missing_part(body.get("spec", {}), found.spec) or missing_part(body.get("data", {}), found.data):
+            intents.append(Apply(kind=part_kind, name=name, namespace=namespace, body=body))
+    return intents, ""
+
+
+def ownership_problem(kind: Kind[Any], metadata: ObjectMeta, seen: Observed) -> str:
+    if metadata.deletion_timestamp is not None:
+        return f"waiting until the previous {kind.kind} {metadata.name} is gone"
+    owner = metadata.controller
+    if owner is not None and owner.uid == seen.task.metadata.uid:
+        return ""
+    if owner is not None and owner.kind == seen.kind and owner.name == seen.task.metadata.name:
+        return f"waiting until {kind.kind} {metadata.name} of the previous task of this name is gone"
+    return conflict(kind, metadata)
+
+
+def conflict(kind: Kind[Any], metadata: ObjectMeta) -> str:
+    return f"NameConflict: {kind.kind} {metadata.namespace}/{metadata.name} belongs to something else: delete it"
+
+
+def _run_rounds(
+    seen: Observed, status: TaskStatus, options: PlanOptions, now: datetime
+) -> tuple[TaskStatus, float | None]:
+    """All transitions that are due at once, so that one write does for all of them."""
+    task = seen.task
+    try:
+        schedule, round_options = round_plan(task, options)
+    except BadSchedule:
+        return status, None  # the condition says so
+    status = rounds.with_reports(status, seen.results.items())
+    status = _with_run_now(task, status, round_options, now)
+    actors = [Actor(pod=p.metadata.name, uid=p.metadata.uid, node=p.spec.node_name) for p in seen.pods if p.is_ready]
+    if _is_ongoing(status) and not status.actors:
+        # The round began before any pod was ready: those that are now are its actors.
+        status = msgspec.structs.replace(status, actors=[each for each in actors if each.node])
+    if _is_suspended(task) and not _is_ongoing(status):
+        return status, None
+    step = rounds.step(status, schedule, round_options, actors, now)
+    while step.status is not None and not step.status.finish:
+        status = step.status
+        if status.history[0].status == "ongoing" or _is_suspended(task):
+            break
+        step = rounds.step(status, schedule, round_options, actors, now)
+    return step.status or status, step.wake_s
+
+
+def _is_ongoing(status: TaskStatus) -> bool:
+    return bool(status.history) and status.history[0].status == "ongoing"
+
+
+def _is_suspended(task: Task) -> bool:
+    return task.metadata.annotations.get(spec.SUSPEND) == "true"
+
+
+def _with_run_now(task: Task, status: TaskStatus, options: rounds.RoundOptions, now: datetime) -> TaskStatus:
+    nonce = task.metadata.annotations.get(spec.RUN_NOW, "")[:253]
+    if not nonce or nonce == status.run_now or not status.history or status.history[0].status != "notstarted":
+        return status
+    return msgspec.structs.replace(rounds.run_now(status, options, now), run_now=nonce)
+
+
+def round_plan(task: Task, options: PlanOptions) -> tuple[Schedule, rounds.RoundOptions]:
+    """The task's schedule; an omitted block runs once, at once."""
+    block = task.spec.schedule or SchedulePlan(schedule="0 60")
+    annotations = task.metadata.annotations
+    schedule = parse_schedule(block.schedule or "0 60", parse_zone(annotations.get(spec.TIME_ZONE, "")))
+    return schedule, rounds.RoundOptions(
+        timeout=timedelta(minutes=block.round_timeout_minute),
+        number=block.round_number,
+        poll_s=options.poll_s,
+        most_history=options.most_history,
+        missed="run" if annotations.get(spec.MISSED) == "run" else "skip",
+        replaces=annotations.get(spec.OVERLAP) == "Replace",
+    )
+
+
+def _plan_finished(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
+    task, status = seen.task, seen.task.status
+    due, resource = delete_at(task), status.resource
+    if due is None or resource is None or resource.runtime_status == "deleted":
+        return _written(seen, [], _with_conditions(seen, status, "", options, now), None, now)
+    if status.history and status.history[0].not_report_agent_node_list:
+        assert status.finish_time is not None
+        due = max(due, parse_time(status.finish_time) + timedelta(seconds=LATE_REPORTS_S))
+    if now < due:
+        status = _with_conditions(seen, status, "", options, now)
+        return _written(seen, [], status, (due - now).total_seconds(), now)
+    intents: list[Intent] = []
+    workload = seen.workload
+    if workload is not None and is_controlled_by(workload, task.metadata) and not workload.metadata.deletion_timestamp:
+        kind = WORKLOADS[resource.runtime_type]
+        name = workload.metadata.name
+        intents.append(Delete(kind=kind, name=name, namespace=options.namespace, uid=workload.metadata.uid))
+    gone = msgspec.structs.replace(resource, runtime_status="deleted")
+    status = msgspec.structs.replace(status, resource=gone)
+    return _written(seen, intents, _with_conditions(seen, status, "", options, now), None, now)
+
+
+# -- conditions and events ---------------------------------------------------------------------------------------
+
+
+def _with_conditions(
+    seen: Observed, status: TaskStatus, problem: str, options: PlanOptions, now: datetime
+) -> TaskStatus:
+    found = [
+        _carrier_condition(seen, status, problem, options, now),
+        _round_condition(seen, status),
+        Condition(type=FINISHED, status=_word(status.finish), reason="Finished" if status.finish else "RoundsLeft"),
+    ]
+    if seen.skipped_families:
+        names = ", ".join(seen.skipped_families)
+        message = f"the cluster has no {names}: nothing is tested over it"
+        found.append(Condition(type=FAMILIES, status="False", reason="FamilySkipped", message=message))
+    before = {each.type: each for each in status.conditions}
+    merged = []
+    for condition in found:
+        old = before.get(condition.type)
+        since = old.last_transition_time if old is not None and old.status == condition.status else rfc3339(now)
+        merged.append(msgspec.structs.replace(condition, last_transition_time=since))
+    return msgspec.structs.replace(status, conditions=merged)
+
+
+def _word(is_true: bool) -> str:
+    return "True" if is_true else "False"
+
+
+def _carrier_condition(
+    seen: Observed, status: TaskStatus, problem: str, options: PlanOptions, now: datetime
+) -> Condition:
+    runtime = status.resource.runtime_status if status.resource is not None else "creating"
+    if problem:
+        reason = "NameConflict" if problem.startswith("NameConflict") else "Waiting"
+        return Condition(type=CARRIER_READY, status="False", reason=reason, message=problem[:1000])
+    if runtime == "deleted":
+        return Condition(type=CARRIER_READY, status="False", reason="Removed", message="the task is finished")
+    waiting = sorted(pod.spec.node_name or "no node yet" for pod in seen.pods if not pod.is_ready)
+    rest = f"not ready on: {', '.join(waiting[:20])}" if waiting else ""
+    if runtime == "created":
+        return Condition(type=CARRIER_READY, status="True", reason="Ready", message=rest)
+    since = next((each for each in status.conditions if each.type == CARRIER_READY), None)
+    started = parse_time(since.last_transition_time) if since and since.last_transition_time else now
+    is_late = (now - started).total_seconds() > options.creation_deadline_s
+    message = rest or "no pod yet: does any node match agentSpec.affinity?"
+    if is_late:
+        message += f"; write the annotation {spec.START_WITH} to start with fewer"
+    reason = "CreationDeadlineExceeded" if is_late else "Creating"
+    return Condition(type=CARRIER_READY, status="False", reason=reason, message=message)
+
+
+def _round_condition(seen: Observed, status: TaskStatus) -> Condition:
+    if _is_ongoing(status):
+        number = status.history[0].round_number
+        message = f"round {number} with {len(status.actors)} agents"
+        return Condition(type=ROUND_RUNNING, status="True", reason="Running", message=message)
+    if _is_suspended(seen.task) and not status.finish:
+        return Condition(type=ROUND_RUNNING, status="False", reason="Suspended", message=f"{spec.SUSPEND} is true")
+    block = seen.task.spec.schedule or SchedulePlan(schedule="0 60")
+    try:
+        parse_schedule(block.schedule or "0 60")
+    except BadSchedule as problem:
+        return Condition(type=ROUND_RUNNING, status="False", reason="BadSchedule", message=str(problem)[:1000])
+    return Condition(type=ROUND_RUNNING, status="False", reason="Waiting")
+
+
+def _events(seen: Observed, status: TaskStatus) -> list[Intent]:
+    """Events for what this write changes."""
+    kind, about, before = KINDS[seen.kind], seen.task.metadata, seen.task.status
+    found: list[Intent] = []
+    was, is_now = _condition(before, CARRIER_READY), _condition(status, CARRIER_READY)
+    if is_now is not None and (was is None or was.reason != is_now.reason):
+        if is_now.reason in ("NameConflict", "CreationDeadlineExceeded"):
+            found.append(event(kind, about, is_now.reason, is_now.message, warning=True))
+        elif is_now.reason == "Ready":
+            found.append(event(kind, about, "CarrierReady", is_now.message or "every agent is ready"))
+        elif was is not None and was.status == "True" and is_now.reason == "Creating":
+            found.append(event(kind, about, "CarrierLost", "the carrier was deleted and is made again", warning=True))
+    if status.done_round and status.done_round != before.done_round:
+        record = next((each for each in status.history if each.status in ("succeed", "fail")), None)
+        if record is not None and record.status == "fail":
+            why = record.failure_reason if isinstance(record.failure_reason, str) else ""
+            found.append(event(kind, about, "RoundFailed", f"round {record.round_number}: {why}", warning=True))
+        elif record is not None:
+            found.append(event(kind, about, "RoundSucceeded", f"round {record.round_number}"))
+    if status.finish and not before.finish:
+        found.append(event(kind, about, "Finished", f"{status.done_round} rounds done"))
+    return found
+
+
+def _condition(status: TaskStatus, name: str) -> Condition | None:
+    return next((each for each in status.conditions if each.type == name), None)

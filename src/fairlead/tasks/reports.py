@@ -1,0 +1,272 @@
+"""From stored reports to what people read: rounds, a matrix of who reached whom, and who is to blame. Pure.
+
+A destination that many sources fail to reach is to blame itself; a source that fails to reach many destinations, too.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fairlead.model.meta import ApiStruct
+from fairlead.tasks.spec import Task, TaskReport
+
+Json = dict[str, Any]
+
+BLOCKS: Final = ("taskNetReach", "taskAppHealthy", "taskNetDns")
+SPEC_KEYS: Final = {"NetReach": "netReach", "AppHttpHealthy": "appHttpHealthy", "Netdns": "netDns"}
+WORST: Final = 20
+MOST_BLAMED: Final = 5
+LEAST_FAILURE: Final = 0.02
+"""Shares of failed requests below this blame nobody."""
+
+
+class Pair(ApiStruct, frozen=True):
+    """Requests from one node to a destination: another node, or a target outside."""
+
+    source: str
+    destination: str
+    requests: int = 0
+    successes: int = 0
+    mean_ms: float = 0.0
+
+    @property
+    def failure(self) -> float:
+        return 1 - self.successes / self.requests if self.requests else 1.0
+
+
+class Blamed(ApiStruct, frozen=True):
+    """Who is to blame, as which side of the requests, and why."""
+
+    name: str
+    role: str
+    failure_rate: float
+    sentence: str
+
+
+class AgentResult(ApiStruct, frozen=True):
+    pod: str
+    node: str
+    result: str
+    reason: str = ""
+    targets: int = 0
+    failed: int = 0
+
+
+class RoundSummary(ApiStruct, frozen=True):
+    round_number: int
+    status: str
+    failure_reason: str = ""
+    start_time: str = ""
+    agents: list[AgentResult] = []
+    silent_nodes: list[str] = []
+
+
+class Matrix(ApiStruct, frozen=True):
+    sources: list[str] = []
+    destinations: list[str] = []
+    success_rate: dict[str, dict[str, float]] = {}
+    mean_ms: dict[str, dict[str, float]] = {}
+
+
+class Summary(ApiStruct, frozen=True, omit_defaults=False):
+    """A task's reports, summed up."""
+
+    kind: str
+    name: str
+    finished: bool
+    requests: int
+    successes: int
+    rounds: list[RoundSummary]
+    matrix: Matrix
+    worst: list[Pair]
+    blame: list[Blamed]
+
+
+def summarize(kind: str, task: Task, reports: Iterable[TaskReport]) -> Summary:
+    ordered = sorted(reports, key=lambda each: (-each.spec.round_number, each.spec.node_name, each.spec.pod_name))
+    pairs = list(_pairs(ordered))
+    totals = [detail for each in ordered for detail in details(each)]
+    return Summary(
+        kind=kind,
+        name=task.metadata.name,
+        finished=task.status.finish,
+        requests=sum(_number(each.get("requestCounts")) for each in totals),
+        successes=sum(_number(each.get("successCounts")) for each in totals),
+        rounds=_rounds(task, ordered),
+        matrix=_matrix(pairs),
+        worst=sorted(pairs, key=lambda each: (-each.failure, -each.mean_ms))[:WORST],
+        blame=blame(pairs),
+    )
+
+
+def details(report: TaskReport) -> list[Json]:
+    """The details of a report's targets; what is no list of objects counts as none."""
+    for name in BLOCKS:
+        block = report.spec.report.get(name)
+        listed = block.get("roundTaskDetail") if isinstance(block, dict) else None
+        if isinstance(listed, list):
+            return [each for each in listed if isinstance(each, dict)]
+    return []
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and 0 <= value < 1 << 53 else 0
+
+
+def _float(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0.0
+
+
+def _text(value: Any) -> str:
+    return value[:500] if isinstance(value, str) else ""
+
+
+def _rounds(task: Task, reports: Sequence[TaskReport]) -> list[RoundSummary]:
+    found = []
+    for record in task.status.history:
+        of_round = [each for each in reports if each.spec.round_number == record.round_number]
+        found.append(
+            RoundSummary(
+                round_number=record.round_number,
+                status=record.status,
+                failure_reason=record.failure_reason if isinstance(record.failure_reason, str) else "",
+                start_time=record.start_time_stamp,
+                agents=[_agent(each) for each in of_round],
+                silent_nodes=list(record.not_report_agent_node_list),
+            )
+        )
+    return found
+
+
+def _agent(report: TaskReport) -> AgentResult:
+    listed = details(report)
+    return AgentResult(
+        pod=report.spec.pod_name,
+        node=report.spec.node_name,
+        result=_text(report.spec.report.get("roundResult")),
+        reason=_text(report.spec.report.get("reasonsForFailure")),
+        targets=len(listed),
+        failed=sum(1 for each in listed if not each.get("requestSucceed")),
+    )
+
+
+def _pairs(reports: Iterable[TaskReport]) -> Iterable[Pair]:
+    """Requests by source and destination; those through a Service go to nobody in particular."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for report in reports:
+        for detail in details(report):
+            destination = _text(detail.get("targetNode")) or _outside(report, detail)
+            if not destination:
+                continue
+            sums = found.setdefault((report.spec.node_name, destination), [0.0, 0.0, 0.0])
+            successes = _number(detail.get("successCounts"))
+            sums[0] += _number(detail.get("requestCounts"))
+            sums[1] += successes
+            sums[2] += _float(detail.get("requestMeanDelay")) * successes
+    for (source, destination), (requests, passed, delays) in sorted(found.items()):
+        mean = delays / passed if passed else 0.0
+        yield Pair(
+            source=source,
+            destination=destination,
+            requests=int(requests),
+            successes=int(passed),
+            mean_ms=round(mean, 3),
+        )
+
+
+def _outside(report: TaskReport, detail: Json) -> str:
+    """A target that is no agent: the server of the other two kinds."""
+    if report.spec.task_kind == "NetReach":
+        return ""
+    return _text(detail.get("url")) or _text(detail.get("requestServer")) or _text(detail.get("name"))
+
+
+def _matrix(pairs: Sequence[Pair]) -> Matrix:
+    rates: dict[str, dict[str, float]] = {}
+    means: dict[str, dict[str, float]] = {}
+    for pair in pairs:
+        rates.setdefault(pair.source, {})[pair.destination] = round(1 - pair.failure, 4)
+        means.setdefault(pair.source, {})[pair.destination] = pair.mean_ms
+    return Matrix(
+        sources=sorted(rates),
+        destinations=sorted({pair.destination for pair in pairs}),
+        success_rate=rates,
+        mean_ms=means,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A row or a column of the matrix."""
+
+    role: str
+    name: str
+    failure: float
+    others: int
+
+
+def blame(pairs: Sequence[Pair]) -> list[Blamed]:
+    """The worst row or column first; then again without it, since others only noticed it."""
+    left = list(pairs)
+    found: list[Blamed] = []
+    while left and len(found) < MOST_BLAMED:
+        lines = [*_lines(left, "destination"), *_lines(left, "source")]
+        # Between equals the one that more others agree on, and a destination before a source.
+        worst = max(lines, key=lambda each: (round(each.failure, 3), each.others, each.role == "destination"))
+        if worst.failure < LEAST_FAILURE:
+            break
+        found.append(_blamed(worst))
+        left = [each for each in left if getattr(each, worst.role) != worst.name]
+    return found
+
+
+def _lines(pairs: Sequence[Pair], role: str) -> list[_Line]:
+    of_name: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        of_name.setdefault(getattr(pair, role), []).append(pair)
+    found = []
+    for name, line in of_name.items():
+        # What a node says about itself proves nothing, where others say something.
+        others = [each for each in line if each.source != each.destination] or line
+        failure = sum(each.failure for each in others) / len(others)
+        found.append(_Line(role, name, failure, sum(1 for each in others if each.failure >= LEAST_FAILURE)))
+    return found
+
+
+def _blamed(line: _Line) -> Blamed:
+    share = f"{line.failure:.1%} of the requests"
+    others = f"{line.others} {'source' if line.role == 'destination' else 'destination'}{'s' * (line.others != 1)}"
+    if line.role == "destination":
+        sentence = f"{share} to {line.name} failed, from {others}: look at {line.name}"
+    else:
+        sentence = f"{share} from {line.name} failed, to {others}: look at {line.name}"
+    return Blamed(name=line.name, role=line.role, failure_rate=round(line.failure, 4), sentence=sentence)
+
+
+# -- kdoctor's own form --------------------------------------------------------------------------------------------
+
+
+def report_name(kind: str, task: str) -> str:
+    return f"{kind.lower()}-{task}"
+
+
+def kdoctor_report(kind: str, task: Task, spec: Mapping[str, Any], reports: Sequence[TaskReport]) -> Json:
+    """A KdoctorReport: the reports of the newest round that has any."""
+    newest = max((each.spec.round_number for each in reports), default=0)
+    latest = sorted((each for each in reports if each.spec.round_number == newest), key=lambda each: each.spec.pod_name)
+    status = task.status
+    return {
+        "metadata": {
+            "name": report_name(kind, task.metadata.name),
+            "creationTimestamp": task.metadata.creation_timestamp,
+            "uid": task.metadata.uid,
+        },
+        "report": {"latestRoundReport": [each.spec.report for each in latest] or None},
+        "status": {
+            "totalRoundNumber": status.expected_round or 0,
+            "roundFinishedNumber": status.done_round or 0,
+            "status": "Finished" if status.finish else "NotFinished",
+            "roundNumber": newest,
+        },
+        "task": {"name": task.metadata.name, "kind": kind, "spec": {SPEC_KEYS[kind]: dict(spec)}},
+    }

@@ -1,0 +1,412 @@
+"""The agent against servers on local sockets: pacing, HTTP, HTTP/2, TLS, DNS, and a report whatever happens."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dns.flags
+import dns.message
+import dns.rcode
+import msgspec
+import pytest
+from aiohttp import web
+
+from fairlead.cluster.clock import RealClock
+from fairlead.model.times import rfc3339
+from fairlead.tasks.agent.dns_probe import DnsProbe, DnsTarget, Query
+from fairlead.tasks.agent.echo import Echo, Fault, parse_fault
+from fairlead.tasks.agent.http_probe import HttpProbe, HttpTarget
+from fairlead.tasks.agent.pacing import pace
+from fairlead.tasks.agent.report import Reporter, TargetResult, compose, judge
+from fairlead.tasks.agent.work import AgentOptions, Worker
+from fairlead.tasks.spec import AppHttpHealthy, Expectation, Netdns
+from fairlead.tasks.verdicts import Tally, latencies
+from fairlead.web.authority import Lives, renewed
+from tests.rigs.install import ensure_unbound
+
+CLOCK = RealClock()
+
+
+@contextlib.asynccontextmanager
+async def serving(handle: Any, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    application = web.Application()
+    application.router.add_route("*", "/{tail:.*}", handle)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield f"{'https' if tls else 'http'}://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+async def probe(target: HttpTarget, *, qps: int = 20, duration_s: float = 1, timeout_s: float = 1.0) -> Tally:
+    async with HttpProbe(target, timeout_s, CLOCK) as probing:
+        assert await pace(qps, duration_s, probing.fire, CLOCK) == 0
+        await probing.drained()
+    return probing.tally
+
+
+def answering(status: int = 200, delay_s: float = 0.0) -> Callable[[web.Request], Any]:
+    async def answer(request: web.Request) -> web.Response:
+        await asyncio.sleep(delay_s)
+        return web.Response(status=status, text="ok")
+
+    return answer
+
+
+async def test_s62_a_run_sends_exactly_qps_times_duration() -> None:
+    async with serving(answering()) as url:
+        tally = await probe(HttpTarget("t", url), qps=10, duration_s=5)
+    assert (tally.requests, tally.successes, dict(tally.codes)) == (50, 50, {"200": 50})
+
+
+async def test_s63_a_server_slower_than_the_timeout_fails_with_timeouts() -> None:
+    async with serving(answering(delay_s=0.5)) as url:
+        tally = await probe(HttpTarget("t", url), timeout_s=0.05)
+    assert (tally.successes, dict(tally.errors)) == (0, {"timeout": 20})
+
+
+@pytest.mark.parametrize(
+    ("expected", "answered", "succeeds"),
+    [(200, 500, False), (None, 500, False), (500, 500, True), (None, 404, True), (404, 200, False)],
+)
+async def test_s64_a_status_counts_as_expected(expected: int | None, answered: int, succeeds: bool) -> None:
+    async with serving(answering(answered)) as url:
+        tally = await probe(HttpTarget("t", url, expected_status=expected), duration_s=0.5)
+    assert tally.successes == (10 if succeeds else 0)
+    assert tally.errors == ({} if succeeds else {f"status {answered}": 10})
+
+
+async def test_injected_latency_shows_in_the_percentiles() -> None:
+    delays = [0.01] * 45 + [0.1] * 5
+
+    async def answer(request: web.Request) -> web.Response:
+        await asyncio.sleep(delays.pop())
+        return web.Response()
+
+    async with serving(answer) as url:
+        tally = await probe(HttpTarget("t", url), qps=50)
+    found = latencies(tally.delays_ms, whole=True).percentiles
+    # The machine may be busy: the figures are never below what was injected, and keep their order.
+    assert 9 <= found[50] < 95, found
+    assert 95 <= found[99] < 500, found
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    material = renewed(None, ("localhost",), Lives(), datetime.now(UTC))
+    (folder / "pair.pem").write_bytes(material.leaf_key + material.leaf)
+    (folder / "ca.crt").write_bytes(material.bundle)
+    return folder
+
+
+def server_tls(folder: Path, *, http2: bool = False) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "pair.pem")
+    if http2:
+        context.set_alpn_protocols(["h2"])
+    return context
+
+
+async def test_with_an_authority_the_server_is_verified_whatever_its_port(certificates: Path) -> None:
+    async with serving(answering(), server_tls(certificates)) as url:
+        by_name = HttpTarget("t", url.replace("127.0.0.1", "localhost"), tls_folder=certificates)
+        by_address = HttpTarget("t", url, tls_folder=certificates)
+        assert (await probe(by_name, duration_s=0.25)).successes == 5
+        refused = await probe(by_address, duration_s=0.25)
+        assert (refused.successes, list(refused.errors)) == (0, ["TLS: the certificate is not trusted"])
+        assert (await probe(HttpTarget("t", url), duration_s=0.25)).successes == 5, "without one, nothing is verified"
+
+
+async def test_nobody_listens_is_an_error_without_addresses_in_it() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    tally = await probe(HttpTarget("t", url), duration_s=0.25)
+    (text,) = tally.errors
+    assert text.startswith("cannot connect")
+    assert "127.0.0.1" not in text
+
+
+class Http2Server(asyncio.Protocol):
+    """Answers every request of an HTTP/2 connection with 200."""
+
+    def connection_made(self, transport: Any) -> None:
+        import h2.config
+        import h2.connection
+
+        self._transport = transport
+        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        self._h2.initiate_connection()
+        transport.write(self._h2.data_to_send())
+
+    def data_received(self, data: bytes) -> None:
+        import h2.events
+
+        for event in self._h2.receive_data(data):
+            if isinstance(event, h2.events.StreamEnded):
+                assert event.stream_id is not None
+                self._h2.send_headers(event.stream_id, [(":status", "200")])
+                self._h2.send_data(event.stream_id, b"ok", end_stream=True)
+        self._transport.write(self._h2.data_to_send())
+
+
+@pytest.mark.parametrize("is_tls", [False, True], ids=["prior knowledge", "tls"])
+async def test_http2_requests_are_http2(is_tls: bool, certificates: Path) -> None:
+    loop = asyncio.get_running_loop()
+    context = server_tls(certificates, http2=True) if is_tls else None
+    server = await loop.create_server(Http2Server, "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        url = f"{'https' if is_tls else 'http'}://127.0.0.1:{port}/"
+        tally = await probe(HttpTarget("t", url, http2=True), duration_s=0.5)
+    assert (tally.requests, tally.successes) == (10, 10), tally.errors
+
+
+async def test_s69_what_cannot_be_sent_in_time_is_counted() -> None:
+    sent = []
+
+    def slow() -> None:
+        sent.append(1)
+        until_s = CLOCK.elapsed_s() + 0.01
+        while CLOCK.elapsed_s() < until_s:
+            pass
+
+    unsent = await pace(1000, 0.1, slow, CLOCK)
+    assert unsent == 100 - len(sent)
+    assert unsent > 0
+
+
+async def test_the_echo_drops_its_share_and_only_on_its_node() -> None:
+    assert parse_fault("drop:0.3@node-2", "node-1") == Fault()
+    assert parse_fault("drop:0.3@node-2", "node-2") == Fault(drop=0.3)
+    drawn = iter([0.1, 0.9] * 10)
+    echo = Echo("pod", "node-2", Fault(drop=0.5), lambda: next(drawn))
+    async with serving(echo._answer) as url:
+        tally = await probe(HttpTarget("t", url), duration_s=1, qps=20)
+    assert 0 < tally.successes < 20
+    assert list(tally.errors) == ["the connection was closed without an answer"]
+
+
+# -- DNS ------------------------------------------------------------------------------------------------------------
+
+
+class DnsServer(asyncio.DatagramProtocol):
+    def __init__(self, code: dns.rcode.Rcode, delay_s: float = 0.0) -> None:
+        self._code = code
+        self._delay_s = delay_s
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        answer = dns.message.make_response(dns.message.from_wire(data))
+        answer.set_rcode(self._code)
+        asyncio.get_running_loop().call_later(self._delay_s, self._transport.sendto, answer.to_wire(), addr)
+
+
+async def ask(target: DnsTarget, *, qps: int = 40, timeout_s: float = 0.5) -> Tally:
+    async with DnsProbe(target, timeout_s, CLOCK) as probing:
+        assert await pace(qps, 0.5, probing.fire, CLOCK) == 0
+        await probing.drained()
+    return probing.tally
+
+
+@pytest.mark.parametrize(("code", "succeeds"), [("NOERROR", True), ("NXDOMAIN", False), ("SERVFAIL", False)])
+async def test_s66_the_code_of_an_answer_counts(code: str, succeeds: bool) -> None:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(
+        lambda: DnsServer(dns.rcode.from_text(code)), local_addr=("127.0.0.1", 0)
+    )
+    tally = await ask(DnsTarget("t", "127.0.0.1", transport.get_extra_info("sockname")[1], "example.org"))
+    transport.close()
+    assert (tally.requests, tally.successes) == (20, 20 if succeeds else 0)
+    assert dict(tally.codes) == {code: 20}
+    assert dict(tally.errors) == ({} if succeeds else {f"rcode {code}": 20})
+
+
+async def test_a_silent_dns_server_times_out() -> None:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))
+    tally = await ask(DnsTarget("t", "127.0.0.1", transport.get_extra_info("sockname")[1], "a.b"), timeout_s=0.1)
+    transport.close()
+    assert dict(tally.errors) == {"timeout": 20}
+
+
+def test_an_answer_to_another_question_is_none() -> None:
+    query = Query("example.org", "A")
+    answer = dns.message.make_response(dns.message.from_wire(query.wire(7)))
+    assert query.code(answer.to_wire()) == "NOERROR"
+    assert Query("example.com", "A").code(answer.to_wire()) == ""
+    assert query.code(query.wire(7)) == "", "a query is no answer"
+    assert query.code(b"") == ""
+
+
+@pytest.fixture(scope="module")
+def unbound(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[tuple[int, int]]:
+    """A real resolver: one name, over UDP, TCP and TLS."""
+    program, environment = ensure_unbound()
+    folder = tmp_path_factory.mktemp("unbound")
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            ports.append(free.getsockname()[1])
+    (folder / "unbound.conf").write_text(f"""
+server:
+  directory: "{folder}"
+  chroot: ""
+  username: ""
+  pidfile: "{folder}/unbound.pid"
+  use-syslog: no
+  interface: 127.0.0.1@{ports[0]}
+  interface: 127.0.0.1@{ports[1]}
+  tls-port: {ports[1]}
+  tls-service-pem: "{certificates}/pair.pem"
+  tls-service-key: "{certificates}/pair.pem"
+  access-control: 127.0.0.0/8 allow
+  module-config: "iterator"
+  local-zone: "test." static
+  local-data: "known.test. A 192.0.2.1"
+remote-control:
+  control-enable: no
+""")
+    command = [str(program), "-d", "-c", str(folder / "unbound.conf")]
+    process = subprocess.Popen(command, env={**os.environ, **environment})
+    try:
+        for _ in range(500):
+            try:
+                socket.create_connection(("127.0.0.1", ports[0]), 0.1).close()
+                break
+            except OSError:
+                process.poll()
+                assert process.returncode is None
+        yield ports[0], ports[1]
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.mark.parametrize("protocol", ["udp", "tcp", "tcp-tls"])
+async def test_a_real_resolver_answers_over_every_protocol(unbound: tuple[int, int], protocol: Any) -> None:
+    port = unbound[1] if protocol == "tcp-tls" else unbound[0]
+    known = await ask(DnsTarget("t", "127.0.0.1", port, "known.test", protocol=protocol), timeout_s=2)
+    unknown = await ask(DnsTarget("t", "127.0.0.1", port, "unknown.test", protocol=protocol), timeout_s=2)
+    assert (known.successes, dict(known.codes)) == (20, {"NOERROR": 20}), known.errors
+    assert (unknown.successes, dict(unknown.codes)) == (0, {"NXDOMAIN": 20})
+
+
+# -- whole rounds ---------------------------------------------------------------------------------------------------
+
+
+class Posted(Worker):
+    """A worker whose reports are kept."""
+
+    def __init__(self) -> None:
+        client: Any = None
+        super().__init__(client, AgentOptions("pod", "uid", "node-1", "ns"), CLOCK)
+        self.reports: list[dict[str, Any]] = []
+
+    async def post(self, kind: str, task: Any, report: dict[str, Any], deadline: datetime) -> None:
+        self.reports.append(report)
+
+
+def task_of(struct: Any, spec: dict[str, Any], *, left_s: float = 60.0) -> Any:
+    now = datetime.now(UTC)
+    record = {
+        "status": "ongoing",
+        "roundNumber": 1,
+        "startTimeStamp": rfc3339(now),
+        "deadLineTimeStamp": rfc3339(now + timedelta(seconds=left_s)),
+    }
+    return msgspec.convert(
+        {"metadata": {"name": "t", "uid": "u"}, "spec": spec, "status": {"history": [record]}}, struct
+    )
+
+
+async def test_a_round_reports_its_figures_in_kdoctors_keys() -> None:
+    worker = Posted()
+    async with serving(answering()) as url:
+        spec = {
+            "target": {"host": url, "method": "GET", "enableLatencyMetric": True},
+            "request": {"qps": 10, "durationInSecond": 1, "perRequestTimeoutInMS": 500},
+            "expect": {"successRate": 1, "statusCode": 200},
+        }
+        await worker.run_round("AppHttpHealthy", task_of(AppHttpHealthy, spec))
+    (report,) = worker.reports
+    block = report["taskAppHealthy"]
+    assert (report["roundResult"], block["targetNumber"], block["roundSucceed"]) == ("succeed", 1, True)
+    (detail,) = block["roundTaskDetail"]
+    metrics = detail["requestTargetMetrics"]
+    assert (metrics["requestCounts"], metrics["successCounts"], metrics["statusCodes"]) == (10, 10, {"200": 10})
+    assert set(metrics["latencies"]) == {"p50InMs", "p90InMs", "p95InMs", "p99InMs", "maxInMs", "minInMs", "meanInMs"}
+    assert report["taskAppHealthy"]["runningLoadTotal"]["appHttpHealthyQPS"] == 10
+    assert set(block["systemResource"]) == {"maxCPU", "meanCPU", "maxMemory"}
+
+
+async def test_s69_a_round_beyond_its_deadline_still_reports() -> None:
+    worker = Posted()
+    async with serving(answering()) as url:
+        spec = {"target": {"host": url, "method": "GET"}, "request": {"qps": 5, "durationInSecond": 60}}
+        await worker.run_round("AppHttpHealthy", task_of(AppHttpHealthy, spec, left_s=1))
+    (report,) = worker.reports
+    assert report["roundResult"] == "fail"
+    assert "deadline" in report["reasonsForFailure"]
+
+
+async def test_s69_a_bug_of_the_agent_still_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Posted()
+    broken = task_of(AppHttpHealthy, {"target": {"host": "http://127.0.0.1:1", "method": "GET"}})
+
+    async def fail(*_: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(worker, "_probe", fail)
+    await worker.run_round("AppHttpHealthy", broken)
+    assert "a bug" in worker.reports[0]["reasonsForFailure"]
+
+
+async def test_s66_no_target_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Posted()
+
+    async def none(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(worker, "_dns_services", none)
+    await worker.run_round("Netdns", task_of(Netdns, {"target": {"targetDns": {"serviceName": "x"}}}))
+    assert worker.reports[0]["reasonsForFailure"] == "no target was found"
+
+
+async def test_a_task_without_a_copy_of_its_secret_fails_with_a_reason() -> None:
+    worker = Posted()
+    spec = {"target": {"host": "https://127.0.0.1:1", "method": "GET", "tlsSecretName": "s", "tlsSecretNamespace": "n"}}
+    await worker.run_round("AppHttpHealthy", task_of(AppHttpHealthy, spec))
+    assert "add an agentSpec" in worker.reports[0]["reasonsForFailure"]
+
+
+def test_a_report_of_thousands_of_targets_stays_within_its_bound() -> None:
+    now = datetime.now(UTC)
+    results: list[TargetResult] = []
+    for number in range(3000):
+        tally = Tally()
+        tally.add(5, "timeout" if number % 7 == 0 else "", "200")
+        target = HttpTarget(f"AgentPodV4IP_pod-{number}_10.0.0.1", "http://10.0.0.1:80", node=f"node-{number}")
+        results.append(judge(target, tally, 0, (now, now), Expectation(), whole=True))
+    report = compose(Reporter("NetReach", 1, "n", "p", now), results, ended_at=now, usage={}, load={})
+    assert len(msgspec.json.encode(report)) < 256 << 10
+    block = report["taskNetReach"]
+    details = block["roundTaskDetail"]
+    assert len(details) + block["omittedTargets"] == block["targetNumber"] == 3000
+    assert not details[0]["requestSucceed"], "the worst come first"
+    assert "requestTargetMetrics" in details[0]
