@@ -1,15 +1,17 @@
 """Replays recorded verdicts of the real kube-scheduler against the engine and says where they differ.
 
-    python -m fairlead.testing.parity DIR
+    python -m fairlead.testing.parity [--room ROOM] DIR
 
+With --room the recordings are of another original, and that room's module compares them (ROOMS).
 Every *.jsonl.gz of the directory is read; the first differences are printed in full, then `N passed, M failed`.
 The form of the vectors is described in tests/parity/vectors/README.md: single decisions, sequences, preemptions.
 """
 
 import gzip
+import importlib
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,11 @@ SURROUNDINGS = {
 # Recorded with the default profile, but never adding to a score here (see engine/registry.py).
 SILENT = frozenset({"DynamicResources", "VolumeBinding"})
 SHOWN = 10
+Differences = Callable[[Vector], Iterator[str]]
+ROOMS = {
+    "data": "fairlead.testing.parity_data",
+}
+"""Modules with a `differences` of their own, by the room they replay."""
 
 
 class RecordedCluster:
@@ -271,20 +278,20 @@ def read(path: Path) -> Iterator[Vector]:
             yield msgspec.json.decode(line)
 
 
-def _differences_or_error(vector: Vector) -> list[str]:
+def _differences_or_error(vector: Vector, compare: Differences) -> list[str]:
     """An engine that breaks on a vector fails that vector, not the whole run."""
     try:
-        return list(differences(vector))
+        return list(compare(vector))
     except Exception:
         return traceback.format_exc().splitlines()
 
 
-def replay(folder: Path, *, shown: int = SHOWN) -> tuple[int, int]:
+def replay(folder: Path, *, shown: int = SHOWN, compare: Differences = differences) -> tuple[int, int]:
     """How many vectors of the folder pass and fail; the first failures are printed."""
     passed = failed = 0
     for path in sorted(folder.glob("*.jsonl.gz")):
         for vector in read(path):
-            found = _differences_or_error(vector)
+            found = _differences_or_error(vector, compare)
             if not found:
                 passed += 1
                 continue
@@ -297,14 +304,18 @@ def replay(folder: Path, *, shown: int = SHOWN) -> tuple[int, int]:
 
 
 def main(arguments: list[str]) -> int:
+    compare: Differences = differences
+    if arguments[:1] == ["--room"] and len(arguments) == 3 and arguments[1] in ROOMS:
+        compare = importlib.import_module(ROOMS[arguments[1]]).differences
+        arguments = arguments[2:]
     if len(arguments) != 1:
-        print("usage: python -m fairlead.testing.parity DIR", file=sys.stderr)
+        print(f"usage: python -m fairlead.testing.parity [--room {'|'.join(ROOMS)}] DIR", file=sys.stderr)
         return 2
     folder = Path(arguments[0])
     if not folder.is_dir():
         print(f"{folder}: no such directory", file=sys.stderr)
         return 2
-    passed, failed = replay(folder)
+    passed, failed = replay(folder, compare=compare)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 
