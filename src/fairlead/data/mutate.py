@@ -6,6 +6,7 @@ Missing leaves it where an object is in no mirror: the caller reads that one and
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from fairlead.data import opt_in
 from fairlead.data.draft import Draft, NotAPod, Note, PluginError, Unpatchable, check_pod
 from fairlead.data.facts import DatasetFacts, Missing, Sources, Unready, collect
 from fairlead.data.patch import diff
-from fairlead.data.plugin import PluginContext
+from fairlead.data.plugin import LocalityOptions, PluginContext
 from fairlead.data.profile import PluginProfile, Step
 
 MOST_POD_BYTES: Final = 1 << 20 | 1 << 19
@@ -38,6 +39,9 @@ class MutateOptions:
     native_sidecars: bool = False
     scoring_schedulers: frozenset[str] = frozenset()
     """Schedulers that score cached bytes themselves: their pods get required terms, and no preferred ones."""
+    locality: LocalityOptions = field(default_factory=LocalityOptions)
+    now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    releases_gates: bool = False
     additions: tuple[Step, ...] = ()
     """What runs after the profile's chain for every pod with a dataset, whatever the profile says."""
 
@@ -124,7 +128,16 @@ def _run_chain(
     spec = pod.get("spec") or {}
     draft.preferences = spec.get("schedulerName", "default-scheduler") not in options.scoring_schedulers
     steps = profile.chain(mode, bool(datasets))
-    context = PluginContext(datasets, sources, review.namespace, options.prefetcher_image, options.native_sidecars)
+    context = PluginContext(
+        datasets,
+        sources,
+        review.namespace,
+        options.prefetcher_image,
+        options.native_sidecars,
+        options.locality,
+        options.now,
+        options.releases_gates,
+    )
     runs: list[PluginRun] = []
     additions = options.additions if mode and datasets else ()
     for group in (steps, additions):

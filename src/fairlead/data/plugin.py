@@ -7,15 +7,29 @@ it; it runs in a thread, within a budget, on a copy of the draft.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol
 
 from fairlead.data.draft import Draft
 from fairlead.data.facts import DatasetFacts, Sources
+from fairlead.engine.locality import NO_CACHE, CacheMap
 
 ENTRY_POINTS: Final = "fairlead.data.plugins"
 
 Policy = Literal["ignore", "fail"]
 """What a plugin's failure means: its changes are undone and the others stay, or the pod is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalityOptions:
+    """How cached data becomes preferred terms, and what is cached now."""
+
+    form: Literal["labels", "levels", "hostnames"] = "labels"
+    strength: int = 0
+    """The weight of a term that every node matches: the larger, the milder the preference."""
+    cache: CacheMap = NO_CACHE
+    local_bytes_per_s: float = 2e9
+    remote_bytes_per_s: float = 2e8
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +41,10 @@ class PluginContext:
     namespace: str = ""
     prefetcher_image: str = ""
     native_sidecars: bool = False
+    locality: LocalityOptions = LocalityOptions()
+    now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    releases_gates: bool = False
+    """Whether somebody is there to remove a scheduling gate."""
 
 
 class Plugin(Protocol):

@@ -10,8 +10,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from fairlead.engine.axes import Bools, Ints
+from fairlead.engine.axes import Bools, Floats, Ints
 from fairlead.engine.cycle import Cycle
+from fairlead.engine.locality import local_values, readings_of
 from fairlead.engine.profile import job_profile
 from fairlead.engine.proof import capacity, never_fits
 from fairlead.engine.request import Request
@@ -102,22 +103,39 @@ class Gangs:
         return UnitRefused(unit.key, failed.pod, failed.diagnosis, fitting, never)
 
     def _domains(self, unit: Unit) -> list[tuple[Bools | None, str]]:
-        """Where to try, in order: the smallest domain that may have room first, so that large ones stay whole."""
+        """Where to try, in order: the one with most of the unit's data cached; else the smallest that may have room
+        first, so that large ones stay whole.
+        """
         if unit.domains is None:
             return [(None, "")]
         table = self._table
         column = table.label(unit.domains.key)
         ids_N = column.ids_N[: table.size]
         room_N = self._room(unit)
-        sized: list[tuple[int, str, Bools]] = []
+        cached_N = self._cached(unit)
+        sized: list[tuple[float, int, str, Bools]] = []
         for value, number in column.numbers.items():
             within_N = ids_N == number
             room = int(np.minimum(room_N[within_N], len(unit.members)).sum())
             if room >= unit.needed:
-                sized.append((room, value, within_N))
-        sized.sort(key=lambda each: each[:2])
-        tries: list[tuple[Bools | None, str]] = [(within_N, value) for _, value, within_N in sized]
+                sized.append((-float(cached_N[within_N].sum()), room, value, within_N))
+        sized.sort(key=lambda each: each[:3])
+        tries: list[tuple[Bools | None, str]] = [(within_N, value) for _, _, value, within_N in sized]
         return tries if unit.domains.required else [*tries, (None, "")]
+
+    def _cached(self, unit: Unit) -> Floats:
+        """How much of the members' data each row has, all members together."""
+        table = self._table
+        cached_N = np.zeros(table.size)
+        cache = table.catalog.cache
+        for member in unit.members if not cache.is_empty else ():
+            request = table.request(member.pod)
+            annotations = member.pod.metadata.annotations or {}
+            readings = readings_of(cache, request.namespace, request.claims_for_pod, annotations)
+            for name, share in local_values(cache, readings).items():
+                if name in table.row_of:
+                    cached_N[table.row_of[name]] += share
+        return cached_N
 
     def _room(self, unit: Unit) -> Ints:
         """An upper bound per row of how many members it could take now, whichever they are."""

@@ -21,6 +21,7 @@ import msgspec
 from fairlead.cluster.mirror import Delta as Change
 from fairlead.engine.axes import ABSENT
 from fairlead.engine.forecast import Forecast
+from fairlead.engine.locality import CacheMap
 from fairlead.engine.occupant import Occupant
 from fairlead.engine.preemption import PreemptionPlan
 from fairlead.engine.profile import Profile
@@ -69,6 +70,7 @@ class Decision(msgspec.Struct, frozen=True):
     unit_outcome: UnitOutcome | None = None
     # Where the round robin stood before it, for profiles that go round.
     turn: int = 0
+    cache: CacheMap = CacheMap()
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -213,8 +215,9 @@ class History:
             # The candidates that were not chosen would keep half the table alive.
             plan = msgspec.structs.replace(plan, candidates=())
         decision = Decision(
-            self._next(), at, position, profile, forecast, pod, tuple(nominated), first, outcome, plan, turn=turn
-        )
+            self._next(), at, position, profile, forecast, pod, tuple(nominated), first, outcome, plan, turn=turn,
+            cache=self._table.catalog.cache,
+        )  # fmt: skip
         self._keep(decision)
         if isinstance(outcome, Placed) and self._cursor == self._table.journal_end - 1:
             # The one row that changed is the pod's own, so there is no need to look at it again.
@@ -234,8 +237,9 @@ class History:
     ) -> None:
         forecast, number, others = self._table.catalog.forecast, self._next(), tuple(nominated)
         decision = Decision(
-            number, at, position, profile, forecast, None, others, "", None, unit=unit, unit_outcome=outcome, turn=turn
-        )
+            number, at, position, profile, forecast, None, others, "", None, unit=unit, unit_outcome=outcome, turn=turn,
+            cache=self._table.catalog.cache,
+        )  # fmt: skip
         self._keep(decision)
 
     def _next(self) -> int:
@@ -281,7 +285,8 @@ class History:
 
     def world(self, decision: Decision) -> "Former":
         """The world just before the decision. References only: cheap enough to take between two decisions."""
-        former = Former(dict(self._seats), dict(self._nodes), dict(self._around), decision.forecast, decision.pods)
+        known = (decision.forecast, decision.cache)
+        former = Former(dict(self._seats), dict(self._nodes), dict(self._around), *known, decision.pods)
         steps = self._log_start + len(self._log) - decision.position
         former.undo(islice(reversed(self._log), steps))
         return former
@@ -289,8 +294,8 @@ class History:
     def present(self, pods: Sequence[Pod]) -> "Former":
         """The world as it is now, to decisions about these pods."""
         self.mark()
-        forecast = self._table.catalog.forecast
-        return Former(dict(self._seats), dict(self._nodes), dict(self._around), forecast, tuple(pods))
+        known = (self._table.catalog.forecast, self._table.catalog.cache)
+        return Former(dict(self._seats), dict(self._nodes), dict(self._around), *known, tuple(pods))
 
 
 class Former:
@@ -302,10 +307,12 @@ class Former:
         nodes: dict[int, SeenNode],
         around: dict[tuple[type, str], SeenThing],
         forecast: Forecast,
+        cache: CacheMap,
         pods: tuple[Pod, ...],
     ) -> None:
         self._stores: tuple[dict[Any, Any], ...] = (seats, nodes, around)
         self._forecast = forecast
+        self._cache = cache
         self._pods = pods
 
     def undo(self, log: Iterable[Undo]) -> None:
@@ -323,7 +330,7 @@ class Former:
         for seen in in_order:
             sizes.update(seen.sizes)
         things = [seen.thing for seen in sorted(around.values(), key=lambda seen: int(seen.came))]
-        return world_of([seen.node for seen in in_order], sizes, seats, things, self._forecast, self._pods)
+        return world_of([seen.node for seen in in_order], sizes, seats, things, self._forecast, self._pods, self._cache)
 
 
 def _is_same(seat: PlacedPod, occupant: Occupant) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from fairlead.data.draft import Draft, Expression, PluginError, in_
 from fairlead.data.facts import DatasetFacts, Unready
+from fairlead.data.locality_terms import prefer_levels, prefer_warm_nodes
 from fairlead.data.names import NoSuchKey
 from fairlead.data.plugin import BadArguments, PluginContext, Policy
 
@@ -48,7 +49,9 @@ class CacheAffinity:
                 self._require(draft, each)
             for each in context.datasets:
                 if each not in required:
-                    self._prefer(draft, each)
+                    self._prefer(draft, each, context)
+            if NODE in self.weights and len(required) < len(context.datasets):
+                prefer_warm_nodes(draft, context)
         except NoSuchKey as problem:
             raise PluginError(str(problem)) from None
         return False
@@ -62,11 +65,15 @@ class CacheAffinity:
         if branches and all(branches):
             draft.require_any(branches, f"{because}; declared for the workers of {dataset.physical.key}")
 
-    def _prefer(self, draft: Draft, dataset: DatasetFacts) -> None:
+    def _prefer(self, draft: Draft, dataset: DatasetFacts, context: PluginContext) -> None:
         for name, key in self._keys(dataset):
-            if name in self.weights:
+            if name == NODE and name in self.weights and context.locality.form == "levels":
+                prefer_levels(draft, dataset, context, self.weights[name])
+            elif name in self.weights:
                 what = "workers" if name == NODE else "mounts"
-                draft.prefer(self.weights[name], [in_(key, "true")], f"nodes with {what} of {dataset.physical.key}")
+                # Beside named hosts the plain label only says which nodes may warm up later.
+                weight = 10 if name == NODE and context.locality.form == "hostnames" else self.weights[name]
+                draft.prefer(weight, [in_(key, "true")], f"nodes with {what} of {dataset.physical.key}")
         for term in dataset.declared:
             for expression in _of_places(term, self.weights):
                 because = f"declared for the workers of {dataset.physical.key}"
