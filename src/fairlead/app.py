@@ -15,6 +15,7 @@ from fairlead.cluster.backoff import Rng
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.opening import Patience, first_contact
+from fairlead.data.capability import Data
 from fairlead.jobs.capability import Jobs
 from fairlead.lifecycle import run_until_stopped, until_stopped
 from fairlead.placement.capability import Placement
@@ -36,6 +37,8 @@ log = structlog.get_logger("fairlead")
 Registry = Mapping[str, type[Capability]]
 
 CAPABILITIES: Final[Registry] = {
+    # Before placement, which asks it what nodes cache.
+    "data": Data,
     "placement": Placement,
     "jobs": Jobs,
     "tasks": Tasks,

@@ -7,7 +7,7 @@ never builds a client, a mirror or a lease. Opened by `app.serve` on a real clus
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -24,6 +24,7 @@ from fairlead.cluster.mirror import Index, Mirror
 from fairlead.cluster.mirrors import Mirrors
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.writer import Writer
+from fairlead.engine.locality import CacheMap
 from fairlead.engine.unit import Trials, UnitSource
 from fairlead.model.kinds import Kind
 from fairlead.nodes.kubelet import VirtualKubelet
@@ -41,6 +42,10 @@ class Offers:
     """Sources of units of several pods."""
     trials: list[Trials] = field(default_factory=list)
     """Who decides on a copy of the table, for what-if questions."""
+    caches: list[Callable[[], CacheMap]] = field(default_factory=list)
+    """Who knows what nodes cache of datasets."""
+    locality_schedulers: set[str] = field(default_factory=set)
+    """Names of schedulers in this process that score cached bytes."""
     kubelets: list[VirtualKubelet] = field(default_factory=list)
     """The kubelets of this process, which have their pods' logs."""
 

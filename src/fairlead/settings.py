@@ -235,6 +235,29 @@ class TaskSettings(Section, frozen=True):
     multus_annotation: str = "k8s.v1.cni.cncf.io/networks-status"
 
 
+class DataSettings(Section, frozen=True):
+    """Data-aware admission: plugins, opt-in, cache levels, drains and waits."""
+
+    profile: str = ""
+    injection: bool = True
+    namespace_mode: bool = False
+    prefetcher_image: str = ""
+    sidecars: Literal["default", "legacy", "native-sidecar"] = "default"
+    schedulers: tuple[str, ...] = ("auto",)
+    plugin_budget_s: Annotated[float, msgspec.Meta(gt=0, le=30)] = 2.0
+    affinity: Literal["labels", "levels", "hostnames"] = "labels"
+    strength: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    report_ttl_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0
+    label_every_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 30.0
+    direct_scale_in: Literal["warn", "deny"] = "warn"
+    drain_policy: Literal["Wait", "Force", "Abort"] = "Wait"
+    drain_deadline_s: Annotated[float, msgspec.Meta(ge=1, le=604_800)] = 600.0
+    local_bytes_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e15)] = 2e9
+    remote_bytes_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e15)] = 2e8
+    record_to: str = ""
+    record_most: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 100_000
+
+
 class Settings(Section, frozen=True):
     kubeconfig: str = ""
     context: str = ""
@@ -262,6 +285,7 @@ class Settings(Section, frozen=True):
     jobs: JobSettings = JobSettings()
     forecast: ForecastSettings = ForecastSettings()
     tasks: TaskSettings = TaskSettings()
+    data: DataSettings = DataSettings()
 
 
 class BadSettings(Exception):
@@ -500,7 +524,7 @@ def _put(into: dict[str, Any], key: str, value: Any) -> None:
     for section in sections:
         into = into.setdefault(section, {})
     # Lists come as comma-separated text from where there is only text.
-    if key in ("capabilities", "schedulers", "extender.clientNames") and isinstance(value, str):
+    if key in ("capabilities", "schedulers", "extender.clientNames", "data.schedulers") and isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     into[last] = value
 

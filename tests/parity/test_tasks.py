@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from fairlead.tasks import verdicts
-from fairlead.testing import parity, tasks_parity
+from fairlead.testing import parity, parity_tasks
 
 VECTORS = Path(__file__).parent / "tasks"
 
 
 @pytest.mark.parametrize("path", sorted(VECTORS.glob("*.jsonl.gz")), ids=lambda path: path.name.partition(".")[0])
 def test_recorded_answers_are_ours(path: Path) -> None:
-    compare = functools.partial(tasks_parity.differences, folder=VECTORS)
+    compare = functools.partial(parity_tasks.differences, folder=VECTORS)
     vectors = list(parity.read(path))
     assert vectors
     assert {vector["id"]: found for vector in vectors if (found := list(compare(vector)))} == {}

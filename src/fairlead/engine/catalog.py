@@ -7,6 +7,7 @@ remember the version they read, so that a change is noticed the next time they a
 from collections.abc import Iterable, Mapping
 
 from fairlead.engine.forecast import Forecast
+from fairlead.engine.locality import CacheMap
 from fairlead.model.selectors import EVERYTHING, Selector, SelectorError, equal_to, parse_label_selector
 from fairlead.model.volumes import (
     CsiDriver,
@@ -47,6 +48,7 @@ class Catalog:
         self.workloads_version = 0
         self.storage_version = 0
         self.forecast = Forecast()
+        self.cache = CacheMap()
         self.budgets: dict[str, PodDisruptionBudget] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
@@ -175,6 +177,10 @@ class Catalog:
 
     def set_forecast(self, forecast: Forecast) -> None:
         self.forecast = forecast
+        self.version += 1
+
+    def set_cache(self, cache: CacheMap) -> None:
+        self.cache = cache
         self.version += 1
 
     def set_budget(self, budget: PodDisruptionBudget) -> None:

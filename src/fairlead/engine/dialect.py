@@ -16,6 +16,7 @@ from fairlead.engine.quirks import NONE, Quirks
 from fairlead.engine.registry import (
     DEFAULT_WEIGHTS,
     FORECAST_WEIGHTS,
+    LOCALITY_WEIGHTS,
     OTHER_PLUGINS,
     PREDICATE_ALIASES,
     PREDICATES,
@@ -83,10 +84,12 @@ def parse_configuration(
     conditions: Conditions = Conditions.TAINTS,
     base: PluginArgs = PluginArgs(),  # noqa: B008 - frozen
     forecasts: bool = False,
+    locality: bool = False,
 ) -> dict[str, Profile]:
     """The profiles of a KubeSchedulerConfiguration by scheduler name; without any, the default one.
 
-    `base` is what holds where a profile says nothing else; with `forecasts` the load forecast is among the defaults.
+    `base` is what holds where a profile says nothing else; with `forecasts` the load forecast
+    is among the defaults, with `locality` cached data.
     """
     base = msgspec.structs.replace(base, conditions_tolerated=conditions is Conditions.BOTH)
     configuration = _configuration(document)
@@ -96,7 +99,7 @@ def parse_configuration(
         at = f"profiles[{i}]"
         if each.scheduler_name is None and len(given) > 1:
             raise ProfileError(f"{at}.schedulerName: want one, since there are several profiles")
-        profile = _profile(each, quirks, conditions, at, base, forecasts=forecasts)
+        profile = _profile(each, quirks, conditions, at, base, forecasts=forecasts, locality=locality)
         if profile.name in profiles:
             raise ProfileError(f"{at}.schedulerName: {profile.name!r} is there twice")
         profiles[profile.name] = profile
@@ -143,7 +146,14 @@ def parse_profile(
 
 
 def _profile(
-    profile: _Profile, quirks: Quirks, conditions: Conditions, at: str, base: PluginArgs, *, forecasts: bool = False
+    profile: _Profile,
+    quirks: Quirks,
+    conditions: Conditions,
+    at: str,
+    base: PluginArgs,
+    *,
+    forecasts: bool = False,
+    locality: bool = False,
 ) -> Profile:
     name = DEFAULT_NAME if profile.scheduler_name is None else profile.scheduler_name
     if not name:
@@ -151,7 +161,11 @@ def _profile(
     _share(profile.percentage_of_nodes_to_score, f"{at}.")
     plugins = {point: found or _PluginSet() for point, found in (profile.plugins or {}).items()}
     _check_names(plugins, f"{at}.plugins")
-    scores = {**DEFAULT_WEIGHTS, **(FORECAST_WEIGHTS if forecasts else {})}
+    scores = {
+        **DEFAULT_WEIGHTS,
+        **(FORECAST_WEIGHTS if forecasts else {}),
+        **(LOCALITY_WEIGHTS if locality else {}),
+    }
     predicates = _choose(plugins, "filter", dict.fromkeys(predicates_for(conditions), 0), PREDICATES, f"{at}.plugins")
     priorities = _choose(plugins, "score", scores, PRIORITIES, f"{at}.plugins")
     for point, only in (("queueSort", _SORTER), ("bind", _BINDER)):

@@ -10,8 +10,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from fairlead.engine.axes import Bools, Ints
+from fairlead.engine.axes import Bools, Floats, Ints
 from fairlead.engine.cycle import Cycle
+from fairlead.engine.locality import local_values, readings_of
 from fairlead.engine.profile import job_profile
 from fairlead.engine.proof import capacity, never_fits
 from fairlead.engine.request import Request
@@ -129,9 +130,8 @@ class Gangs:
         return UnitRefused(unit.key, failed.pod, failed.diagnosis, fitting, never, short)
 
     def _domains(self, unit: Unit) -> list[tuple[Bools | None, str]]:
-        """Where to try, in order: the smallest domain that may have room first, so that large ones stay whole.
-
-        Members that have a node decide it for those placed later.
+        """Where to try, in order: the one with most of the unit's data cached; else the smallest that may have room
+        first, so that large ones stay whole. Members that have a node decide it for those placed later.
         """
         if unit.domains is None:
             return [(None, "")]
@@ -147,14 +147,29 @@ class Gangs:
                 return anywhere
             return [(ids_N == names[0][1], names[0][0]), *anywhere]
         room_N = self._room(unit)
-        sized: list[tuple[int, str, Bools]] = []
+        cached_N = self._cached(unit)
+        sized: list[tuple[float, int, str, Bools]] = []
         for value, number in column.numbers.items():
             within_N = ids_N == number
             room = int(np.minimum(room_N[within_N], len(unit.members)).sum())
             if room >= unit.needed:
-                sized.append((room, value, within_N))
-        sized.sort(key=lambda each: each[:2])
-        return [*((within_N, value) for _, value, within_N in sized), *anywhere]
+                sized.append((-float(cached_N[within_N].sum()), room, value, within_N))
+        sized.sort(key=lambda each: each[:3])
+        return [*((within_N, value) for _, _, value, within_N in sized), *anywhere]
+
+    def _cached(self, unit: Unit) -> Floats:
+        """How much of the members' data each row has, all members together."""
+        table = self._table
+        cached_N = np.zeros(table.size)
+        cache = table.catalog.cache
+        for member in unit.members if not cache.is_empty else ():
+            request = table.request(member.pod)
+            annotations = member.pod.metadata.annotations or {}
+            readings = readings_of(cache, request.namespace, request.claims_for_pod, annotations)
+            for name, share in local_values(cache, readings).items():
+                if name in table.row_of:
+                    cached_N[table.row_of[name]] += share
+        return cached_N
 
     def _room(self, unit: Unit) -> Ints:
         """An upper bound per row of how many members it could take now, whichever they are."""

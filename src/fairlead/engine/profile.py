@@ -15,6 +15,7 @@ from fairlead.engine.registry import (
     DEFAULT_WEIGHTS,
     FORECAST_WEIGHTS,
     KUBE_PREDICATES,
+    LOCALITY_WEIGHTS,
     PREDICATES,
     PRIORITIES,
     SEED_PREDICATES,
@@ -64,11 +65,20 @@ class Conditions(Enum):
 
 
 def kube_profile(
-    quirks: Quirks = NONE, *, conditions: Conditions = Conditions.TAINTS, pick: str = FIRST, forecasts: bool = False
+    quirks: Quirks = NONE,
+    *,
+    conditions: Conditions = Conditions.TAINTS,
+    pick: str = FIRST,
+    forecasts: bool = False,
+    locality: bool = False,
 ) -> Profile:
-    """Kubernetes' default profile; with the load forecast beside its scores where there are `forecasts`."""
+    """Kubernetes' default profile; beside its scores the load forecast and cached data, where they are known."""
     args = PluginArgs(quirks=quirks, conditions_tolerated=conditions is Conditions.BOTH, pick=pick)
-    weights = {**DEFAULT_WEIGHTS, **(FORECAST_WEIGHTS if forecasts else {})}
+    weights = {
+        **DEFAULT_WEIGHTS,
+        **(FORECAST_WEIGHTS if forecasts else {}),
+        **(LOCALITY_WEIGHTS if locality else {}),
+    }
     return build(DEFAULT_NAME, predicates_for(conditions), weights, args)
 
 

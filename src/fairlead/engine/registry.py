@@ -27,6 +27,7 @@ from fairlead.engine.predicates.volume_binding import VolumeBinding
 from fairlead.engine.predicates.volume_restrictions import VolumeRestrictions
 from fairlead.engine.predicates.volume_zone import VolumeZone
 from fairlead.engine.priorities.balanced_allocation import NodeResourcesBalancedAllocation
+from fairlead.engine.priorities.data_locality import DataLocality
 from fairlead.engine.priorities.image_locality import ImageLocality
 from fairlead.engine.priorities.inter_pod_affinity import InterPodAffinity
 from fairlead.engine.priorities.jobs.company import JobAffinity, JobAntiAffinity
@@ -137,6 +138,7 @@ PRIORITIES: Final[dict[str, Callable[[PluginArgs], Priority]]] = {
     "NodeResourcesBalancedAllocation": lambda args: NodeResourcesBalancedAllocation(args.balanced),
     "ImageLocality": lambda args: ImageLocality(),
     "NodeLoadForecast": lambda args: NodeLoadForecast(),
+    "DataLocality": lambda args: DataLocality(),
     # One strategy of NodeResourcesFit each, by the names they had as rules of their own.
     "LeastRequested": lambda args: _strategy("LeastRequested", args, LEAST_ALLOCATED),
     "MostRequested": lambda args: _strategy("MostRequested", args, MOST_ALLOCATED),
@@ -194,6 +196,9 @@ DEFAULT_WEIGHTS: Final = {
 
 # In force as well wherever load forecasts are read.
 FORECAST_WEIGHTS: Final = {"NodeLoadForecast": 1}
+
+# In force as well wherever it is known what nodes cache: enough to win over balance, not over topology and taints.
+LOCALITY_WEIGHTS: Final = {"DataLocality": 4}
 
 # Plugins of the default profile that neither filter nor score here: accepted in a configuration, not rules.
 OTHER_PLUGINS: Final = frozenset(

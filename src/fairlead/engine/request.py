@@ -15,6 +15,7 @@ from fairlead.engine.counters import Tally
 from fairlead.engine.gpu_requests import ANNOTATIONS, GpuWishError, gpu_request, is_by_annotation
 from fairlead.engine.gpus import NO_GPU
 from fairlead.engine.huge_amounts import huge_rows
+from fairlead.engine.locality import BYTES_READ
 from fairlead.engine.terms import parse_terms
 from fairlead.model import resources
 from fairlead.model.pod import Container, Pod
@@ -50,7 +51,8 @@ def class_key(pod: Pod, *, incoming: bool) -> bytes:
             spec.preemption_policy,
             spec.resource_claims,
             spec.host_network and (spec.host_network, spec.host_users),
-            meta.annotations and [meta.annotations[key] for key in ANNOTATIONS if key in meta.annotations],
+            meta.annotations
+            and [meta.annotations[key] for key in (*ANNOTATIONS, BYTES_READ) if key in meta.annotations],
             (spec.node_name if incoming else _resize(pod)) if spec.node_name else None,
         )
     )

@@ -52,7 +52,13 @@ class Placement(Capability):
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
-        served_profiles, backoff = profiles(runtime.settings)
+        caches = runtime.offers.caches
+        served_profiles, backoff = profiles(runtime.settings, locality=bool(caches))
+        runtime.offers.locality_schedulers.update(
+            name
+            for name, each in served_profiles.items()
+            if any(rule.name == "DataLocality" for rule, _ in each.priorities)
+        )
         # The loop is asked later, by a forecaster that runs beside it.
         self.forecasts = Forecasts(runtime, lambda namespace, pod: self.loop.service_of(namespace, pod))
         self.loop = Loop(
@@ -65,6 +71,7 @@ class Placement(Capability):
             mirror=runtime.mirror,
             reader=runtime.reader,
             sources=runtime.offers.unit_sources,
+            cache=caches[0] if caches else None,
         )
         self.requests = Requests(runtime, self.loop, self.forecasts)
         self.pod_groups = PodGroups(
@@ -203,7 +210,7 @@ class Requests:
                 await self._runtime.clock.sleep(backoff.next_s(problem.retry_after_s))
 
 
-def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
+def profiles(settings: Settings, *, locality: bool = False) -> tuple[dict[str, Profile], BackoffTimes]:
     """By scheduler name: those of the file named, else the chosen scores under each name of ours."""
     condition_source, weights, forecasts = (
         Conditions(settings.node_conditions),
@@ -213,7 +220,7 @@ def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
     pick = "" if settings.pick == "default" else settings.pick
     if not settings.scheduler_config:
         profile = (
-            kube_profile(conditions=condition_source, pick=pick or FIRST, forecasts=forecasts)
+            kube_profile(conditions=condition_source, pick=pick or FIRST, forecasts=forecasts, locality=locality)
             if settings.scores == "kube"
             else seed_profile(
                 [weights.w1, weights.w2, weights.w3, weights.w4, weights.w5],
@@ -227,7 +234,9 @@ def profiles(settings: Settings) -> tuple[dict[str, Profile], BackoffTimes]:
     document = configuration.read_yaml(Path(settings.scheduler_config))
     try:
         base = PluginArgs(pick=pick or FIRST, load_basis=settings.load_basis)
-        parsed = parse_configuration(document, conditions=condition_source, base=base, forecasts=forecasts)
+        parsed = parse_configuration(
+            document, conditions=condition_source, base=base, forecasts=forecasts, locality=locality
+        )
         return parsed, BackoffTimes(*parse_backoff(document))
     except ProfileError as problem:
         raise BadSettings(f"schedulerConfig: {settings.scheduler_config}: {problem}") from None

@@ -21,6 +21,7 @@ import msgspec
 from fairlead.cluster.mirror import Delta as Change
 from fairlead.engine.axes import ABSENT
 from fairlead.engine.forecast import Forecast
+from fairlead.engine.locality import CacheMap
 from fairlead.engine.occupant import Occupant
 from fairlead.engine.preemption import PreemptionPlan
 from fairlead.engine.profile import Profile
@@ -74,6 +75,7 @@ class Decision(msgspec.Struct, frozen=True):
     standing: tuple[StandingUnit, ...] = ()
     # GPUs that were held for it on `first`.
     devices: tuple[int, ...] = ()
+    cache: CacheMap = CacheMap()
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -233,6 +235,7 @@ class History:
             turn=turn,
             standing=standing,
             devices=devices,
+            cache=self._table.catalog.cache,
         )
         self._keep(decision)
         if isinstance(outcome, Placed) and self._cursor == self._table.journal_end - 1:
@@ -267,6 +270,7 @@ class History:
             unit_outcome=outcome,
             turn=turn,
             standing=standing,
+            cache=self._table.catalog.cache,
         )
         self._keep(decision)
 
@@ -313,9 +317,8 @@ class History:
 
     def snapshot(self, decision: Decision) -> "Former":
         """The snapshot just before the decision. References only: cheap enough to take between two decisions."""
-        former = Former(
-            dict(self._placed_pods), dict(self._nodes), dict(self._around), decision.forecast, decision.pods
-        )
+        known = (decision.forecast, decision.cache)
+        former = Former(dict(self._placed_pods), dict(self._nodes), dict(self._around), *known, decision.pods)
         steps = self._log_start + len(self._log) - decision.position
         former.undo(islice(reversed(self._log), steps))
         return former
@@ -323,8 +326,8 @@ class History:
     def present(self, pods: Sequence[Pod]) -> "Former":
         """The present state, for decisions about these pods."""
         self.mark()
-        forecast = self._table.catalog.forecast
-        return Former(dict(self._placed_pods), dict(self._nodes), dict(self._around), forecast, tuple(pods))
+        known = (self._table.catalog.forecast, self._table.catalog.cache)
+        return Former(dict(self._placed_pods), dict(self._nodes), dict(self._around), *known, tuple(pods))
 
 
 class Former:
@@ -336,10 +339,12 @@ class Former:
         nodes: dict[int, NodeRecord],
         around: dict[tuple[type, str], RelatedRecord],
         forecast: Forecast,
+        cache: CacheMap,
         pods: tuple[Pod, ...],
     ) -> None:
         self._stores: tuple[dict[Any, Any], ...] = (placed_pods, nodes, around)
         self._forecast = forecast
+        self._cache = cache
         self._pods = pods
 
     def undo(self, log: Iterable[Undo]) -> None:
@@ -357,7 +362,8 @@ class Former:
         for seen in in_order:
             sizes.update(seen.sizes)
         things = [seen.thing for seen in sorted(around.values(), key=lambda seen: int(seen.came))]
-        return snapshot_of([seen.node for seen in in_order], sizes, placed_pods, things, self._forecast, self._pods)
+        nodes = [seen.node for seen in in_order]
+        return snapshot_of(nodes, sizes, placed_pods, things, self._forecast, self._pods, self._cache)
 
 
 def _is_same(placed: PlacedPod, occupant: Occupant) -> bool:

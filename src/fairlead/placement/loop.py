@@ -23,6 +23,7 @@ from fairlead.cluster.writer import Writer
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.forecast import Forecast, unmatched
 from fairlead.engine.load_basis import beside_requests
+from fairlead.engine.locality import CacheMap
 from fairlead.engine.occupant import Occupant
 from fairlead.engine.pick import ROUND_ROBIN, RoundRobin
 from fairlead.engine.preemption import Preemption, PreemptionPlan
@@ -89,12 +90,14 @@ class Loop:
         sources: Sequence[UnitSource] = (),
         backoff: BackoffTimes = BackoffTimes(),  # noqa: B008 - frozen
         forecast: Callable[[], Forecast] | None = None,
+        cache: Callable[[], CacheMap] | None = None,
     ) -> None:
         """`profiles` by the schedulerName they serve; all share one table."""
         self._writer = writer
         self._clock = clock
         self._forecast = forecast
         self._forecast_read = NO_FORECAST
+        self._cache = cache
         self._metrics = PlacementMetrics(metrics)
         self._unreadable = Unreadable(self._metrics.unreadable, now_s=clock.elapsed_s, tell=self._tell_unreadable)
         self._state = State(self._unreadable)
@@ -385,6 +388,8 @@ class Loop:
         )
 
     def _take_forecast(self) -> None:
+        if self._cache is not None and (cache := self._cache()) is not self._state.table.catalog.cache:
+            self._state.table.catalog.set_cache(cache)
         if self._forecast is not None:
             forecast, table = self._forecast(), self._state.table
             if forecast is not self._forecast_read:

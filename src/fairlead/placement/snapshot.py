@@ -14,6 +14,7 @@ from fairlead.engine.forecast import Change, Forecast
 from fairlead.engine.gpu_requests import ANNOTATIONS, DEVICES
 from fairlead.engine.gpus import GpuHold
 from fairlead.engine.load_basis import Usage
+from fairlead.engine.locality import NO_CACHE, CacheMap
 from fairlead.engine.occupant import Occupant
 from fairlead.engine.profile import Profile, ProfileError, build
 from fairlead.engine.registry import PREDICATES, PRIORITIES
@@ -101,6 +102,7 @@ class Snapshot(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     node_forecasts: Mapping[str, float | Change] = {}
     service_forecasts: tuple[ServiceForecast, ...] = ()
     node_usage: Mapping[str, Usage] = {}
+    cache: CacheMap = CacheMap()
 
 
 def snapshot_of(
@@ -110,6 +112,7 @@ def snapshot_of(
     around: Iterable[Any],
     forecast: Forecast,
     pods: Iterable[Pod],
+    cache: CacheMap = NO_CACHE,
 ) -> Snapshot:
     """The snapshot that decisions about these pods depend on."""
     pods = tuple(pods)
@@ -146,6 +149,7 @@ def snapshot_of(
             ServiceForecast(namespace, service, change) for (namespace, service), change in forecast.services.items()
         ),
         node_usage=forecast.usage,
+        cache=cache,
     )
 
 
@@ -162,6 +166,8 @@ def table_of(snapshot: Snapshot) -> NodeTable:
     if snapshot.node_forecasts or snapshot.service_forecasts or snapshot.node_usage:
         services = {(each.namespace, each.service): each.change for each in snapshot.service_forecasts}
         table.catalog.set_forecast(Forecast(snapshot.node_forecasts, services, snapshot.node_usage))
+    if not snapshot.cache.is_empty:
+        table.catalog.set_cache(snapshot.cache)
     for node in snapshot.nodes:
         table.add_node(node)
     for name, size in snapshot.image_sizes.items():

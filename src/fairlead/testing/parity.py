@@ -71,8 +71,8 @@ SURROUNDINGS = {
 # Recorded with the default profile, but never adding to a score here (see engine/registry.py).
 SILENT = frozenset({"DynamicResources", "VolumeBinding"})
 SHOWN = 10
-# Modules with `differences(vector, folder)`, loaded when asked for.
-ROOMS = {"tasks": "fairlead.testing.tasks_parity"}
+# Modules with `differences(vector, folder)`, by the room they replay; loaded when asked for.
+ROOMS = {"data": "fairlead.testing.parity_data", "tasks": "fairlead.testing.parity_tasks"}
 
 
 class RecordedCluster:

@@ -1,0 +1,365 @@
+"""`fairlead data`: scale a dataset in without losing readers, report what a node caches, explain what the webhook adds.
+
+Read and written through the kubeconfig, as kubectl does; no running Fairlead is asked.
+"""
+
+import asyncio
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import msgspec
+import yaml
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.errors import ClusterError
+from fairlead.data import entries
+from fairlead.data.cache_map import build
+from fairlead.data.capability import ADDITIONS
+from fairlead.data.drains import SCALE_IN_TO
+from fairlead.data.explain import DataExplanation, dry_run, explain
+from fairlead.data.facts import Ref, Sources
+from fairlead.data.holdings import Holding, measure_folder, parse_metrics, report_body
+from fairlead.data.mutate import MutateOptions
+from fairlead.data.objects import CLAIMS, DAEMON_SETS, DATASETS, RUNTIMES, VOLUMES
+from fairlead.data.opt_in import NAMESPACE
+from fairlead.data.plugin import LocalityOptions
+from fairlead.data.profile import DEFAULT, BadProfile, PluginProfile, parse
+from fairlead.data.running import installed
+from fairlead.data.spec import CACHE_REPORTS, NODES, definitions
+from fairlead.engine.locality import CacheMap
+from fairlead.model.kinds import NAMESPACES, POD_OBJECTS, Kind
+from fairlead.model.times import rfc3339
+from fairlead.runtime import find_connection
+from fairlead.settings import BadSettings, Settings, load
+from fairlead.web.admission import Review, Verdict
+from fairlead.webhooks import SERVICE, manifest
+
+MEDIA = ("MEM", "SSD", "HDD")
+TIMEOUT_S = 10.0
+MOST_BYTES = 8 << 20
+
+
+def _mistake(sentence: str) -> NoReturn:
+    click.echo(f"fairlead: {sentence}", err=True)
+    sys.exit(2)
+
+
+def _cluster_options(command: Any) -> Any:
+    command = click.option("--context", help="The kubeconfig's context to use.")(command)
+    return click.option("--kubeconfig", metavar="FILE", help="The cluster.  [default: as kubectl]")(command)
+
+
+@asynccontextmanager
+async def _client(kubeconfig: str | None, context: str | None) -> AsyncIterator[tuple[Client, Settings]]:
+    clock = RealClock()
+    try:
+        settings = load(flags={"kubeconfig": kubeconfig, "context": context})
+        async with Client(find_connection(settings, clock), clock=clock) as client:
+            yield client, settings
+    except (BadSettings, ClusterError) as problem:
+        _mistake(str(problem))
+
+
+@click.group()
+def data() -> None:
+    """Datasets: drain workers, report caches, explain and try what the webhook does."""
+
+
+# -- scale -------------------------------------------------------------------------------------------------------------
+
+
+@data.command()
+@click.argument("dataset", metavar="NAMESPACE/DATASET")
+@click.option("--replicas", type=click.IntRange(0, 100_000), help="How many workers it should have.")
+@click.option("--cancel", is_flag=True, help="Withdraw a scale-in that is under way.")
+@_cluster_options
+def scale(dataset: str, replicas: int | None, cancel: bool, kubeconfig: str | None, context: str | None) -> None:
+    """Change the number of a dataset's workers; fewer of them after their nodes' readers have left.
+
+    A running Fairlead with the data capability carries a scale-in out.
+    """
+    namespace, _, name = dataset.partition("/")
+    if not name or (replicas is None) != cancel:
+        _mistake("wanted NAMESPACE/DATASET with either --replicas or --cancel")
+    click.echo(asyncio.run(_scale(namespace, name, replicas, kubeconfig, context)))
+
+
+async def _scale(namespace: str, name: str, replicas: int | None, kubeconfig: str | None, context: str | None) -> str:
+    async with _client(kubeconfig, context) as (client, _):
+        found = await client.get(DATASETS, name, namespace)
+        kind = RUNTIMES.get(next((each.type for each in found.status.runtimes or ()), ""))
+        if kind is None:
+            _mistake(f"dataset {namespace}/{name} has no runtime yet")
+        runtime = await client.get(kind, name, namespace)
+        current = runtime.spec.replicas or 0
+        wish: dict[str, Any] = {"metadata": {"annotations": {SCALE_IN_TO: None}}}
+        if replicas is not None and replicas < current:
+            wish["metadata"]["annotations"][SCALE_IN_TO] = str(replicas)
+        elif replicas is not None:
+            wish["spec"] = {"replicas": replicas}
+        await client.patch(kind, name, wish, namespace)
+    if replicas is None:
+        return f"{kind.kind} {namespace}/{name}: no scale-in any more"
+    if replicas < current:
+        return f"{kind.kind} {namespace}/{name}: from {current} to {replicas} workers when their readers have left"
+    return f"{kind.kind} {namespace}/{name}: {replicas} workers"
+
+
+# -- report ------------------------------------------------------------------------------------------------------------
+
+
+@data.command()
+@click.option("--node", required=True, help="The node this runs on; the report has its name.")
+@click.option("--folder", "folders", multiple=True, metavar="NS/DATASET:MEDIUM:PATH", help="A cache folder to measure.")
+@click.option(
+    "--metrics", "urls", multiple=True, metavar="NS/DATASET=URL", help="A worker's metrics: Alluxio's or JuiceFS'."
+)
+@click.option(
+    "--every", "every_s", type=click.FloatRange(1, 86_400), default=20.0, show_default=True, metavar="SECONDS"
+)
+@click.option("--once", is_flag=True, help="Report once and exit.")
+@_cluster_options
+def report(
+    node: str,
+    folders: tuple[str, ...],
+    urls: tuple[str, ...],
+    every_s: float,
+    once: bool,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Report what this node holds of datasets, as the CacheReport of its name."""
+    for each in folders:
+        if len(each.split(":", 2)) != 3 or each.split(":")[1] not in MEDIA or "/" not in each.split(":")[0]:
+            _mistake(f"--folder: wanted NAMESPACE/DATASET:{'|'.join(MEDIA)}:PATH, got {each!r}")
+    for each in urls:
+        key, _, url = each.partition("=")
+        if "/" not in key or not url.startswith(("http://", "https://")):
+            _mistake(f"--metrics: wanted NAMESPACE/DATASET=http://..., got {each!r}")
+    asyncio.run(_report(node, folders, urls, every_s, once, kubeconfig, context))
+
+
+async def _report(
+    node: str,
+    folders: tuple[str, ...],
+    urls: tuple[str, ...],
+    every_s: float,
+    once: bool,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    clock = RealClock()
+    async with _client(kubeconfig, context) as (client, _):
+        while True:
+            held = await asyncio.to_thread(holdings, folders, urls)
+            body = report_body(node, held, rfc3339(clock.now()))
+            try:
+                await client.apply(CACHE_REPORTS, node, body)
+                click.echo(f"reported {len(held)} datasets of {node}")
+            except ClusterError as problem:
+                if once:
+                    raise
+                click.echo(f"fairlead: {problem}", err=True)
+            if once:
+                return
+            await clock.sleep(every_s)
+
+
+def holdings(folders: tuple[str, ...], urls: tuple[str, ...]) -> dict[str, Holding]:
+    """What is held now; a source that does not answer is left out, so that its dataset's report grows old."""
+    found: dict[str, Holding] = {}
+    for each in folders:
+        key, medium, path = each.split(":", 2)
+        found[key] = found.get(key, Holding({})) + measure_folder(Path(path), medium)
+    for each in urls:
+        key, _, url = each.partition("=")
+        try:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+                text = answer.read(MOST_BYTES).decode(errors="replace")
+        except (OSError, urllib.error.URLError, ValueError) as problem:
+            click.echo(f"fairlead: {url}: {problem}", err=True)
+            continue
+        found[key] = found.get(key, Holding({})) + parse_metrics(text)
+    return found
+
+
+# -- explain and dry-run -----------------------------------------------------------------------------------------------
+
+
+@data.command("explain")
+@click.argument("what", metavar="pod/NAME")
+@click.option("-n", "--namespace", default="default", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--profile", type=click.Path(path_type=Path), help="The plugin profile that the webhook uses.")
+@_cluster_options
+def explain_command(
+    what: str, namespace: str, output: str, profile: Path | None, kubeconfig: str | None, context: str | None
+) -> None:
+    """Show each term that the webhook adds to a pod, the plugin and fact behind it, and its effect on each node."""
+    name = what.removeprefix("pods/").removeprefix("pod/").removeprefix("po/")
+    if not name or "/" in name:
+        _mistake(f"wanted pod/NAME, got {what!r}")
+    try:
+        chosen = parse(profile.read_text() if profile is not None else DEFAULT, installed)
+    except (OSError, BadProfile) as problem:
+        _mistake(f"--profile: {problem}")
+    found = asyncio.run(_explain(namespace, name, chosen, kubeconfig, context))
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        click.echo("\n".join(lines(found)))
+
+
+async def _explain(
+    namespace: str, name: str, profile: PluginProfile, kubeconfig: str | None, context: str | None
+) -> DataExplanation:
+    async with _client(kubeconfig, context) as (client, settings):
+        pod = json.loads(await client.request("GET", POD_OBJECTS.path(namespace, name)))
+        sources, cache, nodes = await _read(client, settings)
+        space = await client.get(NAMESPACES, namespace)
+    options = MutateOptions(
+        prefetcher_image=settings.data.prefetcher_image,
+        locality=LocalityOptions(settings.data.affinity, settings.data.strength, cache),
+        additions=ADDITIONS,
+    )
+    by_namespace = space.metadata.labels.get(NAMESPACE) == "enabled"
+    return explain(pod, namespace, sources, profile, options, nodes, by_namespace=by_namespace)
+
+
+async def _read(client: Client, settings: Settings) -> tuple[Sources, CacheMap, list[Any]]:
+    """Everything that answers depend on, as it is now; kinds that the cluster lacks are empty."""
+    kinds: tuple[Kind[Any], ...] = (CLAIMS, DATASETS, *RUNTIMES.values(), DAEMON_SETS, VOLUMES, CACHE_REPORTS, NODES)
+    listed: dict[str, list[Any]] = {}
+    for kind in kinds:
+        try:
+            listed[kind.name] = await client.list(kind)
+        except ClusterError:
+            listed[kind.name] = []
+    objects = {
+        Ref(kind, each.metadata.namespace if kind.namespaced else "", each.metadata.name): each
+        for kind in kinds
+        for each in listed[kind.name]
+    }
+    cache = build(
+        listed[DATASETS.name],
+        listed[CLAIMS.name],
+        listed[NODES.name],
+        listed[CACHE_REPORTS.name],
+        RealClock().now(),
+        settings.data.report_ttl_s,
+    )
+    return Sources(objects.get), cache, listed[NODES.name]
+
+
+def lines(found: DataExplanation) -> list[str]:
+    """The explanation as text."""
+    out = [f"Pod {found.pod}: reads {', '.join(found.datasets) or 'no dataset'}"]
+    if found.problem:
+        out.append(f"  {found.problem}")
+    for each in found.terms:
+        mark = "" if each.is_in_pod else "  (not in the pod)"
+        term = f": {_shown(each.term)}" if each.term else ""
+        out.append(f"  {each.plugin} {each.effect}{term}, because {each.because}{mark}")
+    out.append(f"  {'NODE':<30} {'ALLOWED':<8} {'WEIGHT':>6} {'SCORE':>6} {'LOCAL':>6}")
+    out += [
+        f"  {each.node:<30} {'yes' if each.is_allowed else 'no':<8} {each.weight:>6} {each.score:>6} "
+        f"{each.local_share:>6.0%}"
+        for each in found.nodes
+    ]
+    return out
+
+
+def _shown(term: Mapping[str, Any]) -> str:
+    inner = term.get("preference") or term
+    parts = [
+        " ".join([each["key"], each["operator"], ",".join(each.get("values") or [])]).strip()
+        for each in inner.get("matchExpressions") or ()
+    ]
+    weight = f"{term['weight']} for " if "weight" in term else ""
+    return weight + " and ".join(parts)
+
+
+@data.command("dry-run")
+@click.option(
+    "--pods", required=True, type=click.Path(path_type=Path), help="Recorded pods, or `kubectl get pods -o json`."
+)
+@_cluster_options
+def dry_run_command(pods: Path, kubeconfig: str | None, context: str | None) -> None:
+    """Say how much of the bytes that recorded pods read would be local now, where they ran and at best."""
+    try:
+        text = pods.read_text()
+        document = json.loads(text) if text.lstrip().startswith("{\n") or '"items"' in text[:400] else None
+        recorded = document["items"] if document else [json.loads(line) for line in text.splitlines() if line]
+    except (OSError, ValueError, KeyError) as problem:
+        _mistake(f"--pods: {problem}")
+
+    async def read() -> CacheMap:
+        async with _client(kubeconfig, context) as (client, settings):
+            return (await _read(client, settings))[1]
+
+    click.echo(msgspec.json.encode(dry_run(recorded, asyncio.run(read()))).decode())
+
+
+# -- manifests ---------------------------------------------------------------------------------------------------------
+
+
+@data.command()
+@click.argument("what", type=click.Choice(["webhook", "cachereports", "datagroups"]))
+@click.option("-n", "--namespace", default="fairlead-system", show_default=True, help="Where Fairlead runs.")
+@click.option("--namespace-mode", is_flag=True, help="With the entry for labelled namespaces (data.namespaceMode).")
+def manifests(what: str, namespace: str, namespace_mode: bool) -> None:
+    """Print what an administrator applies: the webhook's configuration, or a CustomResourceDefinition."""
+    click.echo(manifest_text(what, namespace, namespace_mode=namespace_mode), nl=False)
+
+
+def manifest_text(what: str, namespace: str = "fairlead-system", *, namespace_mode: bool = False) -> str:
+    flag = " --namespace-mode" if namespace_mode else ""
+    head = f"# Printed by `fairlead data manifests {what}{flag}`.\n"
+    if what != "webhook":
+        (found,) = (each for each in definitions() if each["metadata"]["name"].startswith(what))
+        return head + yaml.safe_dump(found, sort_keys=False, width=120)
+    return head + yaml.safe_dump_all(_webhook(namespace, namespace_mode), sort_keys=False, width=120)
+
+
+def _webhook(namespace: str, namespace_mode: bool) -> list[dict[str, Any]]:
+    def metadata(name: str) -> dict[str, Any]:
+        return {"name": name, "namespace": namespace, "labels": labels()}
+
+    def labels() -> dict[str, str]:
+        return {"app.kubernetes.io/name": "fairlead"}
+
+    async def never(review: Review) -> Verdict:
+        return Verdict()
+
+    configuration = entries.configuration(
+        by_label=never,
+        by_namespace=never,
+        worker=never,
+        scale=never,
+        namespace=namespace,
+        namespace_mode=namespace_mode,
+    )
+    ports = [{"port": 443, "targetPort": 9443}]
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata(SERVICE),
+            "spec": {"selector": labels(), "ports": ports},
+        },
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": metadata(entries.NAME),
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": labels()}},
+        },
+        msgspec.json.decode(msgspec.json.encode(manifest(configuration, namespace=namespace))),
+    ]

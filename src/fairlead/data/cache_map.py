@@ -1,0 +1,119 @@
+"""What is cached where: reports of nodes, with Fluid's labels as floor; and how old a report may be.
+
+A report counts in full for its time to live, then less and less, and at twice that age not at all.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from fairlead.data.facts import DATASET_PREFIX, MANAGED_BY, REFERRING_NAME, REFERRING_NAMESPACE, dataset_of
+from fairlead.data.names import DatasetName, NoSuchKey
+from fairlead.data.objects import Claim, Dataset
+from fairlead.data.spec import CacheNode, CacheReport, DatasetReport
+from fairlead.engine.locality import TIERS, CacheMap, DatasetCache, NodeCache
+from fairlead.model.times import parse_time_or_none
+
+_SIZE: Final = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTPE]?)i?B?\s*", re.IGNORECASE)
+_POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+MEDIUM_FACTORS: Final = {**TIERS, "PageCache": TIERS["MEM"]}
+
+
+def parse_size(text: str) -> float:
+    """Bytes of a size as Fluid prints it, binary whatever the unit says; 0 for one that is not known."""
+    found = _SIZE.fullmatch(text)
+    return float(found[1]) * 1024 ** _POWERS[found[2].upper()] if found else 0.0
+
+
+def freshness(seen_at: str, now: datetime, ttl_s: float) -> float:
+    seen = parse_time_or_none(seen_at)
+    if seen is None:
+        return 0.0
+    age_s = (now - seen).total_seconds()
+    # A clock that is ahead of ours by more than that is not believed.
+    if age_s < -ttl_s:
+        return 0.0
+    return min(1.0, max(0.0, 2.0 - age_s / ttl_s))
+
+
+def build(
+    datasets: Iterable[Dataset],
+    claims: Iterable[Claim],
+    nodes: Iterable[CacheNode],
+    reports: Iterable[CacheReport],
+    now: datetime,
+    ttl_s: float,
+) -> CacheMap:
+    names = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in datasets}
+    holdings: dict[str, dict[str, NodeCache]] = {key: {} for key in names}
+    capacity = dict.fromkeys(names, 0.0)
+    for report in reports:
+        for each in report.spec.datasets:
+            key = f"{each.namespace}/{each.name}"
+            if key in names:
+                holdings[key][report.metadata.name] = _node_cache(each, now, ttl_s)
+                capacity[key] = max(capacity[key], float(each.capacity_bytes))
+    known = list(nodes)
+    alive = {node.metadata.name for node in known}
+    for key, dataset in names.items():
+        name = name_of(dataset)
+        found = {node: cache for node, cache in holdings[key].items() if node in alive}
+        for node in known:
+            _take_labels(found, node, name)
+        holdings[key] = found
+    return CacheMap(
+        datasets={
+            key: DatasetCache(
+                total_bytes=parse_size(dataset.status.ufs_total),
+                capacity_bytes=capacity[key]
+                or parse_size((dataset.status.cache_states or {}).get("cacheCapacity", "")),
+                nodes=holdings[key],
+            )
+            for key, dataset in names.items()
+        },
+        claims=dict(_claims(claims, names)),
+    )
+
+
+def name_of(dataset: Dataset) -> DatasetName:
+    return DatasetName(dataset.metadata.namespace, dataset.metadata.name, dataset.metadata.uid)
+
+
+def _node_cache(report: DatasetReport, now: datetime, ttl_s: float) -> NodeCache:
+    return NodeCache(
+        tier_bytes=math.fsum(MEDIUM_FACTORS[each.medium] * each.bytes for each in report.tiers),
+        cached_bytes=float(sum(each.bytes for each in report.tiers)),
+        freshness=freshness(report.seen_at, now, ttl_s),
+    )
+
+
+def _take_labels(found: dict[str, NodeCache], node: CacheNode, name: DatasetName) -> None:
+    labels = node.metadata.labels
+    labelled = labels.get(_key(name.common_key)) == "true"
+    draining = labels.get(_key(name.scale_in_key)) == "true"
+    if labelled or draining:
+        cache = found.get(node.metadata.name, NodeCache(freshness=0.0))
+        found[node.metadata.name] = NodeCache(
+            cache.tier_bytes, cache.cached_bytes, cache.freshness, is_labelled=labelled, is_draining=draining
+        )
+
+
+def _key(function: Any) -> str:
+    try:
+        return str(function())
+    except NoSuchKey:
+        return ""
+
+
+def _claims(claims: Iterable[Claim], names: Mapping[str, Dataset]) -> Iterable[tuple[str, str]]:
+    for claim in claims:
+        labels, metadata = claim.metadata.labels, claim.metadata
+        if not any(key.startswith(DATASET_PREFIX) or key in MANAGED_BY for key in labels):
+            continue
+        dataset = f"{metadata.namespace}/{dataset_of(metadata.name, claim)}"
+        if labels.get(REFERRING_NAME) and labels.get(REFERRING_NAMESPACE):
+            dataset = f"{labels[REFERRING_NAMESPACE]}/{labels[REFERRING_NAME]}"
+        if dataset in names:
+            yield f"{metadata.namespace}/{metadata.name}", dataset

@@ -1,0 +1,189 @@
+"""The data capability: pods go where their data is cached.
+
+Every replica answers the webhook and knows what is cached where; the leader writes what pods and nodes need besides.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from fairlead.cluster.controller import Controller
+from fairlead.cluster.errors import Refused
+from fairlead.cluster.waits import first_of
+from fairlead.data import entries
+from fairlead.data.controllers import Drains, Levels, Waits, nudge
+from fairlead.data.facts import Ref
+from fairlead.data.fluid_reviews import FluidReviews
+from fairlead.data.groups import Groups, GroupSource
+from fairlead.data.mutate import MutateOptions
+from fairlead.data.objects import DATASETS
+from fairlead.data.plugin import LocalityOptions
+from fairlead.data.plugins.avoid_draining import AvoidDraining
+from fairlead.data.plugins.wait_for_data import WaitForData
+from fairlead.data.profile import BadProfile, Step
+from fairlead.data.running import PluginRunner
+from fairlead.data.side_objects import SideObjects
+from fairlead.data.spec import definitions
+from fairlead.data.view import ClusterView
+from fairlead.data.webhook import DataMetrics, DataWebhook, PodRecorder, ProfileFile
+from fairlead.engine.locality import CacheMap
+from fairlead.model.kinds import LEASES
+from fairlead.model.times import parse_time_or_none
+from fairlead.runtime import Capability, Runtime, lease_name
+from fairlead.settings import BadSettings
+from fairlead.web.admission import WebhookConfiguration
+
+log = structlog.get_logger("fairlead.data")
+
+REFUSED_S: Final = 60.0
+"""How long a kind that we may not read is forgiven before we are not ready."""
+ADDITIONS: Final = tuple(Step(plugin, plugin.policy) for plugin in (AvoidDraining(), WaitForData()))
+"""What every pod with a dataset gets, whatever the profile says."""
+AUTO: Final = "auto"
+
+
+class Data(Capability):
+    name = "data"
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        settings = runtime.settings.data
+        self._metrics = DataMetrics(runtime.metrics.registry)
+        try:
+            self._profile = ProfileFile(settings.profile, self._metrics)
+        except (OSError, UnicodeDecodeError, BadProfile) as problem:
+            raise BadSettings(f"data.profile: {settings.profile}: {problem}") from None
+        self.view = ClusterView(runtime)
+        self._lease = runtime.mirror(
+            LEASES, runtime.settings.namespace, fields=f"metadata.name={lease_name(type(self), runtime.settings)}"
+        )
+        self._leads = False
+        self._changed = asyncio.Event()
+        self._refused_since: dict[str, float] = {}
+        self._runner = PluginRunner(settings.plugin_budget_s, runtime.clock.elapsed_s)
+        self._recorder = PodRecorder(settings.record_to, settings.record_most)
+        self.webhook = DataWebhook(
+            mirrored=self.view.mirrored,
+            read=self._read,
+            is_absent=self.is_absent,
+            profile=self._profile,
+            options=self._options,
+            runner=self._runner,
+            metrics=self._metrics,
+            now_s=runtime.clock.elapsed_s,
+            record=self._recorder.record,
+        )
+        self._fluid = FluidReviews(lambda: self.view.groups, lambda: self.view.cache.datasets, settings.direct_scale_in)
+        self._source = GroupSource(self.view)
+        runtime.offers.unit_sources.append(self._source)
+        runtime.offers.caches.append(self._cache)
+        self._levels = Levels(runtime, self.view)
+        self._others = (
+            SideObjects(runtime), Drains(runtime, self.view), Waits(runtime, self.view),
+            Groups(runtime, self.view, self._source),
+        )  # fmt: skip
+
+    @classmethod
+    def definitions(cls) -> Sequence[Mapping[str, Any]]:
+        return definitions()
+
+    # -- every replica ---------------------------------------------------------------------------------------------
+
+    def webhooks(self) -> Sequence[WebhookConfiguration]:
+        settings = self.runtime.settings
+        return (
+            entries.configuration(
+                by_label=self.webhook.by_label,
+                by_namespace=self.webhook.by_namespace,
+                worker=self._fluid.worker,
+                scale=self._fluid.scale,
+                namespace=settings.namespace,
+                namespace_mode=settings.data.namespace_mode,
+            ),
+        )
+
+    async def follow(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._profile.follow(self.runtime.clock), name="data: profile")
+                tasks.create_task(self.view.follow(self._changed), name="data: caches")
+        finally:
+            self._runner.close()
+            self._recorder.close()
+
+    def problem(self) -> str | None:
+        unread = [mirror.kind.plural for mirror in self.view.mirrors if not mirror.is_synced]
+        if unread:
+            return f"still reading {', '.join(unread)}"
+        now_s = self.runtime.clock.elapsed_s()
+        for mirror in self.view.mirrors:
+            name = mirror.kind.name
+            if not isinstance(mirror.problem, Refused):
+                self._refused_since.pop(name, None)
+            elif now_s - self._refused_since.setdefault(name, now_s) > REFUSED_S:
+                return f"{name} cannot be read: {mirror.problem}"
+        return None
+
+    def is_absent(self) -> bool:
+        """Whether the cluster does not have Fluid's kinds: then nothing is a dataset."""
+        absent = self.view.objects[DATASETS.name].is_absent
+        self._metrics.absent.set(absent)
+        return absent
+
+    def _cache(self) -> CacheMap:
+        return self.view.cache
+
+    async def _read(self, ref: Ref) -> Any:
+        return await self.runtime.reader.find(ref.kind, ref.name, ref.namespace)
+
+    def _options(self) -> MutateOptions:
+        settings = self.runtime.settings.data
+        named = settings.schedulers
+        scoring = self.runtime.offers.locality_schedulers if AUTO in named else ()
+        return MutateOptions(
+            injects=settings.injection,
+            prefetcher_image=settings.prefetcher_image,
+            native_sidecars=settings.sidecars == "native-sidecar",
+            scoring_schedulers=frozenset({*scoring, *named} - {AUTO}),
+            locality=LocalityOptions(
+                settings.affinity,
+                settings.strength,
+                self.view.cache,
+                settings.local_bytes_per_s,
+                settings.remote_bytes_per_s,
+            ),
+            now=self.runtime.clock.now(),
+            releases_gates=self._leads or self._has_leader(),
+            additions=ADDITIONS,
+        )
+
+    def _has_leader(self) -> bool:
+        """Whether some replica renews the lease: it releases the pods that are held."""
+        for lease in self._lease:
+            renewed = parse_time_or_none(lease.spec.renew_time)
+            if renewed is not None and lease.spec.holder_identity:
+                age_s = (self.runtime.clock.now() - renewed).total_seconds()
+                return age_s < self.runtime.settings.lease.duration_s
+        return False
+
+    # -- the leader ------------------------------------------------------------------------------------------------
+
+    async def lead(self) -> None:
+        stop = self.runtime.stop
+        controllers = [each.controller() for each in self._others]
+        labelling: list[tuple[Controller, Levels]] = []
+        if self.runtime.settings.data.affinity == "levels":
+            labelling = [(self._levels.controller(), self._levels)]
+            controllers.append(labelling[0][0])
+        self._leads = True
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for each in controllers:
+                    tasks.create_task(each.run(), name=each.name)
+                await first_of(nudge(labelling, self._changed), stop.wait())
+                for each in controllers:
+                    each.stop()
+        finally:
+            self._leads = False

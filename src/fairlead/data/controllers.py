@@ -1,0 +1,219 @@
+"""What the leader does: label nodes by what they cache, drain workers, release pods that wait for data.
+
+Thin: each looks at the view, asks its plan, hands the intents to the writer.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from fairlead.cluster.controller import Controller, TemporaryError
+from fairlead.cluster.mirror import Delta
+from fairlead.cluster.writer import Outcome
+from fairlead.data import drains, levels, waits
+from fairlead.data.cache_map import name_of, parse_size
+from fairlead.data.names import DatasetName, NoSuchKey
+from fairlead.data.objects import DATASETS, RUNTIMES, Dataset
+from fairlead.data.spec import DATA_LOADS, CacheNode, DataLoad, ReaderPod
+from fairlead.data.view import ClusterView
+from fairlead.engine.locality import readings_of
+from fairlead.model.intents import Create, Intent, WakeAfter
+from fairlead.model.kinds import split_key
+from fairlead.runtime import Runtime
+
+
+async def carry_out(runtime: Runtime, intents: Iterable[Intent]) -> None:
+    """One after another; the first that is not done ends the attempt, and the key is looked at again."""
+    for intent in intents:
+        result = await runtime.writer.carry_out(intent)
+        if result.outcome is Outcome.MISSING:
+            continue  # what was to be changed has gone, and its label or gate with it
+        if not result.is_done and result.outcome is not Outcome.EXISTS:
+            if result.error is not None:
+                raise result.error
+            raise TemporaryError(f"{type(intent).__name__}: {result.outcome}")
+
+
+class Levels:
+    """Labels of nodes by what they cache and how many read there."""
+
+    def __init__(self, runtime: Runtime, view: ClusterView) -> None:
+        self._runtime = runtime
+        self._view = view
+        self._patched_at: dict[str, float] = {}
+
+    def controller(self) -> Controller:
+        controller = Controller(
+            "data: levels", self._reconcile, clock=self._runtime.clock, metrics=self._runtime.metrics
+        )
+        controller.watches(self._view.nodes)
+        return controller
+
+    def all_keys(self) -> list[str]:
+        return list(self._view.nodes.keys())
+
+    async def _reconcile(self, key: str) -> WakeAfter | None:
+        node: CacheNode | None = self._view.nodes.get(key)
+        if node is None:
+            self._patched_at.pop(key, None)
+            return None
+        datasets = self._view.datasets()
+        demand = {name: {node: len(pods) for node, pods in self._view.readers(name).items()} for name in datasets}
+        patch = levels.plan_labels(node, levels.levels_of(node, datasets, self._view.cache, demand))
+        if patch is None:
+            return None
+        now_s, every_s = self._runtime.clock.elapsed_s(), self._runtime.settings.data.label_every_s
+        due_s = self._patched_at.get(key, -every_s) + every_s
+        if now_s < due_s:
+            return WakeAfter(seconds=due_s - now_s)
+        await carry_out(self._runtime, [patch])
+        self._patched_at[key] = now_s
+        return None
+
+
+class Drains:
+    """Scale-in of datasets, by the annotation of their runtimes."""
+
+    def __init__(self, runtime: Runtime, view: ClusterView) -> None:
+        self._runtime = runtime
+        self._view = view
+
+    def controller(self) -> Controller:
+        controller = Controller(
+            "data: drains", self._reconcile, clock=self._runtime.clock, metrics=self._runtime.metrics
+        )
+        controller.watches(self._view.objects[DATASETS.name])
+        for kind in RUNTIMES.values():
+            controller.watches(self._view.objects[kind.name])
+        controller.watches(self._view.pods, self._datasets_of)
+        return controller
+
+    def _datasets_of(self, delta: Delta[ReaderPod]) -> Iterable[str]:
+        found: set[str] = set()
+        for pod in (delta.old, delta.new):
+            if pod is not None:
+                found.update(self._view.datasets_read_by(pod))
+                worker = pod.metadata.labels.get("fluid.io/dataset", "")
+                if worker.startswith(f"{pod.metadata.namespace}-"):
+                    found.add(f"{pod.metadata.namespace}/{worker.removeprefix(f'{pod.metadata.namespace}-')}")
+        return sorted(found)
+
+    async def _reconcile(self, key: str) -> WakeAfter | None:
+        dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+        settings = self._runtime.settings.data
+        if dataset is None:
+            await carry_out(self._runtime, self._orphans(key))
+            return None
+        found = self._view.runtime_of(dataset)
+        if found is None:
+            return None
+        name = name_of(dataset)
+        step = drains.plan(
+            drains.DrainInput(
+                name,
+                found[0],
+                found[1],
+                self._view.workers(name),
+                self._view.readers(key),
+                tuple(self._view.nodes),
+                self._runtime.clock.now(),
+                settings.drain_policy,
+                settings.drain_deadline_s,
+            )
+        )
+        await carry_out(self._runtime, step.intents)
+        return WakeAfter(seconds=step.wake_s) if step.wake_s is not None else None
+
+    def _orphans(self, key: str) -> list[Intent]:
+        """Labels of a dataset that is gone."""
+        namespace, name = split_key(key)
+        gone = DatasetName(namespace, name)
+        try:
+            label = gone.scale_in_key()
+        except NoSuchKey:  # its label had the UID of the dataset, which nobody knows any more
+            return []
+        found = drains.DrainInput(
+            gone, RUNTIMES["alluxio"], None, (), {}, tuple(self._view.nodes), self._runtime.clock.now()
+        )
+        labelled = any(label in node.metadata.labels for node in self._view.nodes)
+        return list(drains.plan(found).intents) if labelled else []
+
+
+class Waits:
+    """Pods that are held by a gate of ours."""
+
+    def __init__(self, runtime: Runtime, view: ClusterView) -> None:
+        self._runtime = runtime
+        self._view = view
+
+    def controller(self) -> Controller:
+        controller = Controller(
+            "data: waits", self._reconcile, clock=self._runtime.clock, metrics=self._runtime.metrics
+        )
+        controller.watches(self._view.pods, _gated)
+        return controller
+
+    async def _reconcile(self, key: str) -> WakeAfter | None:
+        pod: ReaderPod | None = self._view.pods.get(key)
+        if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp:
+            return None
+        cache, metadata = self._view.cache, pod.metadata
+        readings = tuple(readings_of(cache, metadata.namespace, pod.claims, metadata.annotations))
+        step = waits.plan(
+            waits.WaitInput(
+                pod,
+                cache,
+                readings,
+                self._view.fitting(pod) if pod.is_gated(waits.LOCALITY_GATE) else frozenset(),
+                {each.dataset: self._cached_share(each.dataset) for each in readings},
+                frozenset(each.dataset for each in readings if self._has_failed(pod, each.dataset)),
+                self._runtime.clock.now(),
+            )
+        )
+        await carry_out(self._runtime, [*self._loads(step.loads), *step.intents])
+        return WakeAfter(seconds=step.wake_s) if step.wake_s is not None else None
+
+    def _has_failed(self, pod: ReaderPod, dataset: str) -> bool:
+        try:
+            paths = waits.parse_prefetch(pod.metadata.annotations.get(waits.PREFETCH, "")).paths
+        except waits.BadWait:
+            return False
+        load: DataLoad | None = self._view.loads.get(f"{split_key(dataset)[0]}/{waits.load_name(dataset, paths)}")
+        return load is not None and load.status.phase == "Failed"
+
+    def _cached_share(self, key: str) -> float:
+        """By Fluid's word, else by the reports."""
+        dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+        states = (dataset.status.cache_states if dataset is not None else None) or {}
+        percent = states.get("cachedPercentage", "").removesuffix("%").strip()
+        try:
+            return min(1.0, max(0.0, float(percent) / 100))
+        except ValueError:
+            of_dataset = self._view.cache.datasets.get(key)
+            total = parse_size(dataset.status.ufs_total) if dataset is not None else 0.0
+            cached = sum(node.cached_bytes for node in of_dataset.nodes.values()) if of_dataset is not None else 0.0
+            return min(1.0, cached / total) if total else 0.0
+
+    def _loads(self, loads: Sequence[tuple[str, tuple[str, ...]]]) -> list[Intent]:
+        found: list[Intent] = []
+        for dataset, paths in loads:
+            namespace, _ = split_key(dataset)
+            load: DataLoad | None = self._view.loads.get(f"{namespace}/{waits.load_name(dataset, paths)}")
+            if load is None:
+                found.append(Create(kind=DATA_LOADS, namespace=namespace, body=waits.load_body(dataset, paths)))
+        return found
+
+
+def _gated(delta: Delta[ReaderPod]) -> Iterable[str]:
+    pod = delta.new
+    ours = (waits.LOCALITY_GATE, waits.PREFETCH_GATE)
+    return (delta.key,) if pod is not None and any(pod.is_gated(gate) for gate in ours) else ()
+
+
+async def nudge(controllers: Sequence[tuple[Controller, "Levels"]], changed: asyncio.Event) -> None:
+    """Look at every node again whenever the map of caches changed."""
+    while True:
+        await changed.wait()
+        changed.clear()
+        for controller, of_nodes in controllers:
+            for key in of_nodes.all_keys():
+                controller.queue.add(key)

@@ -1,0 +1,273 @@
+"""A pod while plugins change it: a copy of its JSON tree, with the ways in which a plugin may add to it.
+
+Fields we do not know stay. Everything added is a union with what is there: a draft of a draft's own result changes
+nothing, so a second call by the API server gives an empty patch.
+"""
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Expression = Mapping[str, Any]
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+MOST_TERMS: Final = 64
+"""Terms that branches may multiply to; the pod's own terms alone may be more."""
+
+
+class PluginError(Exception):
+    """A plugin cannot do its part: rolled back or refused, by its policy."""
+
+
+class NotAPod(Exception):
+    """The object is not a pod that could be read."""
+
+
+class Unpatchable(Exception):
+    """The affinity has a form that the API server will refuse anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a plugin added, and the fact behind it."""
+
+    plugin: str
+    effect: str
+    because: str
+    term: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Draft:
+    pod: dict[str, Any]
+    plugin: str = ""
+    notes: list[Note] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    side_objects: dict[tuple[str, str], str] = field(default_factory=dict)
+    """ConfigMaps that the pod will mount, by namespace and name, with the kind of their script."""
+    preferences: bool = True
+    """Whether preferred terms are added; a scheduler that scores cached bytes itself needs none."""
+    _preferred: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, pod: Mapping[str, Any]) -> "Draft":
+        return cls(copy.deepcopy(dict(pod)))
+
+    def copy(self) -> "Draft":
+        return Draft(
+            copy.deepcopy(self.pod),
+            self.plugin,
+            list(self.notes),
+            list(self.warnings),
+            dict(self.side_objects),
+            self.preferences,
+            Counter(self._preferred),
+        )
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return _child(self.pod, "metadata")
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return _child(self.pod, "spec")
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return (self.pod.get("metadata") or {}).get("labels") or {}
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return (self.pod.get("metadata") or {}).get("annotations") or {}
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        """`containers`, `initContainers` or `volumes`."""
+        return (self.pod.get("spec") or {}).get(kind) or []
+
+    def claim_of_volume(self) -> dict[str, str]:
+        """The claim behind each volume that has one."""
+        found = ((volume.get("name", ""), volume.get("persistentVolumeClaim")) for volume in self.items("volumes"))
+        return {name: claim["claimName"] for name, claim in found if isinstance(claim, dict) and "claimName" in claim}
+
+    def node_terms(self) -> Iterator[Mapping[str, Any]]:
+        """Every term about nodes, preferred and required."""
+        affinity = _node_affinity(self.pod)
+        for each in affinity.get(PREFERRED) or ():
+            yield each.get("preference") or {}
+        yield from (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
+
+    def node_keys(self) -> set[str]:
+        """The labels of nodes that the pod speaks of, in its affinity and in its nodeSelector."""
+        found = {each.get("key", "") for term in self.node_terms() for each in term.get("matchExpressions") or ()}
+        return found | set((self.pod.get("spec") or {}).get("nodeSelector") or {})
+
+    # -- adding ----------------------------------------------------------------------------------------------------
+
+    def label(self, key: str, value: str) -> None:
+        _child(self.metadata, "labels")[key] = value
+
+    def annotate(self, key: str, value: str) -> None:
+        _child(self.metadata, "annotations")[key] = value
+
+    def set_items(self, kind: str, items: list[dict[str, Any]]) -> None:
+        self.spec[kind] = items
+
+    def note(self, effect: str, because: str, term: Mapping[str, Any] | None = None) -> None:
+        self.notes.append(Note(self.plugin, effect, because, term))
+
+    def warn(self, sentence: str) -> None:
+        if sentence not in self.warnings:
+            self.warnings.append(sentence)
+
+    def prefer(self, weight: int, expressions: Sequence[Expression], because: str) -> None:
+        """A preferred term. Called twice for the same term, it is there twice, and not a third time by another call."""
+        if not self.preferences:
+            return
+        term = {"weight": weight, "preference": {"matchExpressions": [dict(each) for each in expressions]}}
+        self.note("preferred", because, term)
+        key = _canonical(term)
+        self._preferred[key] += 1
+        present = _node_affinity(self.pod).get(PREFERRED) or []
+        if sum(_canonical(each) == key for each in present) >= self._preferred[key]:
+            return
+        node = _child(_child(self.spec, "affinity"), "nodeAffinity")
+        node[PREFERRED] = [*present, term]
+
+    def prefer_pods_apart(self, weight: int, term: Mapping[str, Any], because: str) -> None:
+        """A preferred term of the podAntiAffinity, once."""
+        if not self.preferences:
+            return
+        entry = {"weight": weight, "podAffinityTerm": dict(term)}
+        self.note("preferred", because, entry)
+        apart = _child(_child(self.spec, "affinity"), "podAntiAffinity")
+        present = apart.get(PREFERRED) or []
+        if entry not in present:
+            apart[PREFERRED] = [*present, entry]
+
+    def require(self, expressions: Sequence[Expression], because: str) -> None:
+        """Conditions that must hold as well: they join each of the pod's own terms."""
+        self.require_any([expressions], because)
+
+    def require_any(self, branches: Sequence[Sequence[Expression]], because: str) -> None:
+        """One of the branches must hold as well. Terms without conditions match no node and stay as they are."""
+        branches = [branch for branch in branches if branch]
+        if not branches:
+            return
+        for branch in branches:
+            self.note("required", because, {"matchExpressions": [dict(each) for each in branch]})
+        terms = (_node_affinity(self.pod).get(REQUIRED) or {}).get("nodeSelectorTerms") or []
+        own = [term for term in terms if not _is_empty(term)]
+        if terms and not own:
+            return
+        if own and all(any(_holds(term, branch) for branch in branches) for term in own):
+            return
+        joined = [_joined(term, branch) for term in own or [_NO_TERM] for branch in branches]
+        if len(joined) > max(MOST_TERMS, len(own)):
+            raise PluginError(
+                f"the pod's {len(own)} required terms and {len(branches)} declared ones "
+                f"would become {len(joined)}; at most {MOST_TERMS} are possible"
+            )
+        node = _child(_child(self.spec, "affinity"), "nodeAffinity")
+        _child(node, REQUIRED)["nodeSelectorTerms"] = joined
+
+
+_NO_TERM: Final[Mapping[str, Any]] = {}
+
+
+def check_pod(pod: Mapping[str, Any]) -> None:
+    """NotAPod if the object cannot be read as a pod, Unpatchable if its affinity cannot be."""
+    if pod.get("kind", "Pod") != "Pod" or pod.get("apiVersion", "v1") != "v1":
+        raise NotAPod(f"wanted a v1 Pod, got {pod.get('apiVersion')} {pod.get('kind')}")
+    metadata, spec = _mapping(pod, "metadata"), _mapping(pod, "spec")
+    for where, tree, name in (("metadata", metadata, "labels"), ("metadata", metadata, "annotations"),
+                              ("spec", spec, "nodeSelector")):  # fmt: skip
+        if not all(isinstance(value, str) for value in _mapping(tree, name, f"{where}.").values()):
+            raise NotAPod(f"{where}.{name}: every value must be text")
+    for name in ("name", "generateName", "namespace"):
+        if not isinstance(metadata.get(name) or "", str):
+            raise NotAPod(f"metadata.{name}: wanted text")
+    for name in ("containers", "initContainers", "volumes"):
+        for item in _mappings(spec, name, "spec."):
+            if not isinstance(item.get("name", ""), str):
+                raise NotAPod(f"spec.{name}: every name must be text")
+            for mount in _mappings(item, "volumeMounts", f"spec.{name}[]."):
+                if not isinstance(mount.get("name", ""), str):
+                    raise NotAPod(f"spec.{name}[].volumeMounts: every name must be text")
+    try:
+        affinity = _mapping(_mapping(_mapping(spec, "affinity"), "nodeAffinity"), REQUIRED)
+        preferred = _mappings(_mapping(_mapping(spec, "affinity"), "nodeAffinity"), PREFERRED)
+        terms = [*_mappings(affinity, "nodeSelectorTerms"), *(_mapping(each, "preference") for each in preferred)]
+        for term in terms:
+            for each in [*_mappings(term, "matchExpressions"), *_mappings(term, "matchFields")]:
+                if not isinstance(each.get("key", ""), str):
+                    raise NotAPod("key: wanted text")
+    except NotAPod as problem:
+        raise Unpatchable(f"spec.affinity: {problem}") from None
+
+
+def _mapping(tree: Mapping[str, Any], name: str, where: str = "") -> Mapping[str, Any]:
+    found = tree.get(name)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise NotAPod(f"{where}{name}: wanted an object")
+    return found
+
+
+def _mappings(tree: Mapping[str, Any], name: str, where: str = "") -> Sequence[Mapping[str, Any]]:
+    found = tree.get(name)
+    if found is None:
+        return ()
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise NotAPod(f"{where}{name}: wanted a list of objects")
+    return found
+
+
+def _node_affinity(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
+    assert isinstance(found, dict)
+    return found
+
+
+def _child(tree: dict[str, Any], name: str) -> dict[str, Any]:
+    """The object under a name; made where there is none."""
+    if tree.get(name) is None:
+        tree[name] = {}
+    found = tree[name]
+    assert isinstance(found, dict)
+    return found
+
+
+def _is_empty(term: Mapping[str, Any]) -> bool:
+    return not term.get("matchExpressions") and not term.get("matchFields")
+
+
+def _holds(term: Mapping[str, Any], branch: Sequence[Expression]) -> bool:
+    present = {_canonical(each) for each in term.get("matchExpressions") or ()}
+    return all(_canonical(each) in present for each in branch)
+
+
+def _joined(term: Mapping[str, Any], branch: Sequence[Expression]) -> dict[str, Any]:
+    """A term with the expressions of a branch that it does not have yet, after its own."""
+    own = list(term.get("matchExpressions") or ())
+    present = {_canonical(each) for each in own}
+    added = [dict(each) for each in branch if _canonical(each) not in present]
+    return {**term, "matchExpressions": own + added} if added else dict(term)
+
+
+def _canonical(tree: Any) -> str:
+    return json.dumps(tree, sort_keys=True)
+
+
+def in_(key: str, *values: str) -> Expression:
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+def not_in(key: str, *values: str) -> Expression:
+    return {"key": key, "operator": "NotIn", "values": list(values)}

@@ -1,0 +1,144 @@
+"""Scale-in without losing readers: the node of the worker to go is labelled, its readers leave, then it goes.
+
+Pure: what is seen and the time give the next writes. A drain is kept in annotations of the runtime, so that another
+leader goes on where this one stopped; each step may be repeated.
+
+    asked ──► labelled ──► draining ──► replicas lowered ──► unlabelled, done
+                  │            │ deadline: Wait goes on, Force lowers, Abort unlabels
+                  └────────────┴── the wish is withdrawn or replicas rise: unlabelled
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+import msgspec
+
+from fairlead.data.names import DOMAIN, DatasetName, NoSuchKey
+from fairlead.data.objects import FluidRuntime
+from fairlead.data.spec import NODES, CacheNode, ReaderPod
+from fairlead.model.intents import Intent, Patch, event
+from fairlead.model.kinds import Kind
+from fairlead.model.times import parse_time_or_none, rfc3339
+
+SCALE_IN_TO: Final = f"{DOMAIN}scale-in-to"
+"""Annotation of a runtime: how many workers it should have; ours or a user's."""
+BEGUN_AT: Final = f"{DOMAIN}scale-in-begun-at"
+MOST_REPLICAS: Final = 100_000
+
+DrainPolicy = Literal["Wait", "Force", "Abort"]
+_ORDINAL: Final = re.compile(r"-(\d{1,9})$")
+
+
+class DrainInput(msgspec.Struct, frozen=True):
+    """What a step of a drain is decided on."""
+
+    dataset: DatasetName
+    kind: Kind[FluidRuntime]
+    runtime: FluidRuntime | None
+    workers: tuple[ReaderPod, ...]
+    readers: Mapping[str, tuple[str, ...]]
+    """Pods that mount the dataset and are not finished, by node."""
+    nodes: tuple[CacheNode, ...]
+    now: datetime
+    policy: DrainPolicy = "Wait"
+    deadline_s: float = 600.0
+
+
+class DrainStep(msgspec.Struct, frozen=True):
+    intents: tuple[Intent, ...] = ()
+    wake_s: float | None = None
+    waiting_for: tuple[str, ...] = ()
+
+
+def target(runtime: FluidRuntime) -> int | None:
+    """How many workers are wished for, where that is fewer than there are."""
+    text = runtime.metadata.annotations.get(SCALE_IN_TO, "")
+    if not text.isdecimal() or len(text) > 6:
+        return None
+    wished = int(text)
+    return wished if wished < (runtime.spec.replicas or 0) else None
+
+
+def victims(workers: Sequence[ReaderPod], wished: int) -> list[ReaderPod]:
+    """The workers that a StatefulSet removes first: those of the highest ordinals."""
+    numbered = [(int(found[1]), pod) for pod in workers if (found := _ORDINAL.search(pod.metadata.name))]
+    return [pod for number, pod in sorted(numbered, key=lambda each: each[0]) if number >= wished]
+
+
+def plan(seen: DrainInput) -> DrainStep:
+    try:
+        key = seen.dataset.scale_in_key()
+    except NoSuchKey:
+        return DrainStep()
+    labelled = {node.metadata.name for node in seen.nodes if node.metadata.labels.get(key) == "true"}
+    wished = target(seen.runtime) if seen.runtime is not None else None
+    if seen.runtime is None or wished is None:
+        # A worker that is on its way out keeps its node's label until it has gone.
+        replicas = (seen.runtime.spec.replicas or 0) if seen.runtime is not None else 0
+        going = {pod.spec.node_name for pod in victims(seen.workers, replicas)} if seen.runtime is not None else set()
+        return DrainStep((*_unlabel(key, labelled - going), *_forget(seen)))
+    leaving = sorted({pod.spec.node_name for pod in victims(seen.workers, wished) if pod.spec.node_name})
+    intents: list[Intent] = [*_unlabel(key, labelled - set(leaving))]
+    begun = parse_time_or_none(seen.runtime.metadata.annotations.get(BEGUN_AT))
+    if begun is None:
+        intents.append(_annotate(seen, {BEGUN_AT: rfc3339(seen.now)}))
+        begun = seen.now
+    missing = [node for node in leaving if node not in labelled]
+    if missing:
+        intents += [_label(key, node) for node in missing]
+        note = f"draining {', '.join(leaving)} to reduce the workers to {wished}"
+        intents.append(event(seen.kind, seen.runtime.metadata, "ScaleInStarted", note, reporter="fairlead-data"))
+        # New readers keep away from now on; those on their way are waited for.
+        return DrainStep(tuple(intents), wake_s=1.0)
+    # Without workers there is nothing to read from, so nobody is waited for.
+    staying = sorted(pod for node in leaving for pod in seen.readers.get(node, ())) if wished else []
+    deadline = begun + timedelta(seconds=seen.deadline_s)
+    if staying and seen.now < deadline:
+        return DrainStep(tuple(intents), (deadline - seen.now).total_seconds(), tuple(staying))
+    if staying and seen.policy == "Wait":
+        return DrainStep(tuple(intents), None, tuple(staying))
+    if staying and seen.policy == "Abort":
+        note = f"scale-in to {wished} given up: still read by {', '.join(staying[:5])}"
+        told = event(seen.kind, seen.runtime.metadata, "ScaleInAborted", note, warning=True, reporter="fairlead-data")
+        return DrainStep((_annotate(seen, {SCALE_IN_TO: None, BEGUN_AT: None}), told, *_unlabel(key, labelled)))
+    note = f"reducing the workers to {wished}: nobody reads on {', '.join(leaving) or 'their nodes'}"
+    lowered = Patch(
+        kind=seen.kind,
+        namespace=seen.dataset.namespace,
+        name=seen.dataset.name,
+        # In one write with the end of the wish: a raise in between is a conflict, not overwritten.
+        patch={
+            "metadata": {"annotations": {SCALE_IN_TO: None, BEGUN_AT: None}},
+            "spec": {"worker": {"replicas": wished}} if seen.kind.kind == "CacheRuntime" else {"replicas": wished},
+        },
+        resource_version=seen.runtime.metadata.resource_version,
+    )
+    told = event(seen.kind, seen.runtime.metadata, "ScaledIn", note, reporter="fairlead-data")
+    # The labels go when the workers have: the next look, without a wish, removes them.
+    return DrainStep((*intents, lowered, told), wake_s=1.0)
+
+
+def _label(key: str, node: str) -> Patch:
+    return Patch(kind=NODES, name=node, patch={"metadata": {"labels": {key: "true"}}})
+
+
+def _unlabel(key: str, nodes: Iterable[str]) -> list[Intent]:
+    return [Patch(kind=NODES, name=node, patch={"metadata": {"labels": {key: None}}}) for node in sorted(nodes)]
+
+
+def _forget(seen: DrainInput) -> list[Intent]:
+    """A wish that is no longer one is taken back, so that a later raise does not revive it."""
+    annotations = seen.runtime.metadata.annotations if seen.runtime is not None else {}
+    stale = {name: None for name in (SCALE_IN_TO, BEGUN_AT) if name in annotations}
+    return [_annotate(seen, stale)] if stale else []
+
+
+def _annotate(seen: DrainInput, annotations: Mapping[str, str | None]) -> Patch:
+    return Patch(
+        kind=seen.kind,
+        namespace=seen.dataset.namespace,
+        name=seen.dataset.name,
+        patch={"metadata": {"annotations": dict(annotations)}},
+    )

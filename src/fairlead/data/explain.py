@@ -1,0 +1,201 @@
+"""Why a pod carries the terms it does, and what they mean on every node: worked out again by the webhook's functions.
+
+No annotation keeps it: the facts are those of now, so a term whose fact has changed is shown as such.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.data.draft import PREFERRED, REQUIRED, Note
+from fairlead.data.facts import Missing, Sources
+from fairlead.data.mutate import MutateOptions, Mutation, PodReview, mutate
+from fairlead.data.opt_in import DONE
+from fairlead.data.profile import PluginProfile
+from fairlead.data.spec import CacheNode
+from fairlead.engine.locality import local_values, readings_of
+
+MOST_ROUNDS: Final = 64
+
+
+class TermExplanation(msgspec.Struct, frozen=True, rename="camel"):
+    """A term that the webhook adds, by which plugin, because of what; and whether the pod has it."""
+
+    plugin: str
+    effect: str
+    because: str
+    term: Mapping[str, Any] | None
+    is_in_pod: bool
+
+
+class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
+    """What the terms come to on a node."""
+
+    node: str
+    is_allowed: bool
+    """Whether it satisfies what is required."""
+    weight: int
+    """The sum of the preferred weights that match."""
+    score: int
+    """That sum as kube-scheduler scores it, 0 to 100, beside the best node."""
+    local_share: float
+    """How much of the pod's data the node has."""
+
+
+class DataExplanation(msgspec.Struct, frozen=True, rename="camel"):
+    pod: str
+    datasets: tuple[str, ...]
+    problem: str
+    terms: tuple[TermExplanation, ...]
+    nodes: tuple[NodeExplanation, ...]
+
+
+def answered(review: PodReview, sources: Sources, profile: PluginProfile, options: MutateOptions) -> Mutation:
+    """The webhook's answer where nothing more can be read."""
+    for _ in range(MOST_ROUNDS):
+        try:
+            return mutate(review, sources, profile, options)
+        except Missing as missing:
+            for ref in missing.refs:
+                sources.add(ref, None)
+    raise AssertionError("a pod names more objects than it can")
+
+
+def explain(
+    pod: Mapping[str, Any],
+    namespace: str,
+    sources: Sources,
+    profile: PluginProfile,
+    options: MutateOptions,
+    nodes: Iterable[CacheNode],
+    *,
+    by_namespace: bool = False,
+) -> DataExplanation:
+    answer = answered(PodReview(_as_created(pod), namespace, by_namespace), sources, profile, options)
+    terms = tuple(_term(note, pod) for note in answer.notes)
+    cache = options.locality.cache
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    readings = readings_of(cache, namespace, [each.claim for each in answer.datasets], annotations)
+    local = local_values(cache, readings)
+    affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
+    weights = {node.metadata.name: _weight(affinity, _labels(node)) for node in nodes}
+    best = max(weights.values(), default=0)
+    required = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or []
+    found = [
+        NodeExplanation(
+            node=name,
+            is_allowed=not required or any(matches(term, _labels(node)) for term in required),
+            weight=weights[name],
+            score=100 * weights[name] // best if best else 0,
+            local_share=round(local.get(name, 0.0), 3),
+        )
+        for node in nodes
+        if (name := node.metadata.name)
+    ]
+    return DataExplanation(
+        pod=f"{namespace}/{(pod.get('metadata') or {}).get('name', '')}",
+        datasets=tuple(each.physical.key for each in answer.datasets),
+        problem=answer.message or answer.skipped,
+        terms=terms,
+        nodes=tuple(sorted(found, key=lambda each: (not each.is_allowed, -each.weight, -each.local_share, each.node))),
+    )
+
+
+def _as_created(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod before the webhook, as far as that can be known: without rules about nodes and without our marks."""
+    found = copy.deepcopy(dict(pod))
+    metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
+    metadata.pop("namespace", None)
+    (metadata.get("labels") or {}).pop(DONE, None)
+    (spec.get("affinity") or {}).pop("nodeAffinity", None)
+    spec.pop("nodeName", None)
+    return found
+
+
+def _term(note: Note, pod: Mapping[str, Any]) -> TermExplanation:
+    return TermExplanation(note.plugin, note.effect, note.because, note.term, _is_in(note, pod))
+
+
+def _is_in(note: Note, pod: Mapping[str, Any]) -> bool:
+    affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
+    if note.term is None:
+        return True
+    if note.effect == "preferred":
+        return note.term in (affinity.get(PREFERRED) or [])
+    terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or []
+    wanted = note.term.get("matchExpressions") or []
+    return any(all(each in (term.get("matchExpressions") or []) for each in wanted) for term in terms)
+
+
+def _labels(node: CacheNode) -> Mapping[str, str]:
+    return node.metadata.labels
+
+
+def _weight(affinity: Mapping[str, Any], labels: Mapping[str, str]) -> int:
+    terms: Sequence[Any] = affinity.get(PREFERRED) or []
+    return sum(each["weight"] for each in terms if matches(each.get("preference") or {}, labels))
+
+
+def matches(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether labels satisfy a nodeSelectorTerm; one without conditions matches nothing."""
+    expressions = term.get("matchExpressions") or []
+    return bool(expressions) and all(_holds(each, labels.get(each["key"])) for each in expressions)
+
+
+def _holds(expression: Mapping[str, Any], label: str | None) -> bool:
+    values = expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return label in values
+        case "NotIn":
+            return label not in values
+        case "Exists":
+            return label is not None
+        case "DoesNotExist":
+            return label is None
+        case operator:
+            if label is None or not label.lstrip("-").isdecimal() or not values or len(label) > 18:
+                return False
+            return int(label) > int(values[0]) if operator == "Gt" else int(label) < int(values[0])
+
+
+# -- dry run -----------------------------------------------------------------------------------------------------------
+
+
+class DryRun(msgspec.Struct, frozen=True):
+    """Shares of the bytes that recorded pods read which are local: where they ran, and where they could best run."""
+
+    pods: int
+    pods_with_datasets: int
+    local_share: float
+    best_local_share: float
+    by_dataset: Mapping[str, float]
+
+
+def dry_run(pods: Iterable[Mapping[str, Any]], cache: Any) -> DryRun:
+    count = with_datasets = 0
+    total = local = best = 0.0
+    by_dataset: dict[str, list[float]] = {}
+    for pod in pods:
+        count += 1
+        metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+        claims = [(each.get("persistentVolumeClaim") or {}).get("claimName", "") for each in spec.get("volumes") or ()]
+        readings = readings_of(cache, metadata.get("namespace", "default"), claims, metadata.get("annotations") or {})
+        if not readings:
+            continue
+        with_datasets += 1
+        size = sum(each.wanted_bytes or cache.datasets[each.dataset].total_bytes or 1.0 for each in readings)
+        values = local_values(cache, readings)
+        here = values.get(spec.get("nodeName") or "", 0.0)
+        total, local, best = total + size, local + size * here, best + size * max(values.values(), default=0.0)
+        for each in readings:
+            by_dataset.setdefault(each.dataset, []).append(here)
+    return DryRun(
+        count,
+        with_datasets,
+        round(local / total, 4) if total else 0.0,
+        round(best / total, 4) if total else 0.0,
+        {name: round(sum(shares) / len(shares), 4) for name, shares in sorted(by_dataset.items())},
+    )

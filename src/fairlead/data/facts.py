@@ -1,0 +1,221 @@
+"""What is known of the datasets that a pod mounts: its claims resolved to datasets, runtimes and their node rules.
+
+Objects come from mirrors. One that is not there raises Missing, and the shell reads it once from the API server; what
+the server does not have either, or what is not ready, raises Unready, whose sentence refuses the pod.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from fairlead.data.names import DatasetName
+from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES, Claim, Component, Dataset, FluidRuntime
+from fairlead.model.kinds import Kind
+
+DATASET_PREFIX: Final = "fluid.io/s-"
+MANAGED_BY: Final = ("fluid.io/managed-by", "fluid.io/wrapped-by")
+REFERRING_NAME: Final = "fluid.io/dataset.referring-name"
+REFERRING_NAMESPACE: Final = "fluid.io/dataset.referring-namespace"
+SKIP_PRECHECK: Final = "sidecar.fluid.io/skip-precheck"
+NOT_BOUND: Final = ("", "NotBound")
+REFERENCE_SCHEME: Final = "dataset://"
+
+
+class Ref(NamedTuple):
+    """One object, by its kind."""
+
+    kind: Kind[Any]
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Missing(Exception):
+    """Objects that no mirror has; the API server may."""
+
+    def __init__(self, refs: Sequence[Ref]) -> None:
+        super().__init__(", ".join(f"{ref.kind.kind} {ref.key}" for ref in refs))
+        self.refs = tuple(refs)
+
+
+class Unready(Exception):
+    """A claim, dataset or runtime does not exist or cannot be used yet: the pod is refused with this sentence."""
+
+
+class Sources:
+    """Objects of the cluster: from mirrors, and those that were read because no mirror had them (None: not there)."""
+
+    def __init__(self, mirrored: Callable[[Ref], Any], live: Mapping[Ref, Any] | None = None) -> None:
+        self._mirrored = mirrored
+        self._live = dict(live or {})
+
+    def get(self, ref: Ref) -> Any:
+        """The object, or None if the API server does not have it; Missing if only the mirror does not."""
+        found = self._mirrored(ref)
+        if found is not None:
+            return found
+        if ref in self._live:
+            return self._live[ref]
+        raise Missing([ref])
+
+    def glance(self, ref: Ref) -> Any:
+        """The object if a mirror has it, else None."""
+        return self._mirrored(ref) or self._live.get(ref)
+
+    def has(self, ref: Ref) -> bool:
+        return self._mirrored(ref) is not None
+
+    def add(self, ref: Ref, found: Any) -> None:
+        self._live[ref] = found
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetFacts:
+    """A dataset of a pod, by the claim that the pod mounts."""
+
+    claim: str
+    dataset: DatasetName
+    """As the claim names it; its runtime has the same name."""
+    physical: DatasetName
+    """Whose workers hold the data: another one where the dataset only refers to it."""
+    runtime: str
+    fuse_selector: Mapping[str, str]
+    declared: tuple[Mapping[str, Any], ...]
+    """The nodeSelectorTerms that the workers were declared with."""
+    is_mirrored: bool = True
+    """Whether the runtime's declaration is known from a mirror, and not only by a read of this review."""
+    scrapes_sidecars: bool = False
+    """Whether Prometheus reads the metrics of fuses in sidecars."""
+    phase: str = ""
+    volume: str = ""
+    """The PersistentVolume of the claim."""
+
+    @property
+    def is_reference(self) -> bool:
+        return self.physical != self.dataset
+
+    @property
+    def fuse_set(self) -> str:
+        """The DaemonSet of its fuse."""
+        suffix = {"jindo": "-jindofs-fuse", "cache": "-client"}.get(self.runtime, "-fuse")
+        return self.dataset.name + suffix
+
+
+def claim_names(spec: Mapping[str, Any]) -> list[str]:
+    """The claims a pod's volumes name, each once, in their order; those of ephemeral volumes are not among them."""
+    found = (volume.get("persistentVolumeClaim") for volume in spec.get("volumes") or ())
+    names = (claim.get("claimName") for claim in found if isinstance(claim, dict))
+    return list(dict.fromkeys(name for name in names if isinstance(name, str) and name))
+
+
+def collect(
+    spec: Mapping[str, Any], annotations: Mapping[str, str], namespace: str, sources: Sources
+) -> tuple[DatasetFacts, ...]:
+    """The datasets of a pod, sorted by claim."""
+    names = claim_names(spec)
+    unread, absent, claims = [], [], []
+    for name in names:
+        ref = Ref(CLAIMS, namespace, name)
+        try:
+            found: Claim | None = sources.get(ref)
+        except Missing:
+            unread.append(ref)
+            continue
+        if found is None:
+            absent.append(name)
+        else:
+            claims.append((name, found))
+    if unread:
+        raise Missing(unread)
+    if absent:
+        raise Unready(
+            f"claims of the pod do not exist in namespace {namespace}: {', '.join(absent)}; create them first"
+        )
+    precheck = annotations.get(SKIP_PRECHECK) != "true"
+    facts = (_facts(name, claim, namespace, sources, precheck) for name, claim in claims if _managed(claim))
+    return tuple(sorted(facts, key=lambda each: each.claim))
+
+
+def _managed(claim: Claim) -> bool:
+    """Only keys count: a dataset's label may have any value."""
+    return any(key.startswith(DATASET_PREFIX) or key in MANAGED_BY for key in claim.metadata.labels)
+
+
+def dataset_of(name: str, claim: Claim) -> str:
+    """The name of the dataset behind a claim: a claim that wraps a dataset has another name."""
+    labels = claim.metadata.labels
+    return next((labels[key] for key in MANAGED_BY if labels.get(key)), name)
+
+
+def _facts(claim: str, found: Claim, namespace: str, sources: Sources, precheck: bool) -> DatasetFacts:
+    name = dataset_of(claim, found)
+    dataset: Dataset | None = sources.get(Ref(DATASETS, namespace, name))
+    if dataset is None:
+        raise Unready(f"claim {claim}: there is no Dataset {namespace}/{name}; create it first")
+    if precheck and dataset.status.phase in NOT_BOUND:
+        raise Unready(f"claim {claim}: Dataset {namespace}/{name} is not bound{_why_not_ready(dataset)}")
+    kind = next((each.type for each in dataset.status.runtimes or ()), "")
+    if kind not in RUNTIMES:
+        known = ", ".join(RUNTIMES)
+        what = f"is of the unknown type {kind!r}; wanted one of {known}" if kind else "is not known yet"
+        raise Unready(f"claim {claim}: the runtime of Dataset {namespace}/{name} {what}")
+    runtime: FluidRuntime | None = sources.get(Ref(RUNTIMES[kind], namespace, name))
+    if runtime is None:
+        raise Unready(f"claim {claim}: there is no {RUNTIMES[kind].kind} {namespace}/{name}; create it first")
+    own = DatasetName(namespace, name, dataset.metadata.uid)
+    physical, declared_by = _physical(own, found, dataset, runtime, sources)
+    fuse = runtime.spec.client if kind == "cache" else runtime.spec.fuse
+    return DatasetFacts(
+        claim=claim,
+        dataset=own,
+        physical=physical,
+        runtime=kind,
+        fuse_selector=(fuse.node_selector if fuse is not None and kind != "vineyard" else None) or {},
+        declared=tuple(_declared_terms(declared_by)),
+        is_mirrored=sources.has(Ref(RUNTIMES[kind], namespace, name)),
+        scrapes_sidecars=_scrapes_sidecars(fuse),
+        phase=dataset.status.phase,
+        volume=found.spec.volume_name,
+    )
+
+
+def _scrapes_sidecars(fuse: Component | None) -> bool:
+    metrics = fuse.metrics if fuse is not None else None
+    if metrics is None or not metrics.enabled:
+        return False
+    return bool({"All", "Sidecar"} & {each.strip() for each in metrics.scrape_target.split(",")})
+
+
+def _why_not_ready(dataset: Dataset) -> str:
+    found = [each.message for each in dataset.status.conditions or () if each.type == "NotReady" and each.message]
+    return f": {found[0]}" if found else ""
+
+
+def _physical(
+    own: DatasetName, claim: Claim, dataset: Dataset, runtime: FluidRuntime, sources: Sources
+) -> tuple[DatasetName, FluidRuntime]:
+    """Where the data is, and the runtime that declares its workers' nodes: of a reference, those it refers to."""
+    labels = claim.metadata.labels
+    target = (labels.get(REFERRING_NAMESPACE, ""), labels.get(REFERRING_NAME, ""))
+    if not all(target):
+        points = [each.mount_point for each in dataset.spec.mounts or ()]
+        point = next((each for each in points if each.startswith(REFERENCE_SCHEME)), "")
+        namespace, _, rest = point.removeprefix(REFERENCE_SCHEME).partition("/")
+        target = (namespace, rest.partition("/")[0])
+    if not all(target):
+        return own, runtime
+    found: Dataset | None = sources.glance(Ref(DATASETS, *target))
+    if found is None:
+        return DatasetName(*target), runtime
+    kind = next((each.type for each in found.status.runtimes or ()), "")
+    theirs = sources.glance(Ref(RUNTIMES[kind], *target)) if kind in RUNTIMES else None
+    return DatasetName(*target, found.metadata.uid), theirs or runtime
+
+
+def _declared_terms(runtime: FluidRuntime) -> Iterator[Mapping[str, Any]]:
+    affinity = runtime.status.cache_affinity
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    yield from (required.node_selector_terms if required else None) or ()

@@ -1,0 +1,96 @@
+"""Reviews of Fluid's own objects: cache workers learn their nodes, and a direct scale-down is answered with a warning.
+
+Fluid's specs stay as they are: a worker is a pod that Fluid's StatefulSet creates, and only the pod is changed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal
+
+from fairlead.data.draft import Draft, NotAPod, Unpatchable, check_pod, in_
+from fairlead.data.drains import SCALE_IN_TO
+from fairlead.data.entries import DATASET_LABEL
+from fairlead.data.names import DatasetName, NoSuchKey
+from fairlead.data.patch import diff
+from fairlead.data.spec import DataGroup
+from fairlead.web.admission import Review, Verdict, refused
+
+HOST: Final = "kubernetes.io/hostname"
+PLANNED_WEIGHT: Final = 100
+DEMAND: Final = ((0, 10), (2, 20), (4, 20), (6, 20), (8, 30))
+
+
+class FluidReviews:
+    def __init__(
+        self,
+        groups: Callable[[], Iterable[DataGroup]],
+        datasets: Callable[[], Iterable[str]],
+        direct_scale_in: Literal["warn", "deny"],
+    ) -> None:
+        self._groups = groups
+        self._datasets = datasets
+        self._direct_scale_in = direct_scale_in
+
+    async def worker(self, review: Review) -> Verdict:
+        pod = review.object
+        if review.operation != "CREATE" or pod is None:
+            return Verdict()
+        try:
+            check_pod(pod)
+        except (NotAPod, Unpatchable):
+            return Verdict()
+        labels = (pod.get("metadata") or {}).get("labels") or {}
+        if not labels.get("role", "").endswith("-worker"):
+            return Verdict()
+        name = self._dataset(review.namespace, labels.get(DATASET_LABEL, ""))
+        if name is None:
+            return Verdict()
+        return Verdict(patch=diff(pod, self._worker_draft(pod, name).pod))
+
+    def _dataset(self, namespace: str, label: str) -> DatasetName | None:
+        """The dataset of a worker's label, which joins namespace and name."""
+        known = {f"{space}-{name}": name for space, _, name in (key.partition("/") for key in self._datasets())
+                 if space == namespace}  # fmt: skip
+        return DatasetName(namespace, known[label]) if label in known else None
+
+    def _worker_draft(self, pod: Mapping[str, Any], name: DatasetName) -> Draft:
+        draft = Draft.of(pod)
+        planned = sorted(
+            {
+                node
+                for group in self._groups()
+                if group.metadata.namespace == name.namespace and name.name in group.spec.datasets
+                for node in group.status.nodes
+            }
+        )
+        if planned:
+            draft.prefer(PLANNED_WEIGHT, [in_(HOST, *planned)], "planned with the pods of a DataGroup")
+        try:
+            key = name.demand_key()
+        except NoSuchKey:
+            return draft
+        for above, weight in DEMAND:
+            draft.prefer(weight, [{"key": key, "operator": "Gt", "values": [str(above)]}], f"readers of {name.key}")
+        return draft
+
+    async def scale(self, review: Review) -> Verdict:
+        """A scale-down that did not go through a drain takes the data from under its readers."""
+        before, after = _replicas(review.old_object), _replicas(review.object)
+        if review.operation != "UPDATE" or before is None or after is None or after >= before:
+            return Verdict()
+        annotations = ((review.old_object or {}).get("metadata") or {}).get("annotations") or {}
+        if annotations.get(SCALE_IN_TO) == str(after):
+            return Verdict()  # the last step of a drain
+        command = f"fairlead data scale {review.namespace}/{review.name} --replicas {after}"
+        sentence = f"workers are removed under their readers; `{command}` drains them first"
+        if self._direct_scale_in == "deny":
+            return refused(f"spec.replicas: {sentence}")
+        return Verdict(warnings=(sentence,))
+
+
+def _replicas(tree: Mapping[str, Any] | None) -> int | None:
+    spec = (tree or {}).get("spec") or {}
+    if not isinstance(spec, dict):
+        return None
+    worker = spec.get("worker")
+    found = spec.get("replicas", worker.get("replicas") if isinstance(worker, dict) else None)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None

@@ -1,0 +1,68 @@
+"""Labels of nodes that other schedulers can score by: how much of a dataset a node holds, and how many read it there.
+
+`data.fairlead.io/cl-<dataset>` is 1 to 10, absent at 0. It changes when the value is clearly past a step, and a node is
+patched once per period at most, however often reports come.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from fairlead.data.cache_map import name_of
+from fairlead.data.names import DOMAIN, NoSuchKey
+from fairlead.data.objects import Dataset
+from fairlead.data.spec import NODES, CacheNode
+from fairlead.engine.locality import CacheMap, value
+from fairlead.model.intents import Patch
+
+STEPS: Final = 10
+HYSTERESIS: Final = 0.05
+LEVEL_PREFIX: Final = f"{DOMAIN}cl-"
+DEMAND_PREFIX: Final = f"{DOMAIN}dm-"
+
+
+def level(share: float, current: int = 0) -> int:
+    """The step of a share; the current one stays while the share is close to it."""
+    if current and (current - 1) / STEPS - HYSTERESIS < share <= current / STEPS + HYSTERESIS:
+        return current
+    return math.ceil(round(STEPS * min(1.0, share), 9))
+
+
+def levels_of(
+    node: CacheNode, datasets: Mapping[str, Dataset], cache: CacheMap, demand: Mapping[str, Mapping[str, int]]
+) -> dict[str, str]:
+    """The labels a node should have. `demand`: readers by dataset and node."""
+    found = {}
+    for key, dataset in datasets.items():
+        of_dataset, name = cache.datasets.get(key), name_of(dataset)
+        held = of_dataset.nodes.get(node.metadata.name) if of_dataset is not None else None
+        readers = demand.get(key, {})
+        most = max(readers.values(), default=0)
+        here = readers.get(node.metadata.name, 0)
+        shares: tuple[tuple[Callable[[], str], float], ...] = (
+            (name.level_key, value(of_dataset, held) if of_dataset is not None and held is not None else 0.0),
+            (name.demand_key, here / most if most else 0.0),
+        )
+        for make_key, share in shares:
+            try:
+                label = make_key()
+            except NoSuchKey:
+                continue
+            step = level(share, _number(node.metadata.labels.get(label, "")))
+            if step:
+                found[label] = str(step)
+    return found
+
+
+def plan_labels(node: CacheNode, wanted: Mapping[str, str]) -> Patch | None:
+    """The patch that makes the node's labels of ours these; None if they are."""
+    ours = {key: value for key, value in node.metadata.labels.items() if key.startswith((LEVEL_PREFIX, DEMAND_PREFIX))}
+    changes: dict[str, Any] = {key: value for key, value in wanted.items() if ours.get(key) != value}
+    changes |= {key: None for key in ours if key not in wanted}
+    if not changes:
+        return None
+    return Patch(kind=NODES, name=node.metadata.name, patch={"metadata": {"labels": changes}})
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 3 else 0

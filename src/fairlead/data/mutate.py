@@ -1,0 +1,192 @@
+"""A review in, a verdict out: pure. The webhook, the replay of recordings, `explain` and the benchmarks call it.
+
+Missing leaves it where an object is in no mirror: the caller reads that one and calls again.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.data import opt_in
+from fairlead.data.draft import Draft, NotAPod, Note, PluginError, Unpatchable, check_pod
+from fairlead.data.facts import DatasetFacts, Missing, Sources, Unready, collect
+from fairlead.data.patch import diff
+from fairlead.data.plugin import LocalityOptions, PluginContext
+from fairlead.data.profile import PluginProfile, Step
+
+MOST_POD_BYTES: Final = 1 << 20 | 1 << 19
+"""What etcd stores of one object."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodReview:
+    """What a review says of a pod that is being created."""
+
+    pod: Mapping[str, Any]
+    namespace: str = ""
+    by_namespace: bool = False
+    """Whether only the label of its namespace brought it here."""
+
+
+@dataclass(frozen=True, slots=True)
+class MutateOptions:
+    injects: bool = True
+    prefetcher_image: str = ""
+    native_sidecars: bool = False
+    scoring_schedulers: frozenset[str] = frozenset()
+    """Schedulers that score cached bytes themselves: their pods get required terms, and no preferred ones."""
+    locality: LocalityOptions = field(default_factory=LocalityOptions)
+    now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    releases_gates: bool = False
+    additions: tuple[Step, ...] = ()
+    """What runs after the profile's chain for every pod with a dataset, whatever the profile says."""
+
+
+Outcome = str
+"""What became of a plugin's run: ok, ignored, failed or late."""
+RunStep = Callable[[Step, Draft, PluginContext], tuple[Draft, bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRun:
+    plugin: str
+    outcome: Outcome = "ok"
+    stops: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """What is answered, and how it came about."""
+
+    allowed: bool = True
+    code: int = 200
+    message: str = ""
+    pod: Mapping[str, Any] = field(default_factory=dict)
+    patch: Sequence[Mapping[str, Any]] = ()
+    warnings: Sequence[str] = ()
+    runs: Sequence[PluginRun] = ()
+    notes: Sequence[Note] = ()
+    datasets: Sequence[DatasetFacts] = ()
+    side_objects: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    skipped: str = ""
+    """Why the pod was left alone."""
+
+
+class LatePlugin(PluginError):
+    """A plugin did not end within its budget."""
+
+
+def mutate(
+    review: PodReview, sources: Sources, profile: PluginProfile, options: MutateOptions, run: RunStep | None = None
+) -> Mutation:
+    pod = review.pod
+    if not options.injects:
+        return Mutation(pod=pod, skipped="injection is turned off")
+    try:
+        check_pod(pod)
+    except NotAPod as problem:
+        return Mutation(allowed=False, code=400, message=f"the pod cannot be read: {problem}")
+    except Unpatchable as problem:
+        return Mutation(pod=pod, warnings=(f"the pod is left as it is: {problem}",), skipped="unreadable affinity")
+    metadata = pod.get("metadata") or {}
+    own = metadata.get("namespace") or ""
+    if own and own != review.namespace:
+        sentence = f"metadata.namespace: the pod says {own!r}, the request {review.namespace!r}; wanted the same"
+        return Mutation(allowed=False, code=403, message=sentence)
+    if not review.namespace:
+        return Mutation(allowed=False, code=500, message="neither the pod nor the request names a namespace")
+    labels = metadata.get("labels") or {}
+    if why := opt_in.why_not(labels):
+        return Mutation(pod=pod, skipped=why)
+    try:
+        datasets = collect(pod.get("spec") or {}, metadata.get("annotations") or {}, review.namespace, sources)
+        return _run_chain(review, datasets, sources, profile, options, run or run_here)
+    except Unready as problem:
+        return Mutation(allowed=False, code=500, message=str(problem))
+
+
+def run_here(step: Step, draft: Draft, context: PluginContext) -> tuple[Draft, bool]:
+    return draft, step.plugin.mutate(draft, context)
+
+
+def _run_chain(
+    review: PodReview,
+    datasets: tuple[DatasetFacts, ...],
+    sources: Sources,
+    profile: PluginProfile,
+    options: MutateOptions,
+    run: RunStep,
+) -> Mutation:
+    pod = review.pod
+    draft = Draft.of(pod)
+    mode = opt_in.mode(draft.labels, by_namespace=review.by_namespace)
+    spec = pod.get("spec") or {}
+    draft.preferences = spec.get("schedulerName", "default-scheduler") not in options.scoring_schedulers
+    steps = profile.chain(mode, bool(datasets))
+    context = PluginContext(
+        datasets,
+        sources,
+        review.namespace,
+        options.prefetcher_image,
+        options.native_sidecars,
+        options.locality,
+        options.now,
+        options.releases_gates,
+    )
+    runs: list[PluginRun] = []
+    additions = options.additions if mode and datasets else ()
+    for group in (steps, additions):
+        for step in group:
+            draft, one = _run_step(step, draft, context, run)
+            runs.append(one)
+            if one.outcome == "failed":
+                message = f"{step.plugin.name}: {one.problem}"
+                return Mutation(allowed=False, code=403, message=message, runs=runs, datasets=datasets)
+            if one.stops:
+                break
+    for each in datasets:
+        if each.phase == "DataMigrating":
+            draft.warn(f"dataset {each.dataset.key} is being migrated; reads may be slow")
+    return _answer(pod, draft, runs, datasets)
+
+
+def _run_step(step: Step, draft: Draft, context: PluginContext, run: RunStep) -> tuple[Draft, PluginRun]:
+    """The draft after one plugin: unchanged if it failed."""
+    trial = draft.copy()
+    trial.plugin = name = step.plugin.name
+    try:
+        trial, stops = run(step, trial, context)
+    except (Missing, Unready):
+        raise
+    except Exception as problem:
+        late = isinstance(problem, LatePlugin)
+        sentence = str(problem) if isinstance(problem, PluginError) else f"failed: {type(problem).__name__}: {problem}"
+        if step.policy == "fail":
+            return draft, PluginRun(name, "failed", problem=sentence)
+        draft.warn(f"plugin {name} was left out: {sentence}")
+        return draft, PluginRun(name, "late" if late else "ignored", problem=sentence)
+    return trial, PluginRun(name, stops=stops)
+
+
+def _answer(
+    pod: Mapping[str, Any], draft: Draft, runs: list[PluginRun], datasets: tuple[DatasetFacts, ...]
+) -> Mutation:
+    patch = diff(pod, draft.pod)
+    changed: Mapping[str, Any] = draft.pod
+    if patch and len(msgspec.json.encode(changed)) > MOST_POD_BYTES:
+        draft.warn("the pod would become larger than the API server stores; it is left as it is")
+        patch, changed = [], copy.deepcopy(dict(pod))
+    return Mutation(
+        pod=changed,
+        patch=patch,
+        warnings=draft.warnings,
+        runs=runs,
+        notes=draft.notes,
+        datasets=datasets,
+        side_objects=draft.side_objects if patch else {},
+    )

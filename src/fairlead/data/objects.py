@@ -1,0 +1,153 @@
+"""Fluid's objects and what else the webhook reads of a cluster, with only the fields used.
+
+Fluid's kinds may be missing from a cluster; a mirror of a missing kind is empty.
+"""
+
+from typing import Any, Final
+
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
+from fairlead.model.numbers import Int32
+
+GROUP: Final = "data.fluid.io"
+VERSION: Final = "v1alpha1"
+
+
+class ClaimSpec(ApiStruct, frozen=True):
+    volume_name: str = ""
+
+
+class Claim(ApiStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClaimSpec = ClaimSpec()
+
+
+class Mount(ApiStruct, frozen=True):
+    mount_point: str = ""
+    name: str = ""
+
+
+class DatasetSpec(ApiStruct, frozen=True):
+    mounts: tuple[Mount, ...] | None = None
+    placement: str = ""
+    tolerations: tuple[dict[str, Any], ...] | None = None
+
+
+class BoundRuntime(ApiStruct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    type: str = ""
+
+
+class DatasetStatus(ApiStruct, frozen=True):
+    phase: str = ""
+    runtimes: tuple[BoundRuntime, ...] | None = None
+    conditions: tuple[Condition, ...] | None = None
+    ufs_total: str = ""
+    cache_states: dict[str, str] | None = None
+    operation_ref: dict[str, str] | None = None
+
+
+class Dataset(ApiStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DatasetSpec = DatasetSpec()
+    status: DatasetStatus = DatasetStatus()
+
+
+class Metrics(ApiStruct, frozen=True):
+    enabled: bool = False
+    scrape_target: str = ""
+
+
+class Component(ApiStruct, frozen=True):
+    """The workers or the fuse of a runtime."""
+
+    metrics: Metrics | None = None
+    node_selector: dict[str, str] | None = None
+    resources: dict[str, Any] | None = None
+    replicas: Int32 | None = None
+
+
+class TierLevel(ApiStruct, frozen=True):
+    mediumtype: str = ""
+    quota: str = ""
+    path: str = ""
+
+
+class TieredStore(ApiStruct, frozen=True):
+    levels: tuple[TierLevel, ...] | None = None
+
+
+class RuntimeSpec(ApiStruct, frozen=True):
+    replicas: Int32 | None = None
+    fuse: Component | None = None
+    client: Component | None = None
+    worker: Component | None = None
+    tieredstore: TieredStore | None = None
+
+
+class RequiredTerms(ApiStruct, frozen=True):
+    node_selector_terms: tuple[dict[str, Any], ...] | None = None
+
+
+class CacheAffinity(ApiStruct, frozen=True):
+    required_during_scheduling_ignored_during_execution: RequiredTerms | None = None
+
+
+class RuntimeStatus(ApiStruct, frozen=True):
+    cache_affinity: CacheAffinity | None = None
+    worker_phase: str = ""
+    current_worker_number_scheduled: Int32 = 0
+
+
+class FluidRuntime(ApiStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: RuntimeSpec = RuntimeSpec()
+    status: RuntimeStatus = RuntimeStatus()
+
+
+class PodTemplate(ApiStruct, frozen=True):
+    spec: dict[str, Any] = {}
+
+
+class DaemonSetSpec(ApiStruct, frozen=True):
+    template: PodTemplate = PodTemplate()
+
+
+class DaemonSet(ApiStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DaemonSetSpec = DaemonSetSpec()
+
+
+class Csi(ApiStruct, frozen=True):
+    driver: str = ""
+    volume_attributes: dict[str, str] | None = None
+
+
+class VolumeSpec(ApiStruct, frozen=True):
+    csi: Csi | None = None
+
+
+class Volume(ApiStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeSpec = VolumeSpec()
+
+
+def _runtime(kind: str) -> Kind[FluidRuntime]:
+    return Kind(GROUP, VERSION, f"{kind.lower()}s", kind, FluidRuntime)
+
+
+CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim)
+VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", Volume, namespaced=False)
+DAEMON_SETS = Kind("apps", "v1", "daemonsets", "DaemonSet", DaemonSet)
+DATASETS = Kind(GROUP, VERSION, "datasets", "Dataset", Dataset)
+RUNTIMES: Final[dict[str, Kind[FluidRuntime]]] = {
+    "alluxio": _runtime("AlluxioRuntime"),
+    "jindo": _runtime("JindoRuntime"),
+    "juicefs": _runtime("JuiceFSRuntime"),
+    "thin": _runtime("ThinRuntime"),
+    "efc": _runtime("EFCRuntime"),
+    "vineyard": _runtime("VineyardRuntime"),
+    "cache": _runtime("CacheRuntime"),
+}
+"""By the type in `status.runtimes[0].type` of a Dataset."""

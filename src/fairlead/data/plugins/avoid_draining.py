@@ -1,0 +1,35 @@
+"""AvoidDraining: no pod goes to a node whose worker of its dataset is about to leave.
+
+In every pod with a dataset, always: a node that is labelled after a pod was admitted must not get it either.
+"""
+
+from typing import Any
+
+from fairlead.data.draft import Draft, PluginError, not_in
+from fairlead.data.names import NoSuchKey
+from fairlead.data.plugin import PluginContext, Policy
+
+
+class AvoidDraining:
+    name = "AvoidDraining"
+    policy: Policy = "ignore"
+
+    def __init__(self, arguments: Any = None) -> None:
+        pass
+
+    def mutate(self, draft: Draft, context: PluginContext) -> bool:
+        if is_pinned(draft):
+            return False
+        for dataset in sorted({each.physical for each in context.datasets}):
+            try:
+                draft.require([not_in(dataset.scale_in_key(), "true")], f"workers of {dataset.key} may be scaled in")
+            except NoSuchKey as problem:
+                raise PluginError(str(problem)) from None
+        return False
+
+
+def is_pinned(draft: Draft) -> bool:
+    """Whether the pod's node is chosen already: named, or by a DaemonSet."""
+    owners = draft.metadata.get("ownerReferences")
+    of_daemon_set = any(isinstance(each, dict) and each.get("kind") == "DaemonSet" for each in owners or ())
+    return bool(draft.spec.get("nodeName")) or of_daemon_set

@@ -1,0 +1,20 @@
+"""RequireNodeWithFuse: a pod goes only where the fuse of each of its datasets may run."""
+
+from typing import Any
+
+from fairlead.data.draft import Draft, in_
+from fairlead.data.plugin import PluginContext, Policy
+
+
+class FuseNodes:
+    name = "RequireNodeWithFuse"
+    policy: Policy = "ignore"
+
+    def __init__(self, arguments: Any = None) -> None:
+        pass
+
+    def mutate(self, draft: Draft, context: PluginContext) -> bool:
+        for each in context.datasets:
+            expressions = [in_(key, value) for key, value in sorted(each.fuse_selector.items())]
+            draft.require(expressions, f"fuse.nodeSelector of {each.dataset.key}")
+        return False

@@ -1,0 +1,132 @@
+"""The profile: which plugins run for which pods, in which order, with which arguments.
+
+In Fluid's form, the text of the key `pluginsProfile` of its ConfigMap: four lists of names, and `pluginConfig` with a
+plugin's `args` (YAML, or YAML as text) and, of our own, its `policy` (ignore or fail). Of two configurations of one
+plugin the last counts.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, get_args
+
+import yaml
+
+from fairlead.data.opt_in import Mode
+from fairlead.data.plugin import BadArguments, Plugin, PluginFactory, Policy
+from fairlead.data.plugins.registry import ALIASES, PLUGINS
+
+MOST_PLUGINS: Final = 64
+DEFAULT: Final = """\
+plugins:
+  serverful:
+    withDataset: [FilePrefetcher, RequireNodeWithFuse, NodeAffinityWithCache, MountPropagationInjector, DatasetUsageInjector]
+    withoutDataset: [PreferNodesWithoutCache]
+  serverless:
+    withDataset: [FilePrefetcher, FuseSidecar, DatasetUsageInjector]
+    withoutDataset: []
+pluginConfig:
+- name: NodeAffinityWithCache
+  args:
+    preferred:
+    - {name: fluid.io/node, weight: 100}
+    - {name: topology.kubernetes.io/zone, weight: 50}
+    - {name: topology.kubernetes.io/region, weight: 20}
+    required: [fluid.io/node]
+"""  # noqa: E501
+
+
+class BadProfile(Exception):
+    """The profile cannot be used; the message says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A plugin in a chain."""
+
+    plugin: Plugin
+    policy: Policy
+    is_foreign: bool = False
+    """Whether another package brought it: it runs in a thread, within a budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginProfile:
+    chains: Mapping[tuple[Mode, bool], tuple[Step, ...]] = field(default_factory=dict)
+    """By how a pod takes part, and whether it has a dataset."""
+
+    def chain(self, mode: Mode, with_dataset: bool) -> tuple[Step, ...]:
+        return self.chains.get((mode, with_dataset), ())
+
+    @property
+    def has_foreign(self) -> bool:
+        return any(step.is_foreign for steps in self.chains.values() for step in steps)
+
+
+Finder = Callable[[str], PluginFactory | None]
+
+
+def parse(text: str, installed: Finder = lambda name: None) -> PluginProfile:
+    """The profile of a text; `installed` finds the plugins that other packages bring."""
+    document = _document(text)
+    settings = dict(_configurations(document.get("pluginConfig")))
+    lists = document.get("plugins") or {}
+    if not isinstance(lists, dict):
+        raise BadProfile("plugins: wanted serverful and serverless")
+    chains: dict[tuple[Mode, bool], tuple[Step, ...]] = {}
+    for mode in ("serverful", "serverless"):
+        group = lists.get(mode) or {}
+        if not isinstance(group, dict):
+            raise BadProfile(f"plugins.{mode}: wanted withDataset and withoutDataset")
+        for key, with_dataset in (("withDataset", True), ("withoutDataset", False)):
+            where = f"plugins.{mode}.{key}"
+            names = group.get(key) or []
+            if not isinstance(names, list) or len(names) > MOST_PLUGINS:
+                raise BadProfile(f"{where}: wanted a list of at most {MOST_PLUGINS} plugins")
+            steps = tuple(_step(name, settings, installed, where) for name in names)
+            chains[mode, with_dataset] = steps
+    return PluginProfile(chains)
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as problem:
+        raise BadProfile(f"not YAML: {' '.join(str(problem).split())}") from None
+    if not isinstance(document or {}, dict):
+        raise BadProfile("wanted plugins and pluginConfig")
+    return document or {}
+
+
+def _configurations(entries: Any) -> Iterator[tuple[str, tuple[Any, Policy | None]]]:
+    if not isinstance(entries or [], list):
+        raise BadProfile("pluginConfig: wanted a list")
+    for entry in entries or ():
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            raise BadProfile("pluginConfig: wanted entries with a name")
+        where = f"pluginConfig: {name}"
+        arguments, policy = entry.get("args"), entry.get("policy")
+        if isinstance(arguments, str):
+            try:
+                arguments = yaml.safe_load(arguments)
+            except yaml.YAMLError as problem:
+                raise BadProfile(f"{where}: args are not YAML: {' '.join(str(problem).split())}") from None
+        if policy is not None and policy not in get_args(Policy):
+            raise BadProfile(f"{where}: policy: wanted ignore or fail, got {policy!r}")
+        yield ALIASES.get(name, name), (arguments, policy)
+
+
+def _step(name: Any, settings: Mapping[str, tuple[Any, Policy | None]], installed: Finder, where: str) -> Step:
+    if not isinstance(name, str):
+        raise BadProfile(f"{where}: wanted names of plugins, got {name!r}")
+    known = ALIASES.get(name, name)
+    own = PLUGINS.get(known)
+    factory = own or installed(known)
+    if factory is None:
+        raise BadProfile(f"{where}: there is no plugin {name!r}; there are {', '.join(PLUGINS)}")
+    arguments, policy = settings.get(known, (None, None))
+    try:
+        plugin = factory(arguments)
+    except BadArguments as problem:
+        raise BadProfile(f"pluginConfig: {name}: {problem}") from None
+    return Step(plugin, policy or plugin.policy, is_foreign=own is None)

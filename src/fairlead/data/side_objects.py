@@ -1,0 +1,86 @@
+"""ConfigMaps that pods with sidecars mount, written for pods that exist: none comes from the admission path.
+
+The kubelet waits for a ConfigMap that is not there yet, so a pod starts a moment later at worst.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from fairlead.cluster.controller import Controller
+from fairlead.cluster.writer import Outcome
+from fairlead.data import scripts
+from fairlead.data.opt_in import DONE
+from fairlead.model.hashes import short_hash
+from fairlead.model.intents import Apply
+from fairlead.model.kinds import CONFIG_MAPS, Kind, split_key
+from fairlead.model.meta import ApiStruct, ObjectMeta
+from fairlead.runtime import Runtime
+
+APP: Final = "check-fluid-mount-ready"
+FUSE_SUFFIX: Final = "-default-check-mount"
+HASH: Final = "data.fairlead.io/script"
+
+
+class ConfigMapSource(ApiStruct, frozen=True):
+    name: str = ""
+
+
+class SidecarVolume(ApiStruct, frozen=True):
+    config_map: ConfigMapSource | None = None
+
+
+class SidecarPodSpec(ApiStruct, frozen=True):
+    volumes: tuple[SidecarVolume, ...] | None = None
+
+
+class SidecarPod(ApiStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SidecarPodSpec = SidecarPodSpec()
+
+
+PODS_WITH_SIDECARS = Kind("", "v1", "pods", "Pod", SidecarPod)
+SELECTOR: Final = f"{DONE}=true"
+
+
+def needed(pod: SidecarPod) -> Iterator[tuple[str, str, str]]:
+    """(ConfigMap, file, script) that the pod mounts."""
+    for volume in pod.spec.volumes or ():
+        name = volume.config_map.name if volume.config_map is not None else ""
+        if name == APP:
+            yield name, f"{APP}.sh", scripts.APP_SCRIPT
+        elif name.endswith(FUSE_SUFFIX):
+            yield name, "check-mount.sh", scripts.FUSE_SCRIPT
+
+
+class SideObjects:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.pods = runtime.mirror(PODS_WITH_SIDECARS, labels=SELECTOR)
+        self._written: set[tuple[str, str]] = set()
+
+    def controller(self) -> Controller:
+        runtime = self._runtime
+        # Another leader may have deleted or changed what this one wrote long ago.
+        self._written.clear()
+        controller = Controller("data: sidecars", self._reconcile, clock=runtime.clock, metrics=runtime.metrics)
+        controller.watches(self.pods)
+        return controller
+
+    async def _reconcile(self, key: str) -> None:
+        pod: SidecarPod | None = self.pods.get(key)
+        if pod is None:
+            return
+        namespace, _ = split_key(key)
+        for name, file, script in needed(pod):
+            if (namespace, name) in self._written:
+                continue
+            metadata = {"name": name, "annotations": {HASH: short_hash(script)}}
+            body: dict[str, Any] = {
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {file: script},
+            }  # fmt: skip
+            result = await self._runtime.writer.carry_out(
+                Apply(kind=CONFIG_MAPS, namespace=namespace, name=name, body=body)
+            )
+            if result.outcome is not Outcome.DONE and result.error is not None:
+                raise result.error
+            self._written.add((namespace, name))

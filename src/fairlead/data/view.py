@@ -1,0 +1,155 @@
+"""What the capability sees of the cluster: its mirrors, and what follows from them about datasets, readers and workers.
+
+The map of caches is worked out anew when something changed or grew older, and is the same object while nothing did.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from fairlead.cluster.mirror import Mirror
+from fairlead.cluster.waits import first_of
+from fairlead.data import cache_map
+from fairlead.data.facts import Ref
+from fairlead.data.names import DatasetName
+from fairlead.data.objects import CLAIMS, DAEMON_SETS, DATASETS, RUNTIMES, VOLUMES, Dataset, FluidRuntime
+from fairlead.data.spec import CACHE_REPORTS, DATA_GROUPS, DATA_LOADS, NODES, PODS, CacheNode, ReaderPod
+from fairlead.engine.locality import NO_CACHE, CacheMap
+from fairlead.model.kinds import Kind
+from fairlead.model.quantity import QuantityError, nanos
+from fairlead.runtime import Runtime
+
+DATASET_LABEL: Final = "fluid.io/dataset"
+LOOK_EVERY_S: Final = 5.0
+"""Reports grow older without an event."""
+SETTLE_S: Final = 0.2
+COUNTED: Final = ("cpu", "memory")
+
+
+def _by_node(pod: ReaderPod) -> Iterable[str]:
+    return (pod.spec.node_name,) if pod.spec.node_name and not pod.is_finished else ()
+
+
+def _by_claim(pod: ReaderPod) -> Iterable[str]:
+    return () if pod.is_finished else [f"{pod.metadata.namespace}/{claim}" for claim in pod.claims]
+
+
+def _by_dataset(pod: ReaderPod) -> Iterable[str]:
+    """Workers alone: the fuses of a dataset have its label too."""
+    labels = pod.metadata.labels
+    is_worker = labels.get("role", "").endswith("-worker")
+    return (f"{pod.metadata.namespace}/{labels[DATASET_LABEL]}",) if is_worker and DATASET_LABEL in labels else ()
+
+
+class ClusterView:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        hint = "caches are known by node labels alone until deploy/crds/cachereports.yaml is applied"
+        objects: tuple[Kind[Any], ...] = (CLAIMS, DATASETS, *RUNTIMES.values(), DAEMON_SETS, VOLUMES)
+        self.objects: dict[str, Mirror[Any]] = {kind.name: runtime.mirror(kind) for kind in objects}
+        self.nodes = runtime.mirror(NODES)
+        self.pods = runtime.mirror(
+            PODS, indexes={"data: node": _by_node, "data: claim": _by_claim, "data: dataset": _by_dataset}
+        )
+        self.reports = runtime.mirror(CACHE_REPORTS, hint=hint)
+        self.groups = runtime.mirror(DATA_GROUPS)
+        self.loads = runtime.mirror(DATA_LOADS)
+        self.cache: CacheMap = NO_CACHE
+
+    @property
+    def mirrors(self) -> list[Mirror[Any]]:
+        return [*self.objects.values(), self.nodes, self.pods, self.reports, self.groups, self.loads]
+
+    def mirrored(self, ref: Ref) -> Any:
+        return self.objects[ref.kind.name].get(ref.key)
+
+    def datasets(self) -> dict[str, Dataset]:
+        return {each.metadata.key: each for each in self.objects[DATASETS.name]}
+
+    def runtime_of(self, dataset: Dataset) -> tuple[Kind[FluidRuntime], FluidRuntime | None] | None:
+        """The dataset's runtime and its kind; None where the kind is not known."""
+        kind = RUNTIMES.get(next((each.type for each in dataset.status.runtimes or ()), ""))
+        return (kind, self.objects[kind.name].get(dataset.metadata.key)) if kind is not None else None
+
+    # -- caches ----------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> bool:
+        """Work the map of caches out again; whether it changed."""
+        found = cache_map.build(
+            self.objects[DATASETS.name],
+            self.objects[CLAIMS.name],
+            self.nodes,
+            self.reports,
+            self._runtime.clock.now(),
+            self._runtime.settings.data.report_ttl_s,
+        )
+        if found == self.cache:
+            return False
+        self.cache = found
+        return True
+
+    async def follow(self, on_change: asyncio.Event) -> None:
+        """Keep the map current; `on_change` is set whenever it changed."""
+        wakeup = asyncio.Event()
+        sources = [self.objects[DATASETS.name], self.objects[CLAIMS.name], self.nodes, self.reports]
+        subscriptions = [mirror.subscribe(wakeup) for mirror in sources]
+        try:
+            while True:
+                wakeup.clear()
+                for subscription in subscriptions:
+                    subscription.drain()
+                if self.refresh():
+                    on_change.set()
+                await first_of(wakeup.wait(), self._runtime.clock.sleep(LOOK_EVERY_S))
+                # Many changes come together: nodes alone report every few seconds.
+                await self._runtime.clock.sleep(SETTLE_S)
+        finally:
+            for subscription in subscriptions:
+                subscription.close()
+
+    # -- pods ------------------------------------------------------------------------------------------------------
+
+    def readers(self, dataset: str) -> dict[str, tuple[str, ...]]:
+        """Pods that mount a dataset and are not finished, by node."""
+        found: dict[str, set[str]] = {}
+        for claim, of_dataset in self.cache.claims.items():
+            if of_dataset == dataset:
+                for pod in self.pods.by("data: claim", claim):
+                    if pod.spec.node_name:
+                        found.setdefault(pod.spec.node_name, set()).add(pod.metadata.key)
+        return {node: tuple(sorted(pods)) for node, pods in found.items()}
+
+    def workers(self, name: DatasetName) -> tuple[ReaderPod, ...]:
+        return tuple(self.pods.by("data: dataset", f"{name.namespace}/{name.namespace}-{name.name}"))
+
+    def datasets_read_by(self, pod: ReaderPod) -> list[str]:
+        claims = (self.cache.claims.get(f"{pod.metadata.namespace}/{claim}") for claim in pod.claims)
+        return list(dict.fromkeys(each for each in claims if each is not None))
+
+    def fitting(self, pod: ReaderPod) -> frozenset[str]:
+        """Nodes that are not cordoned and have the cpu and memory that the pod requests."""
+        wanted = dict(_requests(pod))
+        return frozenset(node.metadata.name for node in self.nodes if self._fits(node, wanted))
+
+    def _fits(self, node: CacheNode, wanted: dict[str, int]) -> bool:
+        if node.spec.unschedulable:
+            return False
+        try:
+            free = {name: nanos((node.status.allocatable or {}).get(name, "0")) for name in COUNTED}
+        except QuantityError:
+            return False
+        for pod in self.pods.by("data: node", node.metadata.name):
+            for name, amount in _requests(pod):
+                free[name] -= amount
+        return all(wanted.get(name, 0) <= free[name] for name in COUNTED)
+
+
+def _requests(pod: ReaderPod) -> Iterator[tuple[str, int]]:
+    totals = dict.fromkeys(COUNTED, 0)
+    for container in pod.spec.containers or ():
+        for name in COUNTED:
+            try:
+                totals[name] += nanos((container.resources.requests or {}).get(name, "0"))
+            except QuantityError:
+                continue
+    yield from totals.items()

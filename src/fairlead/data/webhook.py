@@ -1,0 +1,189 @@
+"""The webhook: reviews from the API server, answered from mirrors.
+
+A shell around `mutate`: it reads what no mirror has, once; keeps the profile current; measures and counts; and writes
+nothing to the cluster.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from fairlead.cluster.clock import Clock
+from fairlead.data.facts import Missing, Ref, Sources
+from fairlead.data.mutate import MutateOptions, Mutation, PodReview, RunStep, mutate
+from fairlead.data.profile import DEFAULT, BadProfile, PluginProfile, parse
+from fairlead.data.running import PluginRunner, installed
+from fairlead.web.admission import Review, Verdict, refused
+
+log = structlog.get_logger("fairlead.data")
+
+MOST_LIVE_READS: Final = 32
+"""Of one review: a pod with more unknown claims than that is refused by the first."""
+LOOK_EVERY_S: Final = 2.0
+
+
+class DataMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.plugins = Counter(
+            "fairlead_data_plugin_runs_total",
+            "Runs of a plugin by outcome (ok, ignored, failed, late).",
+            ["plugin", "outcome"],
+            registry=registry,
+        )
+        self.plugin_seconds = Histogram(
+            "fairlead_data_plugin_seconds",
+            "How long a plugin took.",
+            ["plugin"],
+            buckets=(1e-5, 1e-4, 1e-3, 0.01, 0.1, 1, 10),
+            registry=registry,
+        )
+        self.skipped = Counter(
+            "fairlead_data_pods_skipped_total", "Pods left alone, by reason.", ["reason"], registry=registry
+        )
+        self.live_reads = Counter(
+            "fairlead_data_live_reads_total", "Objects read because no mirror had them.", ["kind"], registry=registry
+        )
+        self.profile_errors = Counter(
+            "fairlead_data_profile_errors_total", "Profiles that could not be used.", registry=registry
+        )
+        self.absent = Gauge("fairlead_data_fluid_absent", "1 while the cluster lacks Fluid's kinds.", registry=registry)
+
+
+class ProfileFile:
+    """The profile of a file, read again when it changes; one that cannot be used leaves the old in force."""
+
+    def __init__(self, path: str, metrics: DataMetrics, report: Callable[[str], None] = lambda problem: None) -> None:
+        self._path = Path(path) if path else None
+        self._metrics = metrics
+        self._report = report
+        self._text = self._path.read_text() if self._path is not None else DEFAULT
+        self.current: PluginProfile = parse(self._text, installed)
+        self.problem = ""
+
+    def look(self) -> None:
+        if self._path is None:
+            return
+        try:
+            text = self._path.read_text()
+            if text == self._text:
+                return
+            self._text = text
+            self.current = parse(text, installed)
+        except (OSError, UnicodeDecodeError, BadProfile) as problem:
+            if str(problem) != self.problem:
+                self.problem = str(problem)
+                self._metrics.profile_errors.inc()
+                log.warning("profile not used; the old one stays", file=str(self._path), problem=self.problem)
+                self._report(self.problem)
+            return
+        self.problem = ""
+        log.info("profile loaded", file=str(self._path))
+
+    async def follow(self, clock: Clock) -> None:
+        while True:
+            await clock.sleep(LOOK_EVERY_S)
+            await asyncio.to_thread(self.look)
+
+
+class DataWebhook:
+    def __init__(
+        self,
+        *,
+        mirrored: Callable[[Ref], Any],
+        read: Callable[[Ref], Any],
+        is_absent: Callable[[], bool],
+        profile: ProfileFile,
+        options: Callable[[], MutateOptions],
+        runner: PluginRunner,
+        metrics: DataMetrics,
+        now_s: Callable[[], float],
+        record: Callable[[Review], None] = lambda review: None,
+    ) -> None:
+        self._mirrored = mirrored
+        self._read = read
+        self._is_absent = is_absent
+        self._profile = profile
+        self._options = options
+        self._runner = runner
+        self._metrics = metrics
+        self._now_s = now_s
+        self._record = record
+
+    async def by_label(self, review: Review) -> Verdict:
+        return await self._answer(review, by_namespace=False)
+
+    async def by_namespace(self, review: Review) -> Verdict:
+        return await self._answer(review, by_namespace=True)
+
+    async def _answer(self, review: Review, *, by_namespace: bool) -> Verdict:
+        kind = review.kind
+        if review.operation != "CREATE" or (kind.group, kind.kind) != ("", "Pod") or review.object is None:
+            return Verdict()
+        if review.sub_resource:
+            return Verdict()
+        if self._is_absent():
+            return Verdict()
+        self._record(review)
+        answer = await self.mutation(PodReview(review.object, review.namespace, by_namespace))
+        if answer.skipped:
+            self._metrics.skipped.labels(answer.skipped).inc()
+            log.debug("pod left alone", namespace=review.namespace, name=review.name, reason=answer.skipped)
+        for run in answer.runs:
+            self._metrics.plugins.labels(run.plugin, run.outcome).inc()
+        if not answer.allowed:
+            return refused(answer.message, answer.code, "Forbidden" if answer.code == 403 else "")
+        return Verdict(patch=answer.patch, warnings=answer.warnings)
+
+    async def mutation(self, review: PodReview) -> Mutation:
+        """What becomes of a pod, with the profile and the facts of this moment."""
+        profile, options = self._profile.current, self._options()
+        sources = Sources(self._mirrored)
+        reads = 0
+        while True:
+            try:
+                if profile.has_foreign:
+                    return await asyncio.to_thread(mutate, review, sources, profile, options, self._timed)
+                return mutate(review, sources, profile, options, self._timed)
+            except Missing as missing:
+                for ref in missing.refs:
+                    reads += 1
+                    self._metrics.live_reads.labels(ref.kind.kind).inc()
+                    sources.add(ref, await self._read(ref) if reads <= MOST_LIVE_READS else None)
+
+    @property
+    def _timed(self) -> RunStep:
+        run, seconds, now_s = self._runner.run, self._metrics.plugin_seconds, self._now_s
+
+        def timed(step: Any, draft: Any, context: Any) -> Any:
+            started_s = now_s()
+            try:
+                return run(step, draft, context)
+            finally:
+                seconds.labels(step.plugin.name).observe(now_s() - started_s)
+
+        return timed
+
+
+class PodRecorder:
+    """Appends pods to a file, one line each, until it is full: for `fairlead data dry-run`."""
+
+    def __init__(self, path: str, most: int) -> None:
+        self._file = open(path, "ab") if path else None  # noqa: SIM115 - open as long as the process
+        self._left = most
+
+    def record(self, review: Review) -> None:
+        if self._file is not None and self._left > 0 and not review.dry_run:
+            self._left -= 1
+            pod: Mapping[str, Any] = {**(review.object or {})}
+            metadata = {**(pod.get("metadata") or {}), "namespace": review.namespace}
+            self._file.write(msgspec.json.encode({**pod, "metadata": metadata}) + b"\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()

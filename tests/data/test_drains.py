@@ -1,0 +1,177 @@
+"""Scale-in step by step: labels before replicas, readers before both, and every step repeatable."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.data.drains import BEGUN_AT, SCALE_IN_TO, DrainInput, DrainStep, plan, target
+from fairlead.data.names import DatasetName
+from fairlead.data.objects import RUNTIMES, FluidRuntime
+from fairlead.data.spec import CacheNode, ReaderPod
+from fairlead.model.intents import Patch, RecordEvent
+from fairlead.model.times import rfc3339
+from tests.data.objects import runtime
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+HBASE = DatasetName("default", "hbase")
+LABEL = "data.fluid.io/storage-scalein-default-hbase"
+
+
+class World:
+    """The objects of a drain; a step's patches change them."""
+
+    def __init__(self, replicas: int = 3, wish: str = "2", **more: Any) -> None:
+        annotations = {SCALE_IN_TO: wish} if wish else {}
+        self.runtime = runtime("hbase", replicas=replicas, annotations=annotations)
+        self.labels: dict[str, dict[str, str]] = {f"n{i}": {} for i in range(replicas)}
+        self.workers = [(f"hbase-worker-{i}", f"n{i}") for i in range(replicas)]
+        self.readers: dict[str, tuple[str, ...]] = {}
+        self.now = NOW
+        self.more = more
+        self.log: list[str] = []
+
+    def seen(self) -> DrainInput:
+        pods = tuple(
+            msgspec.convert({"metadata": {"name": name}, "spec": {"nodeName": node}}, ReaderPod)
+            for name, node in self.workers
+        )
+        nodes = tuple(
+            msgspec.convert({"metadata": {"name": name, "labels": labels}}, CacheNode)
+            for name, labels in self.labels.items()
+        )
+        held = msgspec.convert(self.runtime, FluidRuntime) if self.runtime else None
+        return DrainInput(HBASE, RUNTIMES["alluxio"], held, pods, self.readers, nodes, self.now, **self.more)
+
+    def step(self, most: int | None = None) -> DrainStep:
+        """One look; the controller is killed after `most` writes."""
+        found = plan(self.seen())
+        for intent in found.intents[:most]:
+            if isinstance(intent, RecordEvent):
+                self.log.append(intent.reason)
+            else:
+                assert isinstance(intent, Patch)
+                self.write(intent)
+        return found
+
+    def write(self, patch: Patch) -> None:
+        if patch.kind.kind == "Node":
+            for key, value in patch.patch["metadata"]["labels"].items():
+                self.log.append(f"{'label' if value else 'unlabel'} {patch.name}")
+                self.labels[patch.name].pop(key, None)
+                if value:
+                    self.labels[patch.name][key] = value
+            return
+        for key, value in patch.patch.get("metadata", {}).get("annotations", {}).items():
+            self.runtime["metadata"]["annotations"].pop(key, None)
+            if value is not None:
+                self.runtime["metadata"]["annotations"][key] = value
+        if "spec" in patch.patch:
+            self.runtime["spec"]["replicas"] = patch.patch["spec"]["replicas"]
+            self.log.append(f"replicas {patch.patch['spec']['replicas']}")
+
+    @property
+    def labelled(self) -> list[str]:
+        return [name for name, labels in self.labels.items() if LABEL in labels]
+
+
+def test_s38_the_node_of_the_highest_ordinal_is_labelled_before_replicas_change() -> None:
+    world = World()
+    world.readers = {"n2": ("default/app",)}
+    world.step()
+    assert (world.labelled, world.log) == (["n2"], ["label n2", "ScaleInStarted"])
+    assert world.step().waiting_for == ("default/app",)
+    world.readers = {}
+    world.step()
+    assert world.log[2:] == ["replicas 2", "ScaledIn"]
+    world.step()
+    assert world.labelled == ["n2"], "while the worker is still there"
+    world.workers.pop()
+    world.step()
+    assert (world.labelled, world.runtime["metadata"]["annotations"]) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("policy", "log", "labelled"),
+    [
+        pytest.param("Wait", [], ["n2"], id="wait on"),
+        pytest.param("Abort", ["ScaleInAborted", "unlabel n2"], [], id="give up"),
+        pytest.param("Force", ["replicas 2", "ScaledIn"], ["n2"], id="go ahead"),
+    ],
+)
+def test_s39_at_the_deadline_the_policy_decides(policy: str, log: list[str], labelled: list[str]) -> None:
+    world = World(policy=policy, deadline_s=600.0)
+    world.readers = {"n2": ("default/app",)}
+    world.step()
+    done = len(world.log)
+    world.now += timedelta(seconds=601)
+    world.step()
+    assert (world.log[done:], world.labelled) == (log, labelled)
+
+
+def test_s40_raised_replicas_or_a_withdrawn_wish_end_the_drain() -> None:
+    for withdraw in (False, True):
+        world = World()
+        world.readers = {"n2": ("default/app",)}
+        world.step()
+        if withdraw:
+            del world.runtime["metadata"]["annotations"][SCALE_IN_TO]
+        else:
+            world.runtime["metadata"]["annotations"][SCALE_IN_TO] = "3"
+        world.step()
+        assert (world.labelled, world.runtime["metadata"]["annotations"]) == ([], {})
+        assert world.runtime["spec"]["replicas"] == 3
+
+
+def test_s41_a_deleted_dataset_leaves_no_label() -> None:
+    world = World()
+    world.step()
+    world.runtime = {}
+    world.step()
+    assert world.labelled == []
+
+
+def test_s43_nobody_is_waited_for_when_all_workers_go() -> None:
+    world = World(wish="0")
+    world.readers = {"n1": ("default/app",)}
+    world.step()
+    assert world.labelled == ["n0", "n1", "n2"]
+    world.step()
+    assert world.runtime["spec"]["replicas"] == 0
+
+
+def test_s44_a_drain_that_is_killed_after_any_write_comes_to_the_same_end() -> None:
+    for stop in range(12):
+        world = World(wish="1")
+        world.readers = {"n1": ("default/app",)}
+        writes = 0
+        for look in range(12):
+            if look == 4:
+                world.readers = {}
+            if world.runtime["spec"]["replicas"] == 1:
+                world.workers = world.workers[:1]
+            found = plan(world.seen())
+            left = stop - writes
+            if 0 <= left < len(found.intents):
+                world.step(left)
+                writes = stop + 1000
+            else:
+                world.step()
+                writes += len(found.intents)
+        assert (world.labelled, world.runtime["spec"]["replicas"]) == ([], 1)
+        assert world.log.count("replicas 1") == 1
+        assert world.log.index("label n2") < world.log.index("replicas 1")
+
+
+def test_a_wish_that_is_no_number_or_no_reduction_is_none() -> None:
+    for wish in ("x", "-1", "3", "4", "9" * 50, ""):
+        assert target(msgspec.convert(World(wish=wish).runtime, FluidRuntime)) is None
+
+
+def test_a_drain_goes_on_from_its_own_beginning() -> None:
+    world = World(deadline_s=600.0, policy="Force")
+    world.runtime["metadata"]["annotations"][BEGUN_AT] = rfc3339(NOW - timedelta(seconds=590))
+    world.labels["n2"][LABEL] = "true"
+    world.readers = {"n2": ("default/app",)}
+    assert world.step().wake_s == pytest.approx(10.0)

@@ -1,0 +1,63 @@
+"""Profiles: what is refused, and that a bad one leaves the old in force."""
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fairlead.data.profile import BadProfile, parse
+from fairlead.data.webhook import DataMetrics, ProfileFile
+
+AFFINITY = "pluginConfig: [{name: NodeAffinityWithCache, args: %s}]\nplugins: {serverful: {withDataset: [%s]}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param(AFFINITY % ("{}", "NoSuchPlugin"), "there is no plugin 'NoSuchPlugin'", id="an unknown plugin"),
+        pytest.param(
+            AFFINITY % ("{preferred: [{name: x, weight: 0}]}", "NodeAffinityWithCache"),
+            "x: wanted a weight from 1 to 100, got 0",
+            id="weight 0",
+        ),
+        pytest.param(
+            AFFINITY % ("{preferred: [{name: x, weight: 101}]}", "NodeAffinityWithCache"),
+            "x: wanted a weight from 1 to 100, got 101",
+            id="weight 101",
+        ),
+        pytest.param("plugins: [1,2", "not YAML: while parsing a flow sequence in", id="no YAML, with its line"),
+        pytest.param("[]x", "not YAML", id="no YAML at all"),
+        pytest.param("plugins: 3", "plugins: wanted serverful", id="no lists"),
+        pytest.param(AFFINITY % ("{preferred: 3}", "NodeAffinityWithCache"), "preferred: wanted a list", id="no list"),
+        pytest.param(
+            "pluginConfig: [{name: FuseSidecar, policy: maybe}]", "wanted ignore or fail, got 'maybe'", id="a policy"
+        ),
+    ],
+)
+def test_s27_a_profile_that_makes_no_sense_is_refused_with_its_place(text: str, sentence: str) -> None:
+    with pytest.raises(BadProfile) as caught:
+        parse(text)
+    assert sentence in str(caught.value)
+
+
+def test_s27_a_bad_profile_leaves_the_old_in_force_and_is_counted(tmp_path: Path) -> None:
+    file, registry = tmp_path / "plugins.profile", CollectorRegistry()
+    file.write_text("plugins: {serverful: {withDataset: [DatasetUsageInjector]}}")
+    reported: list[str] = []
+    profile = ProfileFile(str(file), DataMetrics(registry), reported.append)
+    first = profile.current
+    file.write_text("plugins: {serverful: {withDataset: [Nothing]}}")
+    profile.look()
+    assert profile.current is first
+    assert registry.get_sample_value("fairlead_data_profile_errors_total") == 1
+    assert "there is no plugin 'Nothing'" in reported[0]
+    file.write_text("plugins: {serverful: {withDataset: [RequireNodeWithFuse]}}")
+    profile.look()
+    assert [step.plugin.name for step in profile.current.chain("serverful", True)] == ["RequireNodeWithFuse"]
+    assert profile.problem == ""
+
+
+def test_the_policy_of_a_plugin_can_be_set() -> None:
+    text = "plugins: {serverless: {withDataset: [FuseSidecar]}}\npluginConfig: [{name: FuseSidecar, policy: ignore}]"
+    (step,) = parse(text).chain("serverless", True)
+    assert step.policy == "ignore"

@@ -1,0 +1,152 @@
+"""Pods that wait for their data: when they are held, when they are let go."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.data.plugin import LocalityOptions
+from fairlead.data.spec import ReaderPod
+from fairlead.data.waits import (
+    LOCALITY,
+    LOCALITY_DEADLINE,
+    LOCALITY_GATE,
+    LOCALITY_WAIT,
+    PREFETCH,
+    PREFETCH_DEADLINE,
+    PREFETCH_GATE,
+    BadWait,
+    WaitInput,
+    load_name,
+    parse_prefetch,
+    parse_wait,
+    plan,
+)
+from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache, Reading
+from fairlead.model.intents import Patch, RecordEvent
+from fairlead.model.times import rfc3339
+from tests.data.objects import admit, reader, whole
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+KEY = "default/hbase"
+
+
+def warm(size: float = 1e12, held: float = 1e12) -> CacheMap:
+    nodes = {"n1": NodeCache(tier_bytes=held, cached_bytes=held)}
+    return CacheMap({KEY: DatasetCache(total_bytes=size, nodes=nodes)}, {"default/hbase": KEY})
+
+
+def gates(pod: Any) -> list[str]:
+    return [each["name"] for each in pod["spec"].get("schedulingGates", [])]
+
+
+def held(annotation: str, value: str, **more: Any) -> Any:
+    options = {"locality": LocalityOptions(cache=warm()), "now": NOW, "releases_gates": True, **more}
+    pod = reader("hbase", annotations={annotation: value}, **({"nodeName": "x"} if options.pop("named", 0) else {}))
+    if options.pop("daemon", 0):
+        pod["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "d"}]
+    return admit(pod, whole("hbase"), whole_chain=True, **options)
+
+
+def test_s45_a_pod_that_gains_by_waiting_is_held_until_its_deadline() -> None:
+    found = held(LOCALITY_WAIT, "node=5s,zone=10s").pod
+    assert gates(found) == [LOCALITY_GATE]
+    assert found["metadata"]["annotations"][LOCALITY_DEADLINE] == "2026-05-01T00:00:10Z"
+    again = admit(found, whole("hbase"), whole_chain=True, releases_gates=True, now=NOW + timedelta(seconds=3))
+    assert again.patch == []
+
+
+def test_a_pod_that_was_released_is_not_held_again() -> None:
+    found = held(LOCALITY_WAIT, "node=5s").pod
+    del found["spec"]["schedulingGates"]
+    options: Any = {"locality": LocalityOptions(cache=warm()), "now": NOW, "releases_gates": True}
+    assert gates(admit(found, whole("hbase"), whole_chain=True, **options).pod) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"releases_gates": False}, id="s46 nobody would release it"),
+        pytest.param({"locality": LocalityOptions(cache=warm(1e8, 1e8))}, id="s47 it would gain too little"),
+        pytest.param({"named": 1}, id="s48 its node is named"),
+        pytest.param({"daemon": 1}, id="s48 a DaemonSet's"),
+    ],
+)
+def test_a_pod_is_not_held(more: Any) -> None:
+    assert gates(held(LOCALITY_WAIT, "node=5s", **more).pod) == []
+
+
+def test_a_wait_that_cannot_be_read_holds_nobody() -> None:
+    found = held(LOCALITY_WAIT, "rack=5s")
+    assert (found.allowed, gates(found.pod)) == (True, [])
+    assert "wanted node=5s,zone=10s, got 'rack=5s'" in found.warnings[0]
+    assert parse_wait("node=10m").longest_s == 60.0, "a minute at the longest"
+    for text in ("{", "[]", '{"paths": []}', '{"until": "200%"}', '{"timeout": "soon"}', "[" * 100_000):
+        with pytest.raises(BadWait):
+            parse_prefetch(text)
+
+
+def gated(gate: str, annotations: dict[str, str]) -> ReaderPod:
+    own = {"weight": 1, "preference": {}}
+    spec = {
+        "schedulingGates": [{"name": "other"}, {"name": gate}],
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [own]}},
+    }
+    metadata = {"name": "p", "namespace": "default", "resourceVersion": "7", "annotations": annotations}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, ReaderPod)
+
+
+def waiting(pod: ReaderPod, after_s: float = 0, fitting: tuple[str, ...] = (), **more: Any) -> WaitInput:
+    values: dict[str, Any] = {"loaded": {}, "failed_loads": frozenset(), **more}
+    return WaitInput(
+        pod=pod, cache=warm(), readings=(Reading(KEY),), fitting=frozenset(fitting),
+        now=NOW + timedelta(seconds=after_s), **values,
+    )  # fmt: skip
+
+
+WAITING = gated(LOCALITY_GATE, {LOCALITY_DEADLINE: rfc3339(NOW + timedelta(seconds=5))})
+LOADING = gated(
+    PREFETCH_GATE, {PREFETCH: '{"paths": ["/b", "/a"]}', PREFETCH_DEADLINE: rfc3339(NOW + timedelta(seconds=600))}
+)
+
+
+def test_s45_room_on_a_warm_node_lets_the_pod_go_there() -> None:
+    assert plan(waiting(WAITING, 2)).wake_s == 1.0
+    (patch,) = plan(waiting(WAITING, 3, ("n1", "cold"))).intents
+    assert isinstance(patch, Patch)
+    assert patch.patch["spec"]["schedulingGates"] == [{"name": "other"}]
+    preferred = patch.patch["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [each["weight"] for each in preferred] == [1, 100]
+    assert preferred[1]["preference"]["matchExpressions"][0]["values"] == ["n1"]
+    assert (patch.patch["metadata"]["annotations"], patch.resource_version) == ({LOCALITY: "near"}, "7")
+
+
+def test_s45_without_room_it_goes_anywhere_at_its_deadline() -> None:
+    patch, told = plan(waiting(WAITING, 5, ("cold",))).intents
+    assert isinstance(patch, Patch)
+    assert isinstance(told, RecordEvent)
+    assert (patch.patch["metadata"]["annotations"], told.reason) == ({LOCALITY: "missed"}, "LocalityMissed")
+
+
+def test_s46_a_gate_without_a_deadline_is_removed_at_once() -> None:
+    assert len(plan(waiting(gated(LOCALITY_GATE, {}))).intents) == 2
+
+
+def test_s52_the_same_prefetch_is_one_load() -> None:
+    step = plan(waiting(LOADING))
+    assert step.loads == ((KEY, ("/b", "/a")),)
+    assert load_name(KEY, ["/b", "/a"]) == load_name(KEY, ["/a", "/b"]) != load_name(KEY, ["/a"])
+
+
+def test_loaded_data_lets_the_pod_go() -> None:
+    (patch,) = plan(waiting(LOADING, loaded={KEY: 0.8})).intents
+    assert isinstance(patch, Patch)
+    assert patch.patch == {"spec": {"schedulingGates": [{"name": "other"}]}}
+
+
+def test_s53_a_load_that_fails_lets_the_pod_go_at_the_timeout_with_a_warning() -> None:
+    assert plan(waiting(LOADING, 599, failed_loads=frozenset({KEY}))).intents == ()
+    _, told = plan(waiting(LOADING, 600, failed_loads=frozenset({KEY}))).intents
+    assert isinstance(told, RecordEvent)
+    assert (told.warning, told.note) == (True, "loading default/hbase failed; the pod starts cold")
