@@ -1,6 +1,8 @@
 """Replays recorded verdicts of the real kube-scheduler against the engine and says where they differ.
 
-    python -m fairlead.testing.parity DIR
+    python -m fairlead.testing.parity [--room ROOM] DIR
+
+Other rooms replay recordings of their own originals, each by the `differences` of its module in ROOMS.
 
 Every *.jsonl.gz of the directory is read; the first differences are printed in full, then `N passed, M failed`.
 The form of the vectors is described in tests/parity/vectors/README.md: single decisions, sequences, preemptions.
@@ -9,7 +11,8 @@ The form of the vectors is described in tests/parity/vectors/README.md: single d
 import gzip
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,13 @@ from fairlead.model.workloads import (
 )
 
 Vector = dict[str, Any]
+Differences = Callable[[Vector], Iterable[str]]
+
+ROOMS = {
+    "placement": "fairlead.testing.parity",
+    "modules": "fairlead.testing.parity_modules",
+}
+"""Loaded when asked for."""
 
 SURROUNDINGS = {
     "namespaces": Namespace,
@@ -271,20 +281,20 @@ def read(path: Path) -> Iterator[Vector]:
             yield msgspec.json.decode(line)
 
 
-def _differences_or_error(vector: Vector) -> list[str]:
-    """An engine that breaks on a vector fails that vector, not the whole run."""
+def _differences_or_error(vector: Vector, check: Differences) -> list[str]:
+    """A room that breaks on a vector fails that vector, not the whole run."""
     try:
-        return list(differences(vector))
+        return list(check(vector))
     except Exception:
         return traceback.format_exc().splitlines()
 
 
-def replay(folder: Path, *, shown: int = SHOWN) -> tuple[int, int]:
+def replay(folder: Path, *, shown: int = SHOWN, check: Differences = differences) -> tuple[int, int]:
     """How many vectors of the folder pass and fail; the first failures are printed."""
     passed = failed = 0
     for path in sorted(folder.glob("*.jsonl.gz")):
         for vector in read(path):
-            found = _differences_or_error(vector)
+            found = _differences_or_error(vector, check)
             if not found:
                 passed += 1
                 continue
@@ -297,14 +307,18 @@ def replay(folder: Path, *, shown: int = SHOWN) -> tuple[int, int]:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: python -m fairlead.testing.parity DIR", file=sys.stderr)
+    room = "placement"
+    if len(arguments) == 3 and arguments[0] == "--room":
+        room = arguments[1]
+        del arguments[:2]
+    if len(arguments) != 1 or room not in ROOMS:
+        print(f"usage: python -m fairlead.testing.parity [--room {'|'.join(ROOMS)}] DIR", file=sys.stderr)
         return 2
     folder = Path(arguments[0])
     if not folder.is_dir():
         print(f"{folder}: no such directory", file=sys.stderr)
         return 2
-    passed, failed = replay(folder)
+    passed, failed = replay(folder, check=import_module(ROOMS[room]).differences)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 
