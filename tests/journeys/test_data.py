@@ -1,4 +1,4 @@
-"""Data-aware admission on the embedded cluster: through its dispatch, byte for byte, and with readers that hold a node."""
+"""Data-aware admission on the embedded cluster: its dispatch, byte for byte, and readers that hold a node."""
 
 import asyncio
 import contextlib

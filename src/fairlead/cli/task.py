@@ -1,6 +1,6 @@
 """`fairlead task`: create, list, report, run-now, suspend, resume and delete diagnosis tasks.
 
-Tasks are read and written on the cluster itself, with the rights of the kubeconfig; reports come from a running Fairlead.
+Tasks are read and written on the cluster itself, with the kubeconfig's rights; reports come from a running Fairlead.
 """
 
 import asyncio
@@ -184,7 +184,7 @@ def _parse(what: str) -> tuple[str, str]:
     for kind, each in KINDS.items():
         if name and (written.lower() in (kind.lower(), each.plural) or SHORT.get(written.lower()) == kind):
             return kind, name
-    mistake(f"wanted KIND/NAME with one of {', '.join(KINDS)}, got {what!r}")
+    return mistake(f"wanted KIND/NAME with one of {', '.join(KINDS)}, got {what!r}")
 
 
 def _on_cluster(

@@ -5,7 +5,7 @@ room is held, and the webhook sends them to those nodes when Fluid creates them.
 group says so, and its pods are placed by whoever schedules them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,7 +15,7 @@ from fairlead.data.controllers import carry_out
 from fairlead.data.names import DOMAIN
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
 from fairlead.data.view import ClusterView
-from fairlead.engine.unit import Member, Unit, UnitOutcome, UnitPlaced
+from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.pod import Container, Pod, PodSpec, ResourceRequirements
@@ -57,8 +57,10 @@ def unit_of_group(group: DataGroup, pods: Iterable[Pod]) -> Unit:
     return Unit(key=f"datagroup/{group.metadata.key}", members=tuple(members))
 
 
-class GroupSource:
+class GroupSource(UnitSource):
     """Offers groups to placement; asked between two decisions, so it only remembers."""
+
+    period_s = 0.0
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -67,6 +69,15 @@ class GroupSource:
         self.outcomes: dict[str, UnitOutcome] = {}
         self.is_used = False
         """Whether placement asks: only then does anybody place groups."""
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        self._offered.clear()
+
+    def is_ready(self) -> bool:
+        return self._view.groups.is_synced
+
+    def first(self, waiting: Sequence[Unit]) -> Unit | None:
+        return min(waiting, key=lambda unit: unit.key)
 
     def changed(self) -> Iterable[tuple[str, Unit | None]]:
         self.is_used = True
@@ -102,6 +113,9 @@ class GroupSource:
 
     def decided(self, outcome: UnitOutcome) -> None:
         self.outcomes[outcome.unit.removeprefix("datagroup/")] = outcome
+
+    def lost(self, place: LostPlace) -> None:
+        self._offered.pop(place.unit.removeprefix("datagroup/"), None)  # offered again while it waits
 
     def _is_there(self, pod: Pod) -> bool:
         found: ReaderPod | None = self._view.pods.get(pod.key)

@@ -26,6 +26,7 @@ class NodeSpec(ApiStruct):
 
 
 class NodeStatus(ApiStruct):
+    phase: str = ""
     allocatable: dict[str, Quantity] | None = None
     capacity: dict[str, Quantity] | None = None
     conditions: tuple[Condition, ...] | None = None

@@ -81,7 +81,8 @@ def main_status(
     waiting: Waiting,
 ) -> ContainerStatus:
     state, before = _state(container, life, run, pod, policy_of(pod, container), is_stopping, waiting)
-    ready = state.running is not None and health.is_ready(container, dict(life.tallies))
+    can_serve = run is None or run.is_ready
+    ready = state.running is not None and can_serve and health.is_ready(container, dict(life.tallies))
     return _status(container, life, run, state, before, ready)
 
 

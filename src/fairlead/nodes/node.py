@@ -37,17 +37,25 @@ class Profile:
     provider: str
     """The provider's name, for people: `process`, `simulated`."""
     ip: str = "127.0.0.1"
+    internal_dns: str = ""
+    """Where its kubelet is reached, if not at its address: API servers prefer this type to InternalIP."""
     capacity: Mapping[str, str] = field(default_factory=dict)
     allocatable: Mapping[str, str] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Mapping[str, str], ...] = ()
+    taint_keys: frozenset[str] = frozenset()
+    """Taints that are kept as `taints` has them while the node is served; others are written once, at its creation."""
     kubelet_port: int = 0
     operating_system: str = "linux"
     architecture: str = "amd64"
     kernel_version: str = ""
     conditions: tuple[Mapping[str, str], ...] = ()
     """More to say than the usual five: type, status, reason, message."""
+    ready: tuple[str, str, str] | None = None
+    """Status, reason and message of the condition Ready, where it is not simply True."""
+    phase: str = ""
+    """Deprecated in Kubernetes; Koupleless's own tools read it."""
 
 
 def node_body(profile: Profile, now: datetime) -> dict[str, Any]:
@@ -72,6 +80,11 @@ def plan_node(profile: Profile, seen: Node | None, now: datetime, *, is_new: boo
     if labels or notes:
         metadata = {"metadata": {"labels": labels, "annotations": notes}}
         intents.append(Patch(kind=NODES, name=profile.name, patch=metadata))
+    version = "" if labels or notes else seen.metadata.resource_version
+    if profile.taint_keys and (taints := _taints(profile, seen)) is not None:
+        patch: dict[str, Any] = {"spec": {"taints": taints}}
+        intents.append(Patch(kind=NODES, name=profile.name, patch=patch, resource_version=version))
+        version = ""
     status = node_status(profile, now)
     conditions, is_changed = _merged(seen.status.conditions or (), status["conditions"], now)
     is_new = is_new or seen.status.capacity is None
@@ -81,12 +94,23 @@ def plan_node(profile: Profile, seen: Node | None, now: datetime, *, is_new: boo
         if others:
             whole["allocatable"] = {**(status["allocatable"] if is_new else {}), **others}
         # Another version would mean that somebody else's condition is lost.
-        version = "" if labels or notes else seen.metadata.resource_version
         patch = {"status": whole}
         intents.append(
             Patch(kind=NODES, name=profile.name, patch=patch, subresource="status", resource_version=version)
         )
     return intents
+
+
+def _taints(profile: Profile, seen: Node) -> list[dict[str, str]] | None:
+    """Everybody's taints with ours as described, or None where they are so already."""
+    there: list[dict[str, str]] = [msgspec.to_builtins(taint) for taint in seen.spec.taints or ()]
+    wanted = [taint for taint in there if taint["key"] not in profile.taint_keys]
+    wanted += [dict(taint) for taint in profile.taints if taint["key"] in profile.taint_keys]
+
+    def core(taints: list[dict[str, str]]) -> list[tuple[str, ...]]:
+        return sorted((taint["key"], taint.get("value", ""), taint["effect"]) for taint in taints)
+
+    return wanted if core(wanted) != core(there) else None
 
 
 def _others_allocatable(ours: Mapping[str, str], seen: Node) -> dict[str, Quantity | None]:
@@ -142,7 +166,10 @@ def node_status(profile: Profile, now: datetime) -> dict[str, Any]:
         "capacity": dict(profile.capacity),
         "allocatable": dict(profile.capacity if profile.allocatable is None else profile.allocatable),
         # No Hostname: an API server prefers it to the address and could not resolve it.
-        "addresses": [{"type": "InternalIP", "address": profile.ip}],
+        "addresses": [
+            *([{"type": "InternalDNS", "address": profile.internal_dns}] if profile.internal_dns else ()),
+            {"type": "InternalIP", "address": profile.ip},
+        ],
         "conditions": [_condition(*said, now) for said in _conditions(profile)],
         "nodeInfo": {
             "kubeletVersion": f"v{__version__}-fairlead",
@@ -157,14 +184,17 @@ def node_status(profile: Profile, now: datetime) -> dict[str, Any]:
             "bootID": "",
         },
     }
+    if profile.phase:
+        status["phase"] = profile.phase
     if profile.kubelet_port:
         status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": profile.kubelet_port}}
     return status
 
 
 def _conditions(profile: Profile) -> list[tuple[str, str, str, str]]:
+    usual = ("True", "KubeletReady", f"the {profile.provider} provider is ready to run pods")
     return [
-        ("Ready", "True", "KubeletReady", f"the {profile.provider} provider is ready to run pods"),
+        ("Ready", *(profile.ready or usual)),
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "not measured on a virtual node"),
         ("DiskPressure", "False", "KubeletHasNoDiskPressure", "not measured on a virtual node"),
         ("PIDPressure", "False", "KubeletHasSufficientPID", "not measured on a virtual node"),

@@ -202,6 +202,7 @@ def plan_pod(
         is_over=is_over,
         reason=memory.failure.reason if memory.failure else "",
         message=memory.failure.message if memory.failure else "",
+        conditions=report.conditions if report is not None else (),
     )
     status = _status(draft, standing, is_ending)  # adds to what is said
     return Plan(

@@ -14,7 +14,8 @@ the laws:
 4. `delete` ends everything and forgets the pod; a pod that is unknown is already deleted. When it returns, nothing of
    the pod is left but what others own.
 5. `adopt` comes first after a restart of ours, for pods that had begun before. What the provider still has or finds
-   again it shows in `status`; what it has lost it leaves out. It starts nothing.
+   again it shows in `status`; what it has lost it leaves out. It starts nothing. Where it cannot look now, it raises
+   `ProviderError`: the pod stays as it is, and is adopted later.
 6. `status` never blocks and never fails: it returns what is known now, or None for a pod that is unknown. What it
    returns is immutable.
 7. Whenever `status` would answer otherwise than before, the provider calls `notify(uid)`, which never blocks. A
@@ -62,6 +63,12 @@ class Traits:
     """Probes are carried out; without, whatever runs is ready."""
     tells_starts: bool = True
     """Ordinary events (Started, Killing) are recorded; at thousands of pods they would drown the rest."""
+    own_addresses: bool = True
+    """Every pod has an address of its own; without, pods of a node may share one."""
+    ends_by_itself: bool = True
+    """Containers may end by themselves, with an exit code; without, they run until they are told to end."""
+    outlives_us: bool = False
+    """What runs goes on when `run` is cancelled, and is found again by `adopt`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +127,27 @@ class RunReport:
     reason: str = ""
     message: str = ""
     id: str = ""
+    is_ready: bool = True
+    """Of what runs: whether it can serve, as far as the provider knows; probes are asked besides."""
     has_failed_hook: bool = False
     """It is ended because what was to be done right after its start failed; `message` says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodCondition:
+    """A condition that a provider has to say of a pod; readiness gates that name it are judged by it."""
+
+    type: str
+    is_true: bool
+    reason: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PodReport:
     ip: str
     runs: Mapping[str, RunReport] = field(default_factory=dict)
+    conditions: tuple[PodCondition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +182,8 @@ class Provider(Protocol):
         """Whom to tell of changes; called once, before anything else."""
 
     async def run(self) -> None:
-        """The provider's own work, for as long as its nodes are served; on being cancelled it ends what it runs."""
+        """The provider's own work, for as long as its nodes are served; on being cancelled it ends what it runs,
+        unless that outlives us (`traits`)."""
 
     async def create(self, sandbox: Sandbox) -> None: ...
 

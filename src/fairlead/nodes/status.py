@@ -13,6 +13,7 @@ from fairlead.model.meta import Condition
 from fairlead.model.pod import PodIP
 from fairlead.model.qos import qos_class
 from fairlead.model.times import rfc3339
+from fairlead.nodes.provider import PodCondition
 from fairlead.nodes.spec import ContainerStatus, KubeletPod, PodStatus
 
 # Ours to write; any other condition on a pod stays as it is.
@@ -36,6 +37,8 @@ class Standing:
     reason: str = ""
     message: str = ""
     """Why the pod failed as a whole, where it did."""
+    conditions: tuple[PodCondition, ...] = ()
+    """What the provider says besides."""
 
 
 def pod_status(
@@ -107,11 +110,11 @@ def _conditions(
 
     ready = containers_ready
     if ready[0] == "True":
-        closed = [
-            gate.condition_type
-            for gate in pod.spec.readiness_gates or ()
-            if gate.condition_type not in before or before[gate.condition_type].status != "True"
-        ]
+        open_gates = {name for name, condition in before.items() if condition.status == "True"}
+        open_gates -= {each.type for each in standing.conditions}
+        open_gates |= {each.type for each in standing.conditions if each.is_true}
+        gates = [gate.condition_type for gate in pod.spec.readiness_gates or ()]
+        closed = [name for name in gates if name not in open_gates]
         if closed:
             waits = "; ".join(
                 f'corresponding condition of pod readiness gate "{name}" does not exist.' for name in closed
@@ -122,16 +125,18 @@ def _conditions(
     if standing.is_initialized:
         initialized = ("True", "PodCompleted" if phase == "Succeeded" else "", "")
     else:
-        said = f"containers with incomplete status: [{' '.join(incomplete)}]"
-        initialized = ("False", "ContainersNotInitialized", said)
+        note = f"containers with incomplete status: [{' '.join(incomplete)}]"
+        initialized = ("False", "ContainersNotInitialized", note)
 
     wanted = {
+        **{each.type: ("True" if each.is_true else "False", each.reason, each.message) for each in standing.conditions},
         READY_TO_START: ("True" if standing.pod_ip and not (is_finished and standing.is_over) else "False", "", ""),
         INITIALIZED: initialized,
         READY: ready,
         CONTAINERS_READY: containers_ready,
     }
-    ours = tuple(_condition(name, *wanted[name], before.get(name), now) for name in OURS)
+    types = (*OURS, *(each.type for each in standing.conditions if each.type not in OURS))
+    ours = tuple(_condition(name, *wanted[name], before.get(name), now) for name in types)
     return ours + tuple(condition for condition in pod.status.conditions or () if condition.type not in wanted)
 
 

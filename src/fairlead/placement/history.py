@@ -362,8 +362,8 @@ class Former:
         for seen in in_order:
             sizes.update(seen.sizes)
         things = [seen.thing for seen in sorted(around.values(), key=lambda seen: int(seen.came))]
-        nodes = [seen.node for seen in in_order]
-        return snapshot_of(nodes, sizes, placed_pods, things, self._forecast, self._pods, self._cache)
+        there = [seen.node for seen in in_order]
+        return snapshot_of(there, sizes, placed_pods, things, self._forecast, self._pods, self._cache)
 
 
 def _is_same(placed: PlacedPod, occupant: Occupant) -> bool:

@@ -7,12 +7,11 @@ Every *.jsonl.gz of the directory is read; the first differences are printed in 
 The form of the vectors is described in tests/parity/vectors/README.md: single decisions, sequences, preemptions.
 """
 
-import functools
 import gzip
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +51,7 @@ from fairlead.model.workloads import (
 )
 
 Vector = dict[str, Any]
+Differences = Callable[[Vector, Path], Iterable[str]]
 
 SURROUNDINGS = {
     "namespaces": Namespace,
@@ -71,8 +71,13 @@ SURROUNDINGS = {
 # Recorded with the default profile, but never adding to a score here (see engine/registry.py).
 SILENT = frozenset({"DynamicResources", "VolumeBinding"})
 SHOWN = 10
-# Modules with `differences(vector, folder)`, by the room they replay; loaded when asked for.
-ROOMS = {"data": "fairlead.testing.parity_data", "tasks": "fairlead.testing.parity_tasks"}
+# Modules with a `differences` of their own, by the room they replay; loaded when asked for.
+ROOMS = {
+    "placement": "fairlead.testing.parity",
+    "tasks": "fairlead.testing.parity_tasks",
+    "data": "fairlead.testing.parity_data",
+    "modules": "fairlead.testing.parity_modules",
+}
 
 
 class RecordedCluster:
@@ -95,7 +100,7 @@ class RecordedCluster:
         return evaluation
 
 
-def differences(vector: Vector) -> Iterator[str]:
+def differences(vector: Vector, _folder: Path | None = None) -> Iterator[str]:
     """What the engine says otherwise than the recording."""
     expectations = [("expect", KUBE_1_36)]
     if "expect_fixed" in vector:
@@ -276,23 +281,21 @@ def read(path: Path) -> Iterator[Vector]:
             yield msgspec.json.decode(line)
 
 
-def _differences_or_error(vector: Vector, compare: Callable[[Vector], Iterator[str]]) -> list[str]:
+def _differences_or_error(vector: Vector, folder: Path, compare: Differences) -> list[str]:
     """What breaks on a vector fails that vector, not the whole run."""
     try:
-        return list(compare(vector))
+        return list(compare(vector, folder))
     except Exception:
         return traceback.format_exc().splitlines()
 
 
-def replay(folder: Path, *, room: str = "", shown: int = SHOWN) -> tuple[int, int]:
+def replay(folder: Path, *, room: str = "placement", shown: int = SHOWN) -> tuple[int, int]:
     """How many vectors of the folder pass and fail; the first failures are printed."""
-    compare = (
-        functools.partial(importlib.import_module(ROOMS[room]).differences, folder=folder) if room else differences
-    )
+    compare: Differences = importlib.import_module(ROOMS[room]).differences
     passed = failed = 0
     for path in sorted(folder.glob("*.jsonl.gz")):
         for vector in read(path):
-            found = _differences_or_error(vector, compare)
+            found = _differences_or_error(vector, folder, compare)
             if not found:
                 passed += 1
                 continue
@@ -305,8 +308,9 @@ def replay(folder: Path, *, room: str = "", shown: int = SHOWN) -> tuple[int, in
 
 
 def main(arguments: list[str]) -> int:
-    room = arguments[1] if len(arguments) == 3 and arguments[0] == "--room" else ""
-    if len(arguments) != (3 if room else 1) or (room and room not in ROOMS):
+    is_named = len(arguments) == 3 and arguments[0] == "--room"
+    room = arguments[1] if is_named else "placement"
+    if len(arguments) != (3 if is_named else 1) or room not in ROOMS:
         print(f"usage: python -m fairlead.testing.parity [--room {'|'.join(ROOMS)}] DIR", file=sys.stderr)
         return 2
     folder = Path(arguments[-1])

@@ -8,6 +8,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +28,7 @@ _ALL: Final[tuple[Kind[Any], ...]] = (CLAIMS, DATASETS, DAEMON_SETS, VOLUMES, *R
 KINDS: Final = {kind.kind: kind for kind in _ALL}
 
 
-def differences(vector: Vector, folder: Path) -> Iterator[str]:
+def differences(vector: Vector, _folder: Path | None = None) -> Iterator[str]:
     if vector["category"] == "label_names":
         yield from _label_names(vector)
         return

@@ -1,0 +1,260 @@
+"""The wire of arklet: what is sent for each command, and what its answers mean.
+
+Pure; `modules.client` carries the bytes, the Python base answers in the same form. Bodies come from programs we do
+not know: whatever cannot be read is an unknown outcome, never an exception.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.modules.spec import ACTIVATED, BROKEN, MOST_TEXT, STOPPED, Module, ModuleState
+
+DEFAULT_PORT: Final = 1238
+INSTALL: Final = "installBiz"
+UNINSTALL: Final = "uninstallBiz"
+BATCH_INSTALL: Final = "batchInstallBiz"
+SWITCH: Final = "switchBiz"
+QUERY_ALL: Final = "queryAllBiz"
+QUERY_OPS: Final = "queryBizOps"
+HEALTH: Final = "health"
+
+SUCCESS: Final = "SUCCESS"
+FAILED: Final = "FAILED"
+CMD_NOT_FOUND: Final = "CMD_NOT_FOUND"
+INTERNAL_ERROR: Final = "CMD_PROCESS_INTERNAL_ERROR"
+REPEAT_BIZ: Final = "REPEAT_BIZ"
+NOT_FOUND_BIZ: Final = "NOT_FOUND_BIZ"
+
+MOST_MODULES: Final = 10_000
+
+Fields = Mapping[str, Any]
+
+
+class Outcome(Enum):
+    """What a command has come to. Only an unknown one is looked into (queryAllBiz) before anything is sent again."""
+
+    DONE = "done"
+    ALREADY = "already"
+    """Installed before, or gone before: look whose it is."""
+    RUNNING = "running"
+    """Accepted, and under way (an asynchronous command)."""
+    BUSY = "busy"
+    """Another command works on the same module; later."""
+    REJECTED = "rejected"
+    """The request itself is at fault."""
+    BROKEN = "broken"
+    """The module did not start or stop."""
+    UNSUPPORTED = "unsupported"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply as far as it could be read. `code` is empty where it could not."""
+
+    code: str = ""
+    message: str = ""
+    data: Any = None
+    trace: str = ""
+    identity: str = ""
+    problem: str = ""
+    """Why it cannot be read, or the transport's failure."""
+
+    @property
+    def fields(self) -> Fields:
+        return self.data if isinstance(self.data, dict) else {}
+
+    @property
+    def inner_code(self) -> str:
+        return text_of(self.fields, "code")
+
+    @property
+    def inner_message(self) -> str:
+        return text_of(self.fields, "message")
+
+
+def install_body(module: Module, *, request_id: str = "") -> dict[str, Any]:
+    """Empty fields are left out: arklet then reads the version from the artefact itself."""
+    body: dict[str, Any] = {"bizName": module.name}
+    if module.version:
+        body["bizVersion"] = module.version
+    if module.url:
+        body["bizUrl"] = module.url
+    if request_id:
+        body |= {"async": True, "requestId": request_id}
+    return body
+
+
+def content_type(command: str) -> str:
+    """As the original controller sends it; arklet reads JSON whatever this says."""
+    return "application/json" if command in (INSTALL, UNINSTALL) else "text/plain; charset=utf-8"
+
+
+def read_answer(status: int, body: bytes | str) -> Answer:
+    """The first JSON value of the body, if it is an arklet's envelope."""
+    if status != 200:
+        return Answer(problem=f"HTTP status {status}")
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as problem:
+        return Answer(problem=f"the answer is not JSON: {problem}")
+    if not isinstance(value, dict):
+        return Answer(problem="the answer is not a JSON object")
+    return Answer(
+        code=text_of(value, "code"),
+        message=text_of(value, "message"),
+        data=value.get("data"),
+        trace=text_of(value, "errorStackTrace", most=65536),
+        identity=text_of(value, "baseIdentity"),
+    )
+
+
+def outcome_of(command: str, answer: Answer) -> Outcome:
+    if answer.problem or not answer.code:
+        return Outcome.UNKNOWN
+    if answer.code == SUCCESS:
+        status = text_of(answer.fields, "status")
+        if status in ("INITIALIZED", "EXECUTING"):
+            return Outcome.RUNNING
+        return Outcome.BROKEN if status == FAILED else Outcome.DONE
+    if answer.code == CMD_NOT_FOUND:
+        return Outcome.UNSUPPORTED
+    if answer.code == FAILED:
+        already = {INSTALL: REPEAT_BIZ, UNINSTALL: NOT_FOUND_BIZ}.get(command)
+        if already is not None and answer.inner_code == already:
+            return Outcome.ALREADY
+        # The mutex answers without data; so does a request id that was used before.
+        return Outcome.BROKEN if answer.fields else Outcome.BUSY
+    return Outcome.REJECTED if _is_rejection(answer) else Outcome.BROKEN
+
+
+_REJECTIONS = ("should not be blank", "should be both blank", "no protocol", "unknown protocol")
+
+
+def _is_rejection(answer: Answer) -> bool:
+    return any(phrase in answer.message for phrase in _REJECTIONS)
+
+
+def sentence_of(answer: Answer) -> str:
+    """What went wrong, for people: the innermost cause of a stack trace, else arklet's own message."""
+    causes = [line.strip() for line in answer.trace.splitlines() if line.strip().startswith("Caused by:")]
+    shown = causes[-1].removeprefix("Caused by:").strip() if causes else answer.inner_message or answer.message
+    return (shown or answer.problem or "arklet did not say why")[:MOST_TEXT]
+
+
+def state_after(command: str, module: Module, answer: Answer) -> ModuleState | None:
+    """What an answer to an install or uninstall says of the module; None where nothing is known."""
+    if answer.problem:
+        return None
+    state = ModuleState(module.name, module.version, BROKEN, answer.code, answer.message)
+    is_done = answer.code == SUCCESS or (outcome_of(command, answer) is Outcome.ALREADY and command == UNINSTALL)
+    if not is_done:
+        return state
+    return ModuleState(
+        module.name,
+        module.version,
+        ACTIVATED if command == INSTALL else STOPPED,
+        f"{module.key} {command} succeed",
+        answer.inner_message,
+    )
+
+
+def identity_installed(answer: Answer) -> str | None:
+    """`name:version` of what an install really installed: the artefact decides, not the request."""
+    infos = answer.fields.get("bizInfos")
+    first = infos[0] if isinstance(infos, list) and infos else None
+    if not isinstance(first, dict) or not text_of(first, "bizName"):
+        return None
+    return f"{text_of(first, 'bizName')}:{text_of(first, 'bizVersion')}"
+
+
+def states_of(modules: Any, at_ms: int | None = None) -> list[ModuleState] | None:
+    """Every module of a list; None where it is no list. `at_ms`: when it was said, for modules that do not say."""
+    if not isinstance(modules, list):
+        return None
+    return [_full_state(each, at_ms) for each in modules[:MOST_MODULES] if isinstance(each, dict)]
+
+
+def _full_state(info: Fields, at_ms: int | None) -> ModuleState:
+    records = info.get("bizStateRecords")
+    state = ModuleState(text_of(info, "bizName"), text_of(info, "bizVersion"), text_of(info, "bizState"))
+    return with_record(state, records if isinstance(records, list) else [], at_ms)
+
+
+def with_record(state: ModuleState, records: list[Any], at_ms: int | None) -> ModuleState:
+    """The state with when and why it came about, by its latest record; SOFAArk before 3.1.11 sends them empty."""
+    dated = [each for each in records if isinstance(each, dict) and number_of(each, "changeTime") > 0]
+    if not dated:
+        return ModuleState(state.name, state.version, state.state, changed_ms=at_ms)
+    latest = max(dated, key=lambda each: number_of(each, "changeTime"))
+    return ModuleState(
+        state.name,
+        state.version,
+        state.state,
+        text_of(latest, "reason"),
+        text_of(latest, "message"),
+        number_of(latest, "changeTime"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a base says of itself. Bytes; None where it does not know or has no limit."""
+
+    state: str
+    max_bytes: int | None
+    committed_bytes: int | None
+    used_bytes: int | None
+    uptime_s: float | None = None
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self.max_bytes or 0
+
+    @property
+    def free_bytes(self) -> int:
+        if self.max_bytes is None or self.committed_bytes is None:
+            return 0
+        return max(0, self.max_bytes - self.committed_bytes)
+
+
+def health_of(answer: Answer) -> Health | None:
+    if answer.problem or answer.code != SUCCESS:
+        return None
+    health = fields_of(answer.fields, "healthData")
+    jvm, master = fields_of(health, "jvm"), fields_of(health, "masterBizInfo")
+    uptime = jvm.get("run time(s)")
+    return Health(
+        text_of(master, "bizState").upper(),
+        _bytes(jvm, "java max metaspace"),
+        _bytes(jvm, "java committed metaspace"),
+        _bytes(jvm, "java used metaspace"),
+        float(uptime) if isinstance(uptime, int | float) and 0 <= uptime < 1e12 else None,
+    )
+
+
+def _bytes(fields: Fields, name: str) -> int | None:
+    value = number_of(fields, name, absent=0)
+    return value if value >= 0 else None
+
+
+def fields_of(fields: Fields, name: str) -> Fields:
+    value = fields.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def text_of(fields: Fields, name: str, *, most: int = MOST_TEXT) -> str:
+    value = fields.get(name)
+    return value[:most] if isinstance(value, str) else ""
+
+
+def number_of(fields: Fields, name: str, *, absent: int = 0) -> int:
+    """A whole number of at most 63 bits; anything else counts as absent."""
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
+        return absent
+    return value

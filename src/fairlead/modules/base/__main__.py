@@ -1,0 +1,151 @@
+"""`python -m fairlead.modules.base`, or `fairlead base`: one base, until SIGTERM.
+
+Says goodbye to the controller first, then drains its modules.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import structlog
+from aiohttp import web
+
+from fairlead.cluster.clock import Clock, RealClock
+from fairlead.modules.arklet import DEFAULT_PORT
+from fairlead.modules.base.manager import Manager, Options
+from fairlead.modules.base.memory import budget_bytes
+from fairlead.modules.base.server import ArkletServer, Front, Identity
+
+log = structlog.get_logger("fairlead.base")
+
+HEARTBEAT_S = 10.0
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fairlead base", description="Run a base for Python modules.")
+    parser.add_argument("--host", default=os.environ.get("POD_IP", "127.0.0.1"), help="address to listen on")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="arklet's port; 0 takes any free one")
+    parser.add_argument("--web-port", type=int, default=8080, help="where modules are served; 0 takes any free one")
+    parser.add_argument("--data", type=Path, default=Path("base-data"), help="folder for artefacts, logs, the journal")
+    parser.add_argument("--heartbeat", default="", help="URL of the controller's listener")
+    parser.add_argument("--name", default="base")
+    parser.add_argument("--version", default="1.0.0")
+    parser.add_argument("--cluster-name", default="default")
+    parser.add_argument("--identity", default="", help="default: the address")
+    parser.add_argument("--token-file", type=Path, help="a shared token: asked of callers, sent with heartbeats")
+    parser.add_argument("--drain-seconds", type=float, default=30.0)
+    parser.add_argument("--keep-active", action="store_true", help="a new version waits until it is switched to")
+    return parser
+
+
+async def serve(options: argparse.Namespace, clock: Clock, stop: asyncio.Event) -> None:
+    token = options.token_file.read_text().strip() if options.token_file else ""
+    identity = Identity(
+        options.identity or options.host, options.name, options.version, options.cluster_name, uuid.uuid4().hex
+    )
+    managed = Options(
+        options.data,
+        budget_bytes(os.environ.get("MODULE_MEMORY_LIMIT", "")),
+        drain_s=options.drain_seconds,
+        activates_new=not options.keep_active,
+    )
+    async with AsyncExitStack() as stack:
+        manager = await stack.enter_async_context(Manager(managed, clock).running())
+        arklet = ArkletServer(manager, identity, clock, token)
+        port = await stack.enter_async_context(listening(arklet.application(), options.host, options.port))
+        front = await stack.enter_async_context(listening(Front(manager).application(), options.host, options.web_port))
+        print(f"base: arklet on {options.host}:{port}, modules on {options.host}:{front}", flush=True)
+        beats = Beats(options.heartbeat, identity, options.host, port, token, clock)
+        beating = asyncio.create_task(beats.run(), name="heartbeat")
+        await stop.wait()
+        beating.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await beating
+        manager.is_draining = True
+        await beats.send("deactivated")
+
+
+@asynccontextmanager
+async def listening(application: web.Application, host: str, port: int) -> AsyncIterator[int]:
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=5.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+class Beats:
+    """Heartbeats over HTTP; a controller that is away is beaten on."""
+
+    def __init__(self, url: str, identity: Identity, host: str, port: int, token: str, clock: Clock) -> None:
+        self._url = url.rstrip("/")
+        self._clock = clock
+        self._token = token
+        self._body = {
+            "baseMetadata": {
+                "identity": identity.identity,
+                "name": identity.name,
+                "version": identity.version,
+                "clusterName": identity.cluster_name,
+                "stack": "python",
+            },
+            "localIP": host,
+            "localHostName": socket.gethostname(),
+            "port": port,
+            "bootId": identity.boot_id,
+            "podUid": os.environ.get("POD_UID", ""),
+            "podNamespace": os.environ.get("POD_NAMESPACE", ""),
+            "podName": os.environ.get("POD_NAME", ""),
+        }
+
+    async def run(self) -> None:
+        if not self._url:
+            return
+        while True:
+            is_heard = await self.send("activated")
+            # Until it is heard the first time it hurries, so that a base and its controller may start in any order.
+            period_s = HEARTBEAT_S if is_heard else 2.0
+            await self._clock.sleep(period_s * random.uniform(0.9, 1.1))
+
+    async def send(self, state: str) -> bool:
+        if not self._url:
+            return False
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        timeout = aiohttp.ClientTimeout(total=5.0)
+        try:
+            async with aiohttp.ClientSession(timeout=timeout) as session:
+                body = {**self._body, "state": state}
+                async with session.post(f"{self._url}/heartbeat", json=body, headers=headers) as answer:
+                    return answer.status == 200
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            log.warning("heartbeat not sent", problem=str(problem) or "timed out")
+            return False
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parser().parse_args(arguments)
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve(options, RealClock(), stop)
+
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

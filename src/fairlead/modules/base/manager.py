@@ -1,0 +1,375 @@
+"""The base's modules: install, switch, uninstall, restart. The state machine of SOFAArk, one process per module.
+
+    RESOLVED ──started──▶ ACTIVATED ◀──switch──▶ DEACTIVATED ──▶ STOPPED
+        └──failed──▶ BROKEN (and gone)         crashed: BROKEN, started again with back-off
+
+Called by `base.server` for each command. Commands on one module are serial; others go on beside it.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+import structlog
+
+from fairlead.cluster.clock import Clock
+from fairlead.modules import arklet
+from fairlead.modules.arklet import FAILED, INTERNAL_ERROR, NOT_FOUND_BIZ, REPEAT_BIZ, SUCCESS
+from fairlead.modules.base.artefact import BadArtefact, Limits, Manifest, fetch, unpack
+from fairlead.modules.base.memory import total_bytes
+from fairlead.modules.base.records import Installed, Journal, Operation, Operations, epoch_ms
+from fairlead.modules.base.workers import StartFailed, Worker, Workers
+from fairlead.modules.spec import ACTIVATED, BROKEN, DEACTIVATED, STOPPED
+
+log = structlog.get_logger("fairlead.base")
+
+Reply = dict[str, Any]
+RESTARTS: Final = 5
+MOST_BACKOFF_S: Final = 60.0
+MOST_LOG_BYTES: Final = 10 << 20
+MISMATCH: Final = "BIZ_IDENTITY_MISMATCH"
+
+
+class Busy(Exception):
+    """Another command works on the same module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    folder: Path
+    budget_bytes: int
+    start_s: float = 60.0
+    drain_s: float = 30.0
+    activates_new: bool = True
+    """A new version takes over from the one that is active; otherwise it waits, deactivated, as in SOFAArk."""
+    limits: Limits = field(default_factory=Limits)
+
+
+class Manager:
+    def __init__(self, options: Options, clock: Clock) -> None:
+        self.options = options
+        self._clock = clock
+        self.modules: dict[str, Installed] = {}
+        self.operations = Operations()
+        self._busy: dict[str, str] = {}
+        self._journal = Journal(options.folder / "journal.json")
+        self._cache = options.folder / "cache"
+        self._run = options.folder / "run"
+        # A Unix socket's path is short, and the folder's may not be.
+        self._sockets = Path(tempfile.mkdtemp(prefix="base-"))
+        self.logs = options.folder / "logs"
+        self._numbers = itertools.count(1)
+        self._workers = Workers(self._exited)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self.is_draining = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Manager"]:
+        """At work for the block; at its end every module has been drained and ended."""
+        for folder in (self._cache, self._run, self.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        async with aiohttp.ClientSession() as self._session, asyncio.TaskGroup() as self._tasks:
+            working = self._tasks.create_task(self._workers.run(), name="zygote")
+            await self._restore()
+            try:
+                yield self
+            finally:
+                self.is_draining = True
+                leaving = [self._end(each) for each in self.modules.values()]
+                await asyncio.gather(*leaving)
+                shutil.rmtree(self._sockets, ignore_errors=True)
+                working.cancel()
+
+    async def _restore(self) -> None:
+        """What the journal says was here; one that does not start again is left to the controller."""
+        assert self._tasks is not None
+        entries = self._journal.read()
+        entries.sort(key=lambda each: bool(each.get("active")))
+        for entry in entries:
+            reply = await self.install({name: value for name, value in entry.items() if name != "active"})
+            if reply["code"] != SUCCESS:
+                log.warning("not restored", module=entry.get("bizName"), problem=reply.get("message"))
+
+    # -- commands -------------------------------------------------------------------------------------------
+
+    async def install(self, request: dict[str, Any]) -> Reply:
+        name, version, url = (str(request.get(key) or "") for key in ("bizName", "bizVersion", "bizUrl"))
+        if not url:
+            return internal_error("bizUrl should not be blank")
+        if bool(name) != bool(version):
+            return internal_error("bizName and bizVersion should be both blank or both not blank.")
+        if self.is_draining:
+            return {"code": FAILED, "message": "the base is stopping"}
+        try:
+            with self._alone(f"{name}:{version}", arklet.INSTALL):
+                if name and f"{name}:{version}" in self.modules:
+                    return _repeated(f"{name}:{version}")
+                return await self._install(request, f"{name}:{version}" if name else "", url)
+        except Busy as busy:
+            return {"code": FAILED, "message": str(busy)}
+
+    async def _install(self, request: dict[str, Any], key: str, url: str) -> Reply:
+        assert self._session is not None
+        started = self._clock.elapsed_s()
+        before = total_bytes(self._pids())
+        archive = self._run / f"fetch-{next(self._numbers)}"
+        try:
+            await fetch(url, archive, self._session, self.options.limits)
+            manifest, folder = await asyncio.to_thread(unpack, archive, self._cache, self.options.limits)
+        except BadArtefact as problem:
+            return internal_error(str(problem))
+        finally:
+            archive.unlink(missing_ok=True)
+        if key and manifest.key != key:
+            message = f"the artefact is {manifest.key}, not {key}"
+            return failure("install biz not success!", MISMATCH, message)
+        if manifest.key in self.modules:
+            return _repeated(manifest.key)
+        module = Installed(manifest, url, folder, request)
+        module.become("RESOLVED", "Created", self._clock.now())
+        self.modules[module.key] = module
+        timeout_s = request.get("timeoutSeconds")
+        limit_s = float(timeout_s) if isinstance(timeout_s, int | float) and timeout_s > 0 else self.options.start_s
+        try:
+            await self._start(module, limit_s)
+        except StartFailed as problem:
+            # As SOFAArk: what does not start is not kept.
+            module.become(BROKEN, "Install Failed", self._clock.now(), str(problem))
+            await self._forget(module)
+            return {**internal_error("java.lang.reflect.InvocationTargetException"), "errorStackTrace": _trace(problem)}
+        except asyncio.CancelledError:
+            await self._forget(module)
+            raise
+        await self._activate(module)
+        self._journal.write(self.modules.values())
+        cost_ms = round((self._clock.elapsed_s() - started) * 1000)
+        data = {
+            "bizInfos": [module.full()],
+            "code": SUCCESS,
+            "elapsedSpace": total_bytes(self._pids()) - before,
+            "message": f"Install Biz: {module.key} success, cost: {cost_ms} ms",
+        }
+        return {"code": SUCCESS, "data": data}
+
+    async def uninstall(self, request: dict[str, Any]) -> Reply:
+        name, version = str(request.get("bizName") or ""), str(request.get("bizVersion") or "")
+        for field_name, value in (("bizName", name), ("bizVersion", version)):
+            if not value:
+                return internal_error(f"{field_name} should not be blank")
+        key = f"{name}:{version}"
+        try:
+            with self._alone(key, arklet.UNINSTALL):
+                module = self.modules.get(key)
+                if module is None:
+                    return failure("uninstall biz not success!", NOT_FOUND_BIZ, f"Uninstall biz: {key} not found.")
+                await self._end(module)
+                module.become(STOPPED, "Stopped", self._clock.now())
+                await self._forget(module)
+                self._journal.write(self.modules.values())
+        except Busy as busy:
+            return {"code": FAILED, "message": str(busy)}
+        return {"code": SUCCESS, "data": {"code": SUCCESS, "message": f"Uninstall biz: {key} success."}}
+
+    async def switch(self, request: dict[str, Any]) -> Reply:
+        key = f"{request.get('bizName') or ''}:{request.get('bizVersion') or ''}"
+        module = self.modules.get(key)
+        if module is None:
+            return failure("switch biz not success!", NOT_FOUND_BIZ, f"Switch biz: {key} not found.")
+        if module.state not in (ACTIVATED, DEACTIVATED):
+            message = f"Switch biz: {key} is {module.state.lower()}."
+            return failure("switch biz not success!", "ILLEGAL_STATE_BIZ", message)
+        self._take_over(module)
+        self._journal.write(self.modules.values())
+        return {"code": SUCCESS, "data": {"code": SUCCESS, "message": f"Switch biz: {key} is activated."}}
+
+    async def batch(self, requests: list[dict[str, Any]]) -> Reply:
+        """In order of priority as the artefacts have it is Java's way; here one after the other, all of them."""
+        answers: dict[str, Any] = {}
+        for request in requests:
+            reply = await self.install({**request, "async": False})
+            own = {"code": reply.get("data", {}).get("code", FAILED), "bizInfos": reply.get("data", {}).get("bizInfos")}
+            message = reply.get("data", {}).get("message") or reply.get("message", "")
+            answers[str(request.get("bizUrl"))] = {**own, "bizInfos": own["bizInfos"] or [], "message": message}
+        is_done = all(each["code"] == SUCCESS for each in answers.values())
+        word = "success" if is_done else "failed"
+        data = {
+            "bizUrlToResponse": answers,
+            "code": SUCCESS if is_done else FAILED,
+            "elapsedSpace": 0,
+            "message": f"batch install {word}",
+        }
+        return {"code": data["code"], "data": data}
+
+    def begin(self, command: str, request: dict[str, Any]) -> Reply:
+        """An asynchronous install or uninstall: answered at once, its outcome by `queryBizOps`."""
+        assert self._tasks is not None
+        request_id = str(request.get("requestId") or "")
+        if not request_id:
+            return internal_error("requestId should not be blank when async is true")
+        if request_id in self.operations:
+            return {
+                "code": FAILED,
+                "message": f"The request corresponding to the requestId({request_id}) has been executed.",
+            }
+        operation = Operation(request_id, request, epoch_ms(self._clock.now()))
+        self.operations.add(operation)
+        self._tasks.create_task(self._operate(command, request, operation), name=f"{command} {request_id}")
+        return {"code": SUCCESS, "data": operation.shown()}
+
+    async def _operate(self, command: str, request: dict[str, Any], operation: Operation) -> None:
+        plain = {name: value for name, value in request.items() if name not in ("async", "requestId")}
+        try:
+            reply = await (self.install(plain) if command == arklet.INSTALL else self.uninstall(plain))
+        except Exception as bug:
+            log.exception("bug in a command", command=command)
+            reply = internal_error(repr(bug))
+        operation.status = "SUCCEEDED" if reply["code"] == SUCCESS else "FAILED"
+        answer = arklet.read_answer(200, msgspec.json.encode(reply))
+        operation.message = "" if reply["code"] == SUCCESS else arklet.sentence_of(answer)
+        operation.ended_ms = epoch_ms(self._clock.now())
+
+    # -- modules --------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _alone(self, key: str, command: str) -> Any:
+        if key in self._busy and key != ":":
+            raise Busy(f"FAILED:{key} {command} conflict, exist unfinished command({self._busy[key]}) for this biz")
+        self._busy[key] = command
+        try:
+            yield
+        finally:
+            self._busy.pop(key, None)
+
+    async def _start(self, module: Installed, timeout_s: float) -> None:
+        manifest = module.manifest
+        number = next(self._numbers)
+        socket = str(self._sockets / f"{number}.sock")
+        log_path = self.log_path(manifest)
+        with contextlib.suppress(OSError):
+            if log_path.stat().st_size > MOST_LOG_BYTES:
+                log_path.unlink()
+        arguments = module.request.get("args")
+        command: dict[str, Any] = {
+            "name": manifest.name,
+            "version": manifest.version,
+            "entry": manifest.entry,
+            "interface": manifest.interface,
+            "context_path": manifest.context_path,
+            "folder": str(module.folder.resolve()),
+            "args": [str(each) for each in arguments] if isinstance(arguments, list) else [],
+            "envs": module.request.get("envs") if isinstance(module.request.get("envs"), dict) else {},
+            "log": str(log_path.resolve()),
+            "drain_s": self.options.drain_s,
+        }
+        module.worker = await self._workers.start(f"{module.key}#{number}", socket, command, timeout_s)
+
+    def log_path(self, manifest: Manifest) -> Path:
+        return self.logs / f"{manifest.name}-{manifest.version}.log"
+
+    async def _activate(self, module: Installed) -> None:
+        others = [each for each in self._versions(module) if each.state == ACTIVATED]
+        if others and not self.options.activates_new:
+            module.become(DEACTIVATED, "Started", self._clock.now())
+            return
+        self._take_over(module, "Started")
+
+    def _take_over(self, module: Installed, reason: str = "Switched") -> None:
+        """From one request to the next: whoever is being served by the old version is served to the end."""
+        for other in self._versions(module):
+            if other is not module and other.state == ACTIVATED:
+                other.become(DEACTIVATED, "Switched", self._clock.now())
+        if module.state != ACTIVATED:
+            module.become(ACTIVATED, reason, self._clock.now())
+
+    def _versions(self, module: Installed) -> list[Installed]:
+        return [each for each in self.modules.values() if each.manifest.name == module.manifest.name]
+
+    async def _end(self, module: Installed) -> None:
+        """Out of the routing first; then the worker, once its requests are answered."""
+        module.is_leaving = True
+        if module.worker is not None:
+            await self._workers.end(module.worker, self.options.drain_s)
+
+    async def _forget(self, module: Installed) -> None:
+        module.is_leaving = True
+        if self.modules.get(module.key) is module:
+            del self.modules[module.key]
+        if module.worker is not None:
+            await self._workers.end(module.worker, 0.0)
+            await asyncio.to_thread(Path(module.worker.socket).unlink, missing_ok=True)
+        if not any(each.folder == module.folder for each in self.modules.values()):
+            await asyncio.to_thread(shutil.rmtree, module.folder, ignore_errors=True)
+
+    def _exited(self, worker: Worker) -> None:
+        module = next((each for each in self.modules.values() if each.worker is worker), None)
+        if module is None or module.is_leaving or self._tasks is None or self.is_draining:
+            return
+        was_active = module.state == ACTIVATED
+        module.become(BROKEN, "Undefine", self._clock.now(), f"the worker ended with code {worker.code}")
+        if module.restarts < RESTARTS:
+            self._tasks.create_task(self._restart(module, was_active), name=f"restart {module.key}")
+
+    async def _restart(self, module: Installed, was_active: bool) -> None:
+        while module.restarts < RESTARTS and not module.is_leaving:
+            delay_s = min(MOST_BACKOFF_S, 2.0**module.restarts)
+            module.restarts += 1
+            await self._clock.sleep(delay_s)
+            if module.is_leaving or self.is_draining:
+                return
+            try:
+                await self._start(module, self.options.start_s)
+            except StartFailed as problem:
+                module.become(BROKEN, "Install Failed", self._clock.now(), str(problem))
+                continue
+            module.become(ACTIVATED if was_active else DEACTIVATED, "Started", self._clock.now())
+            return
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    def route(self, path: str) -> Installed | None:
+        """The module that serves this path: the longest context path, its active version."""
+        found: Installed | None = None
+        for module in self.modules.values():
+            context = module.manifest.context_path
+            if module.state != ACTIVATED or module.is_leaving or not context or module.worker is None:
+                continue
+            if path != context and not path.startswith(f"{context}/"):
+                continue
+            if found is None or len(context) > len(found.manifest.context_path):
+                found = module
+        return found
+
+    def _pids(self) -> list[int]:
+        return [each.worker.pid for each in self.modules.values() if each.worker is not None]
+
+    def used_bytes(self) -> int:
+        return total_bytes(self._pids())
+
+
+def internal_error(message: str) -> Reply:
+    return {"code": INTERNAL_ERROR, "message": f"Internal Error: {message}"}
+
+
+def failure(outer: str, code: str, message: str) -> Reply:
+    return {"code": FAILED, "data": {"code": code, "message": message}, "message": outer}
+
+
+def _repeated(key: str) -> Reply:
+    message = f"Biz: {key} has been installed or registered."
+    return failure("install biz not success!", REPEAT_BIZ, message)
+
+
+def _trace(problem: StartFailed) -> str:
+    """In the form that reads like arklet's: the cause is the last line of what Python says."""
+    text = str(problem).strip()
+    return f"{text}\nCaused by: {text.splitlines()[-1] if text else 'unknown'}"

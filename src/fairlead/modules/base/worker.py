@@ -1,0 +1,195 @@
+"""A worker: one module in a process of its own. Imports it, starts it, serves its web interface on a Unix socket.
+
+Called by `base.zygote` in a fresh fork. The module's entry is an ASGI or WSGI application, or a callable that is
+called once with its context; functions `start`, `health`, `pre_stop` and `stop` of its Python module are its hooks.
+"""
+
+import asyncio
+import importlib
+import inspect
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from aiohttp import web
+
+Emit = Callable[[dict[str, Any]], None]
+MOST_TRACE = 3000
+CONTROL = "/.base"
+"""Requests of the base itself: not reachable through the front, which forwards below the context path only."""
+CONTEXT_HEADER = "X-Base-Context-Path"
+
+
+def run(command: dict[str, Any], emit: Emit) -> int:
+    """Until asked to end; the exit code."""
+    folder = command["folder"]
+    sys.path[:0] = [folder, *(str(path) for path in sorted(Path(folder, "lib").glob("*.whl")))]
+    if Path(folder, "lib").is_dir():
+        sys.path.insert(1, str(Path(folder, "lib")))
+    os.chdir(folder)
+    os.environ.update({str(name): str(value) for name, value in (command.get("envs") or {}).items()})
+    try:
+        return asyncio.run(_serve(command, emit))
+    except Exception:
+        emit({"event": "failed", "trace": traceback.format_exc()[-MOST_TRACE:]})
+        traceback.print_exc()
+        return 1
+
+
+async def _serve(command: dict[str, Any], emit: Emit) -> int:
+    module_name, _, attribute = command["entry"].partition(":")
+    module = importlib.import_module(module_name)
+    entry: Any = module
+    for part in attribute.split("."):
+        entry = getattr(entry, part)
+    context = {name: command[name] for name in ("name", "version", "args", "folder", "context_path")}
+    is_web = bool(command["context_path"])
+    if is_web:
+        await _call(_hook(module, "start"), context)
+    else:
+        await _call(entry, context)
+    application = web.Application(client_max_size=1 << 30)
+    application.router.add_get(f"{CONTROL}/health", lambda _: _health(module))
+    if is_web:
+        handler = _asgi(entry) if _is_asgi(entry, command["interface"]) else _wsgi(entry)
+        application.router.add_route("*", "/{path:.*}", handler)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=float(command["drain_s"]))
+    await runner.setup()
+    await web.UnixSite(runner, command["socket"]).start()
+    emit({"event": "ready"})
+    await ended.wait()
+    await _call(_hook(module, "pre_stop"), float(command["drain_s"]))
+    await runner.cleanup()
+    await _call(_hook(module, "stop"))
+    return 0
+
+
+def _hook(module: ModuleType, name: str) -> Any:
+    return getattr(module, name, None)
+
+
+async def _call(hook: Any, *arguments: Any) -> Any:
+    """A hook may be a coroutine function, and may take fewer arguments."""
+    if not callable(hook):
+        return None
+    try:
+        most = len(inspect.signature(hook).parameters)
+    except (TypeError, ValueError):
+        most = len(arguments)
+    result = hook(*arguments[:most])
+    return await result if inspect.isawaitable(result) else result
+
+
+async def _health(module: ModuleType) -> web.Response:
+    try:
+        verdict = await _call(_hook(module, "health"))
+    except Exception as problem:
+        verdict = ("DOWN", str(problem))
+    word, details = verdict if isinstance(verdict, tuple) else (verdict, "")
+    return web.json_response({"health": str(word or "UNKNOWN").upper(), "details": str(details)[:1000]})
+
+
+def _is_asgi(entry: Any, interface: str) -> bool:
+    if interface:
+        return interface == "asgi"
+    return inspect.iscoroutinefunction(entry) or inspect.iscoroutinefunction(getattr(entry, "__call__", None))  # noqa: B004
+
+
+def _asgi(application: Any) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        root = request.headers.get(CONTEXT_HEADER, "")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": "http",
+            "path": root + request.path,
+            "raw_path": request.raw_path.partition("?")[0].encode(),
+            "root_path": root,
+            "query_string": request.query_string.encode(),
+            "headers": [(name.lower(), value) for name, value in request.raw_headers],
+            "client": None,
+            "server": None,
+        }
+        response: web.StreamResponse | None = None
+
+        async def receive() -> dict[str, Any]:
+            chunk = await request.content.readany()
+            return {"type": "http.request", "body": chunk, "more_body": not request.content.at_eof()}
+
+        async def send(event: MutableMapping[str, Any]) -> None:
+            nonlocal response
+            if event["type"] == "http.response.start":
+                response = web.StreamResponse(status=event["status"])
+                for name, value in event.get("headers", ()):
+                    response.headers.add(bytes(name).decode("latin-1"), bytes(value).decode("latin-1"))
+                await response.prepare(request)
+            elif event["type"] == "http.response.body":
+                assert response is not None, "the body came before the start of the response"
+                await response.write(event.get("body", b""))
+
+        await application(scope, receive, send)
+        if response is None:
+            raise web.HTTPInternalServerError(text="the module sent no response")
+        await response.write_eof()
+        return response
+
+    return handle
+
+
+def _wsgi(application: Any) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def call(environ: dict[str, Any]) -> tuple[int, list[tuple[str, str]], bytes]:
+        start: list[Any] = []
+
+        def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[..., None]:
+            start[:] = [int(status.split()[0]), headers]
+            return written.append
+
+        written: list[bytes] = []
+        parts: Iterable[bytes] = application(environ, start_response)
+        try:
+            body = b"".join(parts)
+        finally:
+            close = getattr(parts, "close", None)
+            if close is not None:
+                close()
+        return start[0], start[1], b"".join(written) + body
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        environ = {
+            "REQUEST_METHOD": request.method,
+            "SCRIPT_NAME": request.headers.get(CONTEXT_HEADER, ""),
+            "PATH_INFO": request.path,
+            "QUERY_STRING": request.query_string,
+            "SERVER_NAME": "module",
+            "SERVER_PORT": "80",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "CONTENT_LENGTH": str(len(body)),
+            "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "http",
+            "wsgi.input": BytesIO(body),
+            "wsgi.errors": sys.stderr,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+            **{f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()},
+        }
+        status, headers, text = await asyncio.to_thread(call, environ)
+        response = web.Response(status=status, body=text)
+        for name, value in headers:
+            if name.lower() != "content-length":
+                response.headers[name] = value
+        return response
+
+    return handle

@@ -1,0 +1,69 @@
+"""Calls to an arklet, bounded in time and size. One call, one answer; nothing is retried here.
+
+Used by `modules.provider` and `modules.bases`. Arklet sends no Content-Length and closes after each answer, so every
+call has a connection of its own and reads to its end.
+"""
+
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from fairlead.modules import arklet
+from fairlead.modules.arklet import Answer, Health
+from fairlead.modules.spec import Module, ModuleState
+
+CONNECT_S: Final = 2.0
+COMMAND_S: Final = 60.0
+QUERY_S: Final = 5.0
+MOST_ANSWER: Final = 4 << 20
+
+
+class ArkletClient:
+    def __init__(self, session: aiohttp.ClientSession, token: str = "") -> None:
+        self._session = session
+        self._token = token
+
+    async def call(
+        self, address: tuple[str, int], command: str, body: dict[str, Any], timeout_s: float = QUERY_S
+    ) -> Answer:
+        """The answer; whatever goes wrong on the way is an answer that says so."""
+        host, port = address
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}/{command}"
+        headers = {"Content-Type": arklet.content_type(command)}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        timeout = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_S)
+        try:
+            async with self._session.post(
+                url, data=msgspec.json.encode(body), headers=headers, timeout=timeout, allow_redirects=False
+            ) as answer:
+                text = await answer.content.read(MOST_ANSWER + 1)
+                while len(text) <= MOST_ANSWER and (more := await answer.content.read(MOST_ANSWER)):
+                    text += more
+                if len(text) > MOST_ANSWER:
+                    return Answer(problem=f"the answer is longer than {MOST_ANSWER} bytes")
+                return arklet.read_answer(answer.status, text)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
+            return Answer(problem=str(problem) or f"no answer within {timeout_s:g} s")
+
+    async def modules(self, address: tuple[str, int]) -> list[ModuleState] | None:
+        """Every module on the base; None where it did not say."""
+        answer = await self.call(address, arklet.QUERY_ALL, {})
+        if answer.problem or answer.code != arklet.SUCCESS:
+            return None
+        return arklet.states_of(answer.data)
+
+    async def health(self, address: tuple[str, int]) -> Health | None:
+        return arklet.health_of(await self.call(address, arklet.HEALTH, {}))
+
+    async def install(self, address: tuple[str, int], module: Module, request_id: str = "") -> Answer:
+        return await self.call(address, arklet.INSTALL, arklet.install_body(module, request_id=request_id), COMMAND_S)
+
+    async def uninstall(self, address: tuple[str, int], module: Module) -> Answer:
+        return await self.call(address, arklet.UNINSTALL, arklet.install_body(module), COMMAND_S)
+
+
+def connections() -> aiohttp.ClientSession:
+    """For many bases: a connection per call, as arklet closes it anyway."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=200, limit_per_host=4, force_close=True))

@@ -1,0 +1,105 @@
+"""What a base says when it announces itself: over HTTP, or inside an MQTT envelope.
+
+Pure. A heartbeat is a hint, never a right: `modules.bases` decides whether it makes a node.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.modules.arklet import DEFAULT_PORT, Fields, number_of, text_of
+from fairlead.modules.spec import ACTIVATED, DEACTIVATED
+
+MOST_HEARTBEAT_BYTES: Final = 65536
+JAVA: Final = "java"
+
+
+class Unreadable(ValueError):
+    """The body is no heartbeat; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseMetadata:
+    identity: str = ""
+    name: str = ""
+    version: str = ""
+    cluster_name: str = ""
+    stack: str = JAVA
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    metadata: BaseMetadata = BaseMetadata()
+    ip: str = ""
+    host_name: str = ""
+    port: int = 0
+    """Arklet's; 0 where the base did not say."""
+    is_active: bool = False
+    boot_id: str = ""
+    pod_namespace: str = ""
+    pod_name: str = ""
+    pod_uid: str = ""
+
+    @property
+    def arklet_port(self) -> int:
+        return self.port or DEFAULT_PORT
+
+    @property
+    def state(self) -> str:
+        return ACTIVATED if self.is_active else DEACTIVATED
+
+    @property
+    def stand_in(self) -> str:
+        """What tells a base without an identity apart from others."""
+        return f"{self.ip}|{self.port}|{self.host_name}"
+
+
+def parse_heartbeat(body: bytes | str) -> Heartbeat:
+    if len(body) > MOST_HEARTBEAT_BYTES:
+        raise Unreadable(f"the heartbeat is longer than {MOST_HEARTBEAT_BYTES} bytes")
+    return heartbeat_of(_decode(body))
+
+
+def parse_metadata(body: bytes | str) -> BaseMetadata:
+    """Of a query for the baseline."""
+    if len(body) > MOST_HEARTBEAT_BYTES:
+        raise Unreadable(f"the query is longer than {MOST_HEARTBEAT_BYTES} bytes")
+    return metadata_of(_decode(body))
+
+
+def _decode(body: bytes | str) -> Fields:
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as problem:
+        raise Unreadable(f"not JSON: {problem}") from None
+    if not isinstance(value, dict):
+        raise Unreadable("not a JSON object")
+    return value
+
+
+def heartbeat_of(value: Any) -> Heartbeat:
+    fields: Fields = value if isinstance(value, dict) else {}
+    port = number_of(fields, "port")
+    return Heartbeat(
+        metadata_of(fields.get("baseMetadata")),
+        text_of(fields, "localIP"),
+        text_of(fields, "localHostName"),
+        port if 0 < port < 65536 else 0,
+        text_of(fields, "state").upper() == ACTIVATED,
+        text_of(fields, "bootId"),
+        text_of(fields, "podNamespace"),
+        text_of(fields, "podName"),
+        text_of(fields, "podUid"),
+    )
+
+
+def metadata_of(value: Any) -> BaseMetadata:
+    fields: Fields = value if isinstance(value, dict) else {}
+    return BaseMetadata(
+        text_of(fields, "identity"),
+        text_of(fields, "name"),
+        text_of(fields, "version"),
+        text_of(fields, "clusterName"),
+        text_of(fields, "stack") or JAVA,
+    )

@@ -1,0 +1,102 @@
+"""The module room's nouns: modules as pods describe them, their states as bases report them.
+
+Pure. A container of a module pod is one module: its name, its version (env BIZ_VERSION or MODULE_VERSION), its image
+as the URL of the artefact.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from fairlead.modules.names import BIZ_NAME_PREFIX, COMPONENT, MODULE
+from fairlead.nodes.spec import Container, KubeletPod
+
+VERSION_NAMES: Final = ("BIZ_VERSION", "MODULE_VERSION")
+SCHEMES: Final = ("http", "https", "file")
+MOST_TEXT: Final = 4096
+
+UNRESOLVED: Final = "UNRESOLVED"
+RESOLVED: Final = "RESOLVED"
+ACTIVATED: Final = "ACTIVATED"
+DEACTIVATED: Final = "DEACTIVATED"
+BROKEN: Final = "BROKEN"
+STOPPED: Final = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What one container asks for."""
+
+    name: str
+    version: str
+    url: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}:{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleState:
+    """What a base says of one module. `state` is as received; bases spell it in either case."""
+
+    name: str
+    version: str
+    state: str
+    reason: str = ""
+    message: str = ""
+    changed_ms: int | None = None
+    """When the module changed, by the base's clock; None: it did not say."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}:{self.version}"
+
+    @property
+    def is_active(self) -> bool:
+        return self.state.upper() == ACTIVATED
+
+
+def module_of(container: Container, annotations: Mapping[str, str] | None = None) -> Module:
+    """The container's module. Of variables given twice the first counts, as with the original controller."""
+    name = (annotations or {}).get(f"{BIZ_NAME_PREFIX}{container.name}") or container.name
+    return Module(name, version_of(container), container.image)
+
+
+def version_of(container: Container) -> str:
+    for name in VERSION_NAMES:
+        value = next((each.value for each in container.env or () if each.name == name), None)
+        if value:
+            return value
+    return ""
+
+
+def modules_of(pod: KubeletPod) -> dict[str, Module]:
+    """By container."""
+    return {each.name: module_of(each, pod.metadata.annotations) for each in pod.spec.containers}
+
+
+def is_module_pod(labels: Mapping[str, str]) -> bool:
+    return labels.get(COMPONENT) == MODULE
+
+
+def problem_with(container: Container) -> tuple[str, str] | None:
+    """Why no base could install it: a reason and a sentence for the pod's author; None where nothing is wrong."""
+    if not version_of(container):
+        return (
+            "ModuleVersionMissing",
+            f'container "{container.name}" names no module version: set the variable BIZ_VERSION (or MODULE_VERSION)',
+        )
+    scheme = urlsplit(container.image).scheme.lower() if len(container.image) <= MOST_TEXT else ""
+    if scheme not in SCHEMES:
+        return (
+            "ModuleUrlInvalid",
+            f'image "{container.image[:200]}" of container "{container.name}" is no URL of a module: '
+            f"write it with its protocol, one of {', '.join(f'{each}://' for each in SCHEMES)}",
+        )
+    return None
+
+
+def problems_with(containers: Iterable[Container]) -> list[tuple[str, str]]:
+    return [problem for each in containers if (problem := problem_with(each)) is not None]

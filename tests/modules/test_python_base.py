@@ -1,0 +1,215 @@
+"""The Python base as a real process on loopback, driven over arklet's wire."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from fairlead.modules import arklet
+from fairlead.modules.arklet import Outcome, identity_installed, outcome_of, sentence_of
+from fairlead.modules.spec import Module
+from tests.modules.bases import BaseProcess, hello, module, running_base
+
+SLOW = "import time\ndef main(context):\n    time.sleep(1.5)\n"
+FAILS = "def main(context):\n    raise RuntimeError('boom at start')\n"
+PLAIN = "def main(context):\n    print('here', context['args'])\ndef health():\n    return 'DOWN', 'no database'\n"
+WSGI = """
+def main(environ, start_response):
+    body = (environ['SCRIPT_NAME'] + '|' + environ['PATH_INFO']).encode() + b'|' + environ['wsgi.input'].read()
+    start_response('200 OK', [('Content-Type', 'text/plain')])
+    return [body]
+"""
+
+
+@pytest.fixture
+async def base(tmp_path: Path) -> AsyncIterator[BaseProcess]:
+    async with running_base(tmp_path / "data") as base:
+        yield base
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
+        while not await true():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+async def states(base: BaseProcess) -> dict[str, str]:
+    found = await base.client.modules(base.address)
+    assert found is not None
+    return {each.key: each.state for each in found}
+
+
+async def test_a_module_is_installed_served_and_removed(base: BaseProcess, tmp_path: Path) -> None:
+    one = Module("hello", "1.0.0", hello(tmp_path))
+    answer = await base.client.install(base.address, one)
+    assert outcome_of(arklet.INSTALL, answer) is Outcome.DONE
+    assert identity_installed(answer) == "hello:1.0.0"
+    assert await base.get("/hello/") == (200, "hello from version 1.0.0\n")
+    assert await states(base) == {"hello:1.0.0": "activated"}
+
+    again = await base.client.install(base.address, one)
+    assert (outcome_of(arklet.INSTALL, again), again.inner_code) == (Outcome.ALREADY, arklet.REPEAT_BIZ)
+
+    gone = await base.client.uninstall(base.address, one)
+    assert outcome_of(arklet.UNINSTALL, gone) is Outcome.DONE
+    assert (await base.get("/hello/"))[0] == 404
+    again = await base.client.uninstall(base.address, one)
+    assert (outcome_of(arklet.UNINSTALL, again), again.inner_code) == (Outcome.ALREADY, arklet.NOT_FOUND_BIZ)
+
+
+async def test_a_new_version_takes_over_without_a_failed_request(base: BaseProcess, tmp_path: Path) -> None:
+    versions = [Module("hello", version, hello(tmp_path, version)) for version in ("1.0.0", "2.0.0")]
+    await base.client.install(base.address, versions[0])
+    answers: list[tuple[int, str]] = []
+    done = asyncio.Event()
+
+    async def load() -> None:
+        while not done.is_set():
+            answers.append(await base.get("/hello/"))
+
+    loads = [asyncio.create_task(load()) for _ in range(4)]
+    await base.client.install(base.address, versions[1])
+    assert await states(base) == {"hello:1.0.0": "deactivated", "hello:2.0.0": "activated"}
+    await base.client.uninstall(base.address, versions[0])
+    answers.append(await base.get("/hello/"))
+    done.set()
+    await asyncio.gather(*loads)
+    assert {status for status, _ in answers} == {200}
+    assert answers[-1][1] == "hello from version 2.0.0\n"
+
+
+async def test_switching_back_activates_the_old_version(base: BaseProcess, tmp_path: Path) -> None:
+    for version in ("1.0.0", "2.0.0"):
+        await base.client.install(base.address, Module("hello", version, hello(tmp_path, version)))
+    answer = await base.client.call(base.address, arklet.SWITCH, {"bizName": "hello", "bizVersion": "1.0.0"})
+    assert answer.code == arklet.SUCCESS
+    assert await base.get("/hello") == (200, "hello from version 1.0.0\n")
+    assert await states(base) == {"hello:1.0.0": "activated", "hello:2.0.0": "deactivated"}
+
+
+async def test_an_asynchronous_install_is_followed_by_its_request_id(base: BaseProcess, tmp_path: Path) -> None:
+    slow = Module("slow", "1.0.0", module(tmp_path, "slow", SLOW))
+    answer = await base.client.install(base.address, slow, "r-1")
+    assert outcome_of(arklet.INSTALL, answer) is Outcome.RUNNING
+    used = await base.client.install(base.address, slow, "r-1")
+    assert (used.code, outcome_of(arklet.INSTALL, used)) == (arklet.FAILED, Outcome.BUSY)
+    conflict = await base.client.uninstall(base.address, slow)
+    assert outcome_of(arklet.UNINSTALL, conflict) is Outcome.BUSY
+    assert "unfinished command(installBiz)" in conflict.message
+
+    async def is_done() -> bool:
+        found = await base.client.call(base.address, arklet.QUERY_OPS, {"requestId": "r-1"})
+        return bool(found.fields["status"] == "SUCCEEDED")
+
+    await until(is_done)
+    assert await states(base) == {"slow:1.0.0": "activated"}
+
+
+async def test_what_goes_wrong_is_told_with_its_cause(base: BaseProcess, tmp_path: Path) -> None:
+    fails = Module("fails", "1.0.0", module(tmp_path, "fails", FAILS))
+    answer = await base.client.install(base.address, fails)
+    assert outcome_of(arklet.INSTALL, answer) is Outcome.BROKEN
+    assert sentence_of(answer) == "RuntimeError: boom at start"
+
+    missing = await base.client.install(base.address, Module("no", "1", f"file://{tmp_path}/nosuch.zip"))
+    assert "No such file" in sentence_of(missing)
+    bare = await base.client.install(base.address, Module("no", "1", "nosuch.zip"))
+    assert outcome_of(arklet.INSTALL, bare) is Outcome.REJECTED
+    other = await base.client.install(base.address, Module("hello", "7.7.7", hello(tmp_path)))
+    assert other.inner_code == "BIZ_IDENTITY_MISMATCH"
+    assert await states(base) == {}
+
+
+async def test_odd_requests_get_the_answers_of_arklet(base: BaseProcess) -> None:
+    assert (await base.client.call(base.address, "nosuch", {})).code == arklet.CMD_NOT_FOUND
+    assert (await base.client.call(base.address, "uninstallBiz", {"bizName": "x"})).code == arklet.INTERNAL_ERROR
+    unknown = await base.client.call(base.address, "queryBizOps", {"requestId": "never"})
+    assert (unknown.code, unknown.message) == ("FAILED", "Not found the corresponding ops record.")
+    host, port = base.address
+    async with base.session.get(f"http://{host}:{port}/health") as answer:
+        assert answer.status == 500
+    async with base.session.post(f"http://{host}:{port}/queryAllBiz", data=b"not json") as answer:
+        assert (await answer.json())["code"] == arklet.INTERNAL_ERROR
+
+
+async def test_a_wsgi_module_is_mounted_by_its_path_and_a_plain_one_has_health(
+    base: BaseProcess, tmp_path: Path
+) -> None:
+    web = module(tmp_path, "shop", WSGI, context="/shop")
+    assert (await base.client.install(base.address, Module("shop", "1.0.0", web))).code == arklet.SUCCESS
+    async with base.session.post(f"http://{base.host}:{base.web_port}/shop/a/b?c=d", data=b"posted") as answer:
+        assert (answer.status, await answer.text()) == (200, "/shop|/a/b|posted")
+
+    plain = Module("plain", "1.0.0", module(tmp_path, "plain", PLAIN))
+    assert (await base.client.install(base.address, plain)).code == arklet.SUCCESS
+    answer_ = await base.client.call(base.address, "health", {"bizName": "plain", "bizVersion": "1.0.0"})
+    assert answer_.fields["healthData"]["bizInfo"]["health"] == "DOWN"
+    log = await base.client.call(base.address, "queryBizLog", {"bizName": "plain", "bizVersion": "1.0.0"})
+    assert log.fields["log"] == "here []\n"
+    health = await base.client.health(base.address)
+    assert health is not None
+    assert health.capacity_bytes > (health.used_bytes or 0) > 0
+
+
+async def test_a_worker_that_is_killed_comes_back(base: BaseProcess, tmp_path: Path) -> None:
+    await base.client.install(base.address, Module("hello", "1.0.0", hello(tmp_path)))
+    log = await base.client.call(base.address, "queryBizLog", {"bizName": "hello", "bizVersion": "1.0.0"})
+    os.kill(int(log.fields["log"].split()[-1]), 9)
+
+    async def is_back() -> bool:
+        return (await base.get("/hello/"))[0] == 200 and (await states(base))["hello:1.0.0"] == "activated"
+
+    await until(is_back)
+    found = await base.client.call(base.address, arklet.QUERY_ALL, {})
+    reasons = [(each["state"], each["reason"]) for each in found.data[0]["bizStateRecords"]]
+    assert ("BROKEN", "Undefine") in reasons
+
+
+async def test_a_base_that_is_killed_brings_its_modules_back_from_the_journal(tmp_path: Path) -> None:
+    async with running_base(tmp_path / "data") as base:
+        for version in ("1.0.0", "2.0.0"):
+            await base.client.install(base.address, Module("hello", version, hello(tmp_path, version)))
+        base.process.kill()
+        await base.process.wait()
+    async with running_base(tmp_path / "data") as base:
+        assert await states(base) == {"hello:1.0.0": "deactivated", "hello:2.0.0": "activated"}
+        assert await base.get("/hello/") == (200, "hello from version 2.0.0\n")
+
+
+async def test_a_base_that_is_asked_to_stop_answers_what_it_has_begun(tmp_path: Path) -> None:
+    source = "import asyncio\nasync def main(scope, receive, send):\n    await asyncio.sleep(1)\n"
+    source += "    await send({'type': 'http.response.start', 'status': 200})\n"
+    source += "    await send({'type': 'http.response.body', 'body': b'late'})\n"
+    async with running_base(tmp_path / "data") as base:
+        url = module(tmp_path, "late", source, context="/late")
+        assert (await base.client.install(base.address, Module("late", "1.0.0", url))).code == arklet.SUCCESS
+        asked = asyncio.create_task(base.get("/late/"))
+        await asyncio.sleep(0.3)
+        assert await base.terminate() == 0
+        assert await asked == (200, "late")
+
+
+async def test_a_base_with_a_token_answers_nobody_without_it(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    async with running_base(tmp_path / "data", "--token-file", str(tmp_path / "token")) as base:
+        answer = await base.client.call(base.address, arklet.QUERY_ALL, {})
+        assert answer.problem == "HTTP status 401"
+        base.client._token = "secret"
+        assert await states(base) == {}
+
+
+async def test_nothing_is_left_when_a_base_is_killed(base: BaseProcess, tmp_path: Path) -> None:
+    await base.client.install(base.address, Module("hello", "1.0.0", hello(tmp_path)))
+    log = await base.client.call(base.address, "queryBizLog", {"bizName": "hello", "bizVersion": "1.0.0"})
+    pid = int(log.fields["log"].split()[-1])
+    os.kill(pid, 0)
+    base.process.kill()
+    await base.process.wait()
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                os.kill(pid, 0)
+                await asyncio.sleep(0.05)
