@@ -295,3 +295,43 @@ def test_it_tells_what_it_does_where_it_is_and_how_pods_see_the_world(new_cluste
     assert subprocess.run([*typed, "--version"], capture_output=True, timeout=120, check=False).returncode == 0
     # Which of the two depends on the machine.
     assert "On this machine: pods see their volumes" in told or "On this machine: no mount namespaces" in told
+
+
+def serving_pod(node: str) -> str:
+    """Fairlead itself as a pod, under its shipped roles."""
+    command = [sys.executable, "-m", "fairlead", "serve", "--capabilities=placement", "--listen=127.0.0.1:0"]
+    container = {
+        "name": "serve",
+        "image": "fairlead",
+        "command": command,
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    }
+    spec = {
+        "nodeName": node,
+        "serviceAccountName": "fairlead",
+        "volumes": [{"name": "scratch", "emptyDir": {}}],
+        "containers": [container],
+    }
+    metadata = {"name": "fairlead", "namespace": "fairlead-system"}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def test_fairlead_runs_in_a_pod_of_its_own_cluster(new_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    """With the variables that process pods have, none of which is a setting, and as its service account."""
+    cluster = new_cluster("--without=placement")
+    roles = Path(__file__).parents[2] / "deploy" / "rbac"
+    cluster.kubectl("apply", "--server-side", "-f", str(roles / "runtime.yaml"), "-f", str(roles / "placement.yaml"))
+    node = cluster.kubectl("get", "nodes", "-o=jsonpath={.items[0].metadata.name}")
+    pod = tmp_path / "pod.json"
+    pod.write_text(serving_pod(node))
+    cluster.kubectl("apply", "-f", str(pod))
+    held = "jsonpath={.spec.holderIdentity}"
+    holder = ("get", "lease", "fairlead", "-n=fairlead-system", "--ignore-not-found", "-o", held)
+    led = until(lambda: bool(cluster.kubectl(*holder)), 120)
+    assert led, cluster.kubectl("logs", "-n=fairlead-system", "fairlead")
+    overrides = json.dumps({"spec": {"schedulerName": "fairlead"}})
+    cluster.kubectl("run", "web", "--image=busybox", f"--overrides={overrides}", "--command", "--", "sleep", "1000")
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=120s")
+    assert "the pod's service account" in cluster.kubectl("logs", "-n=fairlead-system", "fairlead")
+    cluster.kubectl("delete", "pod", "-n=fairlead-system", "fairlead")
+    assert cluster.kubectl(*holder) == "", "the lease was released"
