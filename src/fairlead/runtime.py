@@ -77,9 +77,12 @@ class Runtime:
         fields: str = "",
         indexes: Mapping[str, Index[Any]] | None = None,
         hint: str = "",
+        optional: bool = False,
     ) -> Mirror[Any]:
-        """A mirror of a kind, shared by all who ask for the same; the runtime runs it. `hint`: see Watch."""
-        return self.mirrors.get(kind, namespace, labels=labels, fields=fields, indexes=indexes, hint=hint)
+        """A mirror of a kind, shared by all who ask for the same; the runtime runs it. The last two: see Watch."""
+        return self.mirrors.get(
+            kind, namespace, labels=labels, fields=fields, indexes=indexes, hint=hint, optional=optional
+        )
 
     @asynccontextmanager
     async def connect(self, connection: Connection) -> AsyncIterator[tuple[Client, Mirrors]]:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.data.drains import BEGUN_AT, SCALE_IN_TO, DrainInput, DrainStep, plan, target
+from fairlead.data.drains import BEGUN_AT, LABELLED_AT, SCALE_IN_TO, DrainInput, DrainStep, plan, target
 from fairlead.data.names import DatasetName
 from fairlead.data.objects import RUNTIMES, FluidRuntime
 from fairlead.data.spec import CacheNode, ReaderPod
@@ -81,6 +81,10 @@ def test_s38_the_node_of_the_highest_ordinal_is_labelled_before_replicas_change(
     world.readers = {"n2": ("default/app",)}
     world.step()
     assert (world.labelled, world.log) == (["n2"], ["label n2", "ScaleInStarted"])
+    world.readers = {}
+    assert (world.step().wake_s, world.log[2:]) == (5.0, []), "a pod may be on its way"
+    world.readers = {"n2": ("default/app",)}
+    world.now += timedelta(seconds=5)
     assert world.step().waiting_for == ("default/app",)
     world.readers = {}
     world.step()
@@ -147,6 +151,7 @@ def test_s44_a_drain_that_is_killed_after_any_write_comes_to_the_same_end() -> N
         world.readers = {"n1": ("default/app",)}
         writes = 0
         for look in range(12):
+            world.now += timedelta(seconds=3)
             if look == 4:
                 world.readers = {}
             if world.runtime["spec"]["replicas"] == 1:
@@ -171,7 +176,10 @@ def test_a_wish_that_is_no_number_or_no_reduction_is_none() -> None:
 
 def test_a_drain_goes_on_from_its_own_beginning() -> None:
     world = World(deadline_s=600.0, policy="Force")
-    world.runtime["metadata"]["annotations"][BEGUN_AT] = rfc3339(NOW - timedelta(seconds=590))
+    world.runtime["metadata"]["annotations"] |= {
+        BEGUN_AT: rfc3339(NOW - timedelta(seconds=590)),
+        LABELLED_AT: rfc3339(NOW - timedelta(seconds=590)),
+    }
     world.labels["n2"][LABEL] = "true"
     world.readers = {"n2": ("default/app",)}
     assert world.step().wake_s == pytest.approx(10.0)

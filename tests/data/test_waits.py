@@ -43,7 +43,9 @@ def gates(pod: Any) -> list[str]:
 
 def held(annotation: str, value: str, **more: Any) -> Any:
     options = {"locality": LocalityOptions(cache=warm()), "now": NOW, "releases_gates": True, **more}
-    pod = reader("hbase", annotations={annotation: value}, **({"nodeName": "x"} if options.pop("named", 0) else {}))
+    pod = reader("hbase", annotations={annotation: value})
+    if options.pop("named", 0):
+        pod["spec"]["nodeName"] = "x"
     if options.pop("daemon", 0):
         pod["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "d"}]
     return admit(pod, whole("hbase"), whole_chain=True, **options)

@@ -1,4 +1,4 @@
-"""Data-aware admission on the embedded cluster: its dispatch, byte for byte, and readers that hold a node."""
+"""Data-aware admission on the embedded cluster: through its dispatch, byte for byte; and a drain with real readers."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,8 @@ async def raw(client: Client, name: str, namespace: str = "default") -> Any:
 
 async def store(client: Client, name: str) -> None:
     """A bound dataset with claim and runtime."""
-    await client.create(DATASETS, dataset(name), "default")
+    # A kind is served a moment after it was defined.
+    await eventually(lambda: client.create(DATASETS, dataset(name), "default"))
     await client.create(ALLUXIO, runtime(name), "default")
     await client.create(CLAIMS, claim(name), "default")
 
@@ -81,7 +82,6 @@ async def test_s02_s13_s62_s64_s69_the_webhook_through_the_embedded_dispatch(tmp
             not in json.loads(await client.request("POST", POD_OBJECTS.collection_path("default"), body=bare))["spec"]
         )
         await define(client)
-        await eventually(lambda: client.list(DATASETS) and asyncio.sleep(0, True))
         await store(client, "hbase")
 
         async def admitted() -> Any:
@@ -122,8 +122,8 @@ async def test_s38_s44_a_reader_holds_the_node_and_new_ones_go_elsewhere(tmp_pat
     options = {"nodes": 3, "without": (), "flags": {"data.drainDeadlineS": 3600}}
     async with cluster(tmp_path, **options) as client:
         await define(client)
-        await client.create(DATASETS, {"metadata": {"name": "hbase"}, "spec": {"mounts": []}}, "default")
-        await client.create(ALLUXIO, {"metadata": {"name": "hbase"}, "spec": {"replicas": 2}}, "default")
+        await eventually(lambda: client.create(DATASETS, dataset("hbase", phase="", runtime=""), "default"))
+        await client.create(ALLUXIO, runtime("hbase", replicas=2), "default")
         actor = asyncio.create_task(FluidActor(client, RealClock(), container).run())
         try:
             key, label = "fluid.io/s-default-hbase", "data.fluid.io/storage-scalein-default-hbase"
@@ -151,12 +151,19 @@ async def test_s38_s44_a_reader_holds_the_node_and_new_ones_go_elsewhere(tmp_pat
                 await client.create(POD_OBJECTS, pod, "default")
 
                 async def node() -> str:
-                    return str((await client.get(PODS, name, "default")).spec.node_name)
+                    found = await client.get(PODS, name, "default")
+                    assert not found.is_finished, await raw(client, name)
+                    return str(found.spec.node_name)
 
                 return str(await eventually(node))
 
             holder = await read("holder", nodeSelector={"kubernetes.io/hostname": leaving})
             assert holder == leaving
+
+            async def runs() -> bool:
+                return (await client.get(PODS, "holder", "default")).status.phase == "Running"
+
+            await eventually(runs)
             await client.patch(ALLUXIO, "hbase", {"metadata": {"annotations": {SCALE_IN_TO: "1"}}}, "default")
 
             async def is_draining() -> bool:

@@ -44,6 +44,7 @@ class Mirrors:
         fields: str = "",
         indexes: Mapping[str, Index[Any]] | None = None,
         hint: str = "",
+        optional: bool = False,
     ) -> Mirror[Any]:
         """The mirror of a kind, narrowed by selectors; indexes are added to one that is there already."""
         identity = _identity(kind, namespace, labels, fields)
@@ -58,6 +59,7 @@ class Mirrors:
                 namespace=namespace,
                 selectors=selectors(label=labels, field=fields),
                 hint=hint,
+                optional=optional,
             )
             mirror = self._mirrors[identity] = Mirror(watch, kind, self._metrics)
             self._start(mirror)

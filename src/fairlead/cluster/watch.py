@@ -101,8 +101,12 @@ class Watch(Generic[T]):
         selectors: Mapping[str, str] | None = None,
         stream_lists: bool = True,
         hint: str = "",
+        optional: bool = False,
     ) -> None:
-        """`hint`: what is missing, and what to do about it, where the server does not let us follow the kind."""
+        """`hint`: what is missing, and what to do about it, where the server does not let us follow the kind.
+
+        `optional`: a server may well do without the kind, which is no reason for a warning.
+        """
         self._client = client
         self._kind = kind
         self._clock = clock
@@ -114,6 +118,7 @@ class Watch(Generic[T]):
         self._stream_lists = stream_lists
         rights = f"give get, list and watch on {kind.plural} ({kind.group or 'core'}): see deploy/rbac"
         self._hint = hint or rights
+        self._optional = optional
         self._refusal = ""  # as it was logged last; empty while we may follow
         self._refused = metrics.mirror_refused.labels(kind.name)
         self._refused.set(0)
@@ -179,9 +184,8 @@ class Watch(Generic[T]):
         self._refused.set(1)
         if type(problem).__name__ != self._refusal:
             self._refusal = type(problem).__name__
-            log.warning(
-                "not followed, asking again quietly", kind=self._kind.name, problem=str(problem), hint=self._hint
-            )
+            write = log.info if self._optional and isinstance(problem, NotFound) else log.warning
+            write("not followed, asking again quietly", kind=self._kind.name, problem=str(problem), hint=self._hint)
 
     def _well(self, sink: Sink[T]) -> None:
         sink.trouble(None)

@@ -3,9 +3,9 @@
 Pure: what is seen and the time give the next writes. A drain is kept in annotations of the runtime, so that another
 leader goes on where this one stopped; each step may be repeated.
 
-    asked ──► labelled ──► draining ──► replicas lowered ──► unlabelled, done
-                  │            │ deadline: Wait goes on, Force lowers, Abort unlabels
-                  └────────────┴── the wish is withdrawn or replicas rise: unlabelled
+    wish ──► labelled ──► settled ──► readers gone ──► replicas lowered ──► workers gone: unlabelled
+                 │                        │ deadline: Wait goes on, Force lowers, Abort unlabels
+                 └────────────────────────┴── the wish is withdrawn or replicas rise: unlabelled
 """
 
 import re
@@ -25,6 +25,10 @@ from fairlead.model.times import parse_time_or_none, rfc3339
 SCALE_IN_TO: Final = f"{DOMAIN}scale-in-to"
 """Annotation of a runtime: how many workers it should have; ours or a user's."""
 BEGUN_AT: Final = f"{DOMAIN}scale-in-begun-at"
+LABELLED_AT: Final = f"{DOMAIN}scale-in-labelled-at"
+MARKS: Final = (SCALE_IN_TO, BEGUN_AT, LABELLED_AT)
+SETTLE_S: Final = 5.0
+"""After labelling: a scheduler may not have seen the label, nor we a pod that it has just placed."""
 MOST_REPLICAS: Final = 100_000
 
 DrainPolicy = Literal["Wait", "Force", "Abort"]
@@ -81,17 +85,20 @@ def plan(seen: DrainInput) -> DrainStep:
         return DrainStep((*_unlabel(key, labelled - going), *_forget(seen)))
     leaving = sorted({pod.spec.node_name for pod in victims(seen.workers, wished) if pod.spec.node_name})
     intents: list[Intent] = [*_unlabel(key, labelled - set(leaving))]
-    begun = parse_time_or_none(seen.runtime.metadata.annotations.get(BEGUN_AT))
-    if begun is None:
-        intents.append(_annotate(seen, {BEGUN_AT: rfc3339(seen.now)}))
-        begun = seen.now
+    annotations = seen.runtime.metadata.annotations
+    begun = parse_time_or_none(annotations.get(BEGUN_AT)) or seen.now
+    labelled_at = parse_time_or_none(annotations.get(LABELLED_AT))
     missing = [node for node in leaving if node not in labelled]
-    if missing:
+    if missing or labelled_at is None:
         intents += [_label(key, node) for node in missing]
+        # After the labels: a time that is written is a time at which they were there.
+        intents.append(_annotate(seen, {BEGUN_AT: rfc3339(begun), LABELLED_AT: rfc3339(seen.now)}))
         note = f"draining {', '.join(leaving)} to reduce the workers to {wished}"
         intents.append(event(seen.kind, seen.runtime.metadata, "ScaleInStarted", note, reporter="fairlead-data"))
-        # New readers keep away from now on; those on their way are waited for.
-        return DrainStep(tuple(intents), wake_s=1.0)
+        return DrainStep(tuple(intents), wake_s=SETTLE_S)
+    settled = labelled_at + timedelta(seconds=SETTLE_S)
+    if wished and seen.now < settled:
+        return DrainStep(tuple(intents), (settled - seen.now).total_seconds())
     # Without workers there is nothing to read from, so nobody is waited for.
     staying = sorted(pod for node in leaving for pod in seen.readers.get(node, ())) if wished else []
     deadline = begun + timedelta(seconds=seen.deadline_s)
@@ -102,7 +109,7 @@ def plan(seen: DrainInput) -> DrainStep:
     if staying and seen.policy == "Abort":
         note = f"scale-in to {wished} given up: still read by {', '.join(staying[:5])}"
         told = event(seen.kind, seen.runtime.metadata, "ScaleInAborted", note, warning=True, reporter="fairlead-data")
-        return DrainStep((_annotate(seen, {SCALE_IN_TO: None, BEGUN_AT: None}), told, *_unlabel(key, labelled)))
+        return DrainStep((_annotate(seen, dict.fromkeys(MARKS)), told, *_unlabel(key, labelled)))
     note = f"reducing the workers to {wished}: nobody reads on {', '.join(leaving) or 'their nodes'}"
     lowered = Patch(
         kind=seen.kind,
@@ -110,7 +117,7 @@ def plan(seen: DrainInput) -> DrainStep:
         name=seen.dataset.name,
         # In one write with the end of the wish: a raise in between is a conflict, not overwritten.
         patch={
-            "metadata": {"annotations": {SCALE_IN_TO: None, BEGUN_AT: None}},
+            "metadata": {"annotations": dict.fromkeys(MARKS)},
             "spec": {"worker": {"replicas": wished}} if seen.kind.kind == "CacheRuntime" else {"replicas": wished},
         },
         resource_version=seen.runtime.metadata.resource_version,
@@ -131,7 +138,7 @@ def _unlabel(key: str, nodes: Iterable[str]) -> list[Intent]:
 def _forget(seen: DrainInput) -> list[Intent]:
     """A wish that is no longer one is taken back, so that a later raise does not revive it."""
     annotations = seen.runtime.metadata.annotations if seen.runtime is not None else {}
-    stale = {name: None for name in (SCALE_IN_TO, BEGUN_AT) if name in annotations}
+    stale = {name: None for name in MARKS if name in annotations}
     return [_annotate(seen, stale)] if stale else []
 
 

@@ -46,14 +46,16 @@ class ClusterView:
         self._runtime = runtime
         hint = "caches are known by node labels alone until deploy/crds/cachereports.yaml is applied"
         objects: tuple[Kind[Any], ...] = (CLAIMS, DATASETS, *RUNTIMES.values(), DAEMON_SETS, VOLUMES)
-        self.objects: dict[str, Mirror[Any]] = {kind.name: runtime.mirror(kind) for kind in objects}
+        self.objects: dict[str, Mirror[Any]] = {
+            kind.name: runtime.mirror(kind, optional=kind.group == DATASETS.group) for kind in objects
+        }
         self.nodes = runtime.mirror(NODES)
         self.pods = runtime.mirror(
             PODS, indexes={"data: node": _by_node, "data: claim": _by_claim, "data: dataset": _by_dataset}
         )
         self.reports = runtime.mirror(CACHE_REPORTS, hint=hint)
         self.groups = runtime.mirror(DATA_GROUPS)
-        self.loads = runtime.mirror(DATA_LOADS)
+        self.loads = runtime.mirror(DATA_LOADS, optional=True)
         self.cache: CacheMap = NO_CACHE
 
     @property

@@ -198,7 +198,7 @@ DEFAULT_WEIGHTS: Final = {
 FORECAST_WEIGHTS: Final = {"NodeLoadForecast": 1}
 
 # In force as well wherever it is known what nodes cache: enough to win over balance, not over topology and taints.
-LOCALITY_WEIGHTS: Final = {"DataLocality": 4}
+LOCALITY_WEIGHTS: Final = {"DataLocality": 3}
 
 # Plugins of the default profile that neither filter nor score here: accepted in a configuration, not rules.
 OTHER_PLUGINS: Final = frozenset(

@@ -4,7 +4,6 @@ Only what a scheduler can see of Fluid: the phase and runtime of a Dataset, the 
 labels of the nodes where workers run. No data is cached anywhere.
 """
 
-import asyncio
 from typing import Any, Final
 
 from fairlead.cluster.client import Client
@@ -143,11 +142,3 @@ class FluidActor:
             value = None if is_labelled else "true"
             labels = {name.common_key(): value, DATASET_NUM: None if is_labelled else "1"}
             await self._client.patch(NODES, node.metadata.name, {"metadata": {"labels": labels}})
-
-
-async def until(look: Any, within_s: float = 60.0) -> Any:
-    """What `look` returns, once it is something."""
-    async with asyncio.timeout(within_s):
-        while not (found := await look()):
-            await asyncio.sleep(0.05)
-        return found
