@@ -11,7 +11,7 @@ async def test_no_review_fails_while_certificates_are_renewed_a_replica_stops_an
     tmp_path: Path,
 ) -> None:
     async with embedded(tmp_path / "data", RealClock()) as cluster:
-        report = await soak(cluster.kubeconfig, tmp_path, seconds=1.0, certificate_life_s=6.0)
+        report = await soak(cluster.kubeconfig, tmp_path, seconds=1.0, certificate_life_s=18.0)
     assert judged(report, least_certificates=2) == []
     assert (report.restarts, report.resets) == (1, 1)
 
