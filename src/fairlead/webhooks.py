@@ -107,6 +107,7 @@ class Webhooks(Capability):
             timedelta(seconds=settings.certificate_life_s),
             timedelta(seconds=settings.overlap_s),
         )
+        self._look_every_s = min(LOOK_EVERY_S, min(settings.authority_life_s, settings.certificate_life_s) / 30)
         self._url = ""
         webhooks: list[Webhook] = [each for group in self._configurations for each in group.webhooks]
         self._server = AdmissionServer(
@@ -150,7 +151,8 @@ class Webhooks(Capability):
     async def _serving(self) -> AsyncIterator[None]:
         host, _, port = self.runtime.settings.webhooks.listen.rpartition(":")
         probes = [web.get(f"/readyz/{name}", self._probe(check)) for name, check in self._ready.items()]
-        async with served([*self._server.routes(), *probes], host.strip("[]"), int(port), self._context) as bound:
+        routes, is_stopping = [*self._server.routes(), *probes], self.runtime.stop.is_set
+        async with served(routes, host.strip("[]"), int(port), self._context, is_stopping) as bound:
             self._url = f"https://{bound[0]}:{bound[1]}"
             yield
 
@@ -192,7 +194,7 @@ class Webhooks(Capability):
                 for subscription in subscriptions:
                     subscription.drain()
                 await self._reconcile()
-                await first_of(wakeup.wait(), self.runtime.clock.sleep(LOOK_EVERY_S), stop.wait())
+                await first_of(wakeup.wait(), self.runtime.clock.sleep(self._look_every_s), stop.wait())
         finally:
             for subscription in subscriptions:
                 subscription.close()

@@ -54,12 +54,27 @@ class Probes:
 
 @asynccontextmanager
 async def served(
-    routes: list[web.RouteDef], host: str, port: int, tls: ssl.SSLContext | None = None
+    routes: list[web.RouteDef],
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Routes on an address for as long as the block runs; yields the address really bound."""
+    """Routes on an address for as long as the block runs; yields the address really bound.
+
+    While it is stopping, each answer closes its connection, so that no caller sends the next request on one that is
+    just being closed.
+    """
+
+    async def close(_: web.BaseRequest, response: web.StreamResponse) -> None:
+        if is_stopping():
+            response.headers["Connection"] = "close"
+            response.force_close()
+
     # A compressed body is not unpacked: nobody sends one, and a small one could be huge.
     application = web.Application(client_max_size=1 << 20, handler_args={"auto_decompress": False})
     application.add_routes(routes)
+    application.on_response_prepare.append(close)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

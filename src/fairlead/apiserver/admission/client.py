@@ -86,7 +86,9 @@ class WebhookClient:
         place = f":{service.get('port', 443)}/{(service.get('path') or '').lstrip('/')}?{query}"
         if found is None:
             raise CallFailed(f'Post "https://{name}{place}": service "{service.get("name")}" not found')
-        return f"https://{msgspec.json.decode(found.body)['spec'].get('clusterIP')}{place}", tls, name
+        spec = msgspec.json.decode(found.body)["spec"]
+        host = spec.get("externalName") if spec.get("type") == "ExternalName" else spec.get("clusterIP")
+        return f"https://{host}{place}", tls, name
 
     def _context(self, bundle: str) -> ssl.SSLContext:
         """The same one for the same caBundle: connections are kept by it."""
