@@ -349,10 +349,12 @@ def soak(
         for trouble in troubles or [""]:
             for _ in range(jobs):
                 story.submit()
-            time.sleep(story.rng.random())
+            # Somebody must be at work to be killed at it.
+            if not until(lambda: story.leader() is not None, 60):
+                raise RigBroken(f"nobody leads:\n{story._last_words()}")
+            time.sleep(story.rng.random() * 2)
             if trouble:
                 {"kill": story.kill, "freeze": story.freeze, "lose": story.lose_node}[trouble]()
-            time.sleep(story.rng.random() * story.duration_s / 2)
         return story.verdict(patience_s)
 
 
