@@ -7,7 +7,7 @@ and `judge` finds those that must never be.
 import asyncio
 import copy
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -47,6 +47,8 @@ class FakeCluster:
         """Pod name, or its beginning: why it is refused."""
         self.conflicts = 0
         """So many status writes to come are answered with a conflict."""
+        self.on_allocated: Callable[[str], None] | None = None
+        """Called once with the leader's node when places are written, before anything else happens."""
         self.complaints: list[str] = []
         self.version = 0
         self.events_waiting = 0
@@ -147,7 +149,11 @@ class FakeCluster:
                     raise Conflict("PATCH", Status(code=409))
                 changed = copy.deepcopy(held)
                 changed["status"] = merged(held.get("status") or {}, status)
-                return msgspec.convert(copy.deepcopy(self.put(kind.plural, changed)), kind.struct)
+                answer = msgspec.convert(copy.deepcopy(self.put(kind.plural, changed)), kind.struct)
+                if self.on_allocated is not None and (node := (status.get("allocations") or {}).get("leader")):
+                    hook, self.on_allocated = self.on_allocated, None
+                    hook(node)
+                return answer
             case Bind(namespace=namespace, name=name, uid=uid, node=node):
                 pod = copy.deepcopy(self._get(JOB_PODS, namespace, name))
                 if pod["metadata"]["uid"] != uid or pod["spec"].get("nodeName"):

@@ -10,6 +10,7 @@ from fairlead.jobs.observed import Refusal
 from fairlead.jobs.plan import PlanOptions
 from fairlead.jobs.pods import ADDRESS
 from fairlead.jobs.spec import JobStatus, TYJob, parse_spec
+from fairlead.model.intents import RecordEvent
 from fairlead.model.meta import Condition
 from tests.jobs.kit import META, World, placed, refused, spec, spec_json, template
 
@@ -320,6 +321,15 @@ def test_workers_that_fail_too_often_for_the_quorum_fail_the_job() -> None:
     assert (world.status.stage, world.status.reason) == ("Failed", "WorkerRestartLimitExceeded")
 
 
+def test_workers_whose_work_is_done_count_and_are_not_created_again() -> None:
+    world = World(spec(2, minWorkersNum=2)).begin()
+    world.fail("train-actors-1", exit_code=0).settle(lost={("actors", 1): Loss.EXPIRED})
+    world.unusable = frozenset({"n2"})
+    world.advance(120).settle()
+    assert (world.status.stage, world.status.ready) == ("Running", "2/2")
+    assert world.pods["train-actors-1"].status.phase == "Succeeded"
+
+
 def test_s57_a_quorum_that_stays_lost_for_a_minute_is_rescheduled() -> None:
     world = World(spec(2, minWorkersNum=2)).begin()
     world.set("train-actors-0", conditions=(Condition(type="Ready", status="False"),)).settle()
@@ -456,6 +466,15 @@ def test_suspending_a_running_job_deletes_its_pods_and_resuming_starts_it_again(
     world.spec = spec(2)
     world.begin()
     assert (world.status.stage, world.status.restarts) == ("Running", 0)
+
+
+def test_warnings_are_events_of_the_first_look_and_conditions() -> None:
+    world = World(spec(2))
+    first = world.plan(warnings=("mind the gap",))
+    assert [each.note for each in first.events if isinstance(each, RecordEvent)] == ["mind the gap"]
+    world.settle(warnings=("mind the gap",))
+    assert condition(world, "SpecWarning") is not None
+    assert world.plan(warnings=("mind the gap",)).events == ()
 
 
 # --- bad input --------------------------------------------------------------------------------------------

@@ -72,6 +72,30 @@ async def test_s22_of_pending_jobs_the_one_of_highest_priority_starts(cluster: F
         assert cluster.status(keys[3])["queuePosition"] == 2
 
 
+async def test_workers_that_end_well_free_their_room_and_are_not_created_again(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec_json(11, schedulerPolicy=GANG, startTimeoutSeconds=60))
+        await turn(cluster)
+        for name in ("train-actors-3", "train-actors-4", "train-actors-5"):
+            cluster.end(name)
+        other = cluster.submit("other", spec_json(2, schedulerPolicy=GANG))
+        await turn(cluster)
+        assert cluster.status(other)["stage"] == "Running"
+        await turn(cluster, 70)
+        assert (cluster.status(key)["stage"], cluster.status(key)["ready"]) == ("Running", "11/11")
+        assert cluster.pods()["train-actors-3"]["status"]["phase"] == "Succeeded"
+
+
+async def test_s26_a_queue_with_both_policies_is_told_of(cluster: FakeCluster) -> None:
+    async with Together(cluster).leading():
+        cluster.submit("one", spec_json(30, schedulerPolicy={"basicPolicy": "Gang", "jobQueuePolicy": "DRF"}))
+        cluster.submit("two", spec_json(11, schedulerPolicy=GANG))
+        three = cluster.submit("three", spec_json(10, schedulerPolicy={"basicPolicy": "Gang", "jobQueuePolicy": "DRF"}))
+        await turn(cluster, 3)
+        assert "MixedPolicies" in {each.reason for each in cluster.events}
+        assert cluster.status(three)["share"] == pytest.approx(11 / 12, abs=1e-3)
+
+
 async def test_s30_a_job_submitted_just_after_a_cycle_waits_for_the_next_only(cluster: FakeCluster) -> None:
     async with Together(cluster).leading():
         cluster.submit("early", spec_json(1))

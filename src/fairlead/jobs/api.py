@@ -240,7 +240,7 @@ class JobApi:
             # The pods of the job that is there already have these names.
             metadata = msgspec.structs.replace(metadata, name=f"{metadata.name[:40]}-what-if")
         trial = await self._templates.attempt(metadata, spec)
-        self._templates.forget(metadata.uid)
+        self._templates.forget(metadata.key)
         if trial.problem:
             raise Problem(422, "TemplateRefused", trial.problem)
         seen = JobInput(metadata, msgspec.structs.replace(spec, suspend=False), JobStatus())

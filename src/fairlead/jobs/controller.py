@@ -110,6 +110,7 @@ class JobController:
         self._since_s = 0.0
         self._cosmetic_at: dict[str, float] = {}
         self._refusals: dict[str, Refusal] = {}
+        self._mixed: set[str] = set()
         self._sums: tuple[float, dict[str, int]] = (-TOTALS_S, {})
         self._positions: tuple[float, dict[str, int]] = (-COSMETIC_S, {})
         self.source = JobSource(
@@ -205,7 +206,7 @@ class JobController:
             return WakeAfter(seconds=SETTLE_S)
         job: TYJob | None = self._mirrors.jobs.get(key)
         if job is None or job.is_terminating:
-            self._forget(key, job)
+            self._forget(key)
             return None
         news = self.source.news(key)
         seen = self._see(job, news)
@@ -250,9 +251,10 @@ class JobController:
             template_problem=_template_problem(trial, parsed, status, len(places)),
             warnings=() if isinstance(parsed, str) else tuple(warnings_of(spec)),
             queue_problem=self._queue_problem(spec),
-            refusal=self._refusals.get(metadata.uid),
+            refusal=self._refusals.get(metadata.key),
             has_service=self._mirrors.services.get(metadata.key) is not None,
             position=self._position(metadata.key),
+            share=self.source.share(metadata.key),
         )
 
     def _position(self, key: str) -> int:
@@ -279,7 +281,7 @@ class JobController:
             self._offer(seen, seen.status, news)  # what was decided comes to nothing: its places are given back
             self._raise(result)
         self._expectations.enter(key, result)
-        self._refusals.pop(job.metadata.uid, None)
+        self._refusals.pop(key, None)
         self._offer(seen, plan.status, news)
         await self._writer.carry_out_all(plan.events)
 
@@ -289,11 +291,12 @@ class JobController:
         waits = [plan.wake_s] if plan.wake_s is not None else []
         refusal = await self._carry_out(key, job, plan.intents)
         if refusal is None and any(isinstance(each, Create) for each in plan.intents):
-            self._refusals.pop(job.metadata.uid, None)
+            self._refusals.pop(key, None)
         if 0 < plan.status.never_fits_cycles < NEVER_FITS_CYCLES:
             self.source.again(key)
         if seen.template_problem:
             waits.append(10.0)
+        await self._note_mixed_policies(job, seen)
         left_s = await self._write_cosmetics(key, job, plan.status)
         waits += [left_s] if left_s else []
         if refusal is not None:
@@ -328,11 +331,20 @@ class JobController:
             return  # created before a crash, or by a send that seemed to fail: the mirror will show it
         error = result.error
         message = error.status.message if isinstance(error, ApiError) else str(error)
-        self._refusals[job.metadata.uid] = Refusal(name, message)
+        self._refusals[job.metadata.key] = Refusal(name, message)
         note = f"Error creating {result.intent.kind.kind.lower()} {name}: {message}"
         await self._writer.carry_out(
             event(TYJOBS, job.metadata, "FailedCreate", note, warning=True, reporter="fairlead-jobs")
         )
+
+    async def _note_mixed_policies(self, job: TYJob, seen: JobInput) -> None:
+        """Once for each job: its order depends on both policies."""
+        key = job.metadata.key
+        if key in self._mixed or seen.status.stage != "Pending" or not self.source.is_mixed(seen.spec.queue):
+            return
+        self._mixed.add(key)
+        note = f"queue {seen.spec.queue} has jobs of both queue policies: two lists, merged by priority and age"
+        await self._writer.carry_out(event(TYJOBS, job.metadata, "MixedPolicies", note, reporter="fairlead-jobs"))
 
     async def _is_ours(self, job: TYJob, intent: Create) -> bool:
         found = await self._reader.find(intent.kind, intent.body["metadata"]["name"], intent.namespace)
@@ -388,12 +400,12 @@ class JobController:
         else:
             self.source.offer(unit, pending_job(now_seen, status, unit, queue), news)
 
-    def _forget(self, key: str, job: TYJob | None) -> None:
+    def _forget(self, key: str) -> None:
         self.source.withdraw(key)
+        self._trials.forget(key)
+        self._refusals.pop(key, None)
         self._cosmetic_at.pop(key, None)
-        if job is not None:
-            self._trials.forget(job.metadata.uid)
-            self._refusals.pop(job.metadata.uid, None)
+        self._mixed.discard(key)
 
 
 def to_json(status: JobStatus) -> dict[str, Any]:

@@ -67,6 +67,11 @@ class JobInput:
     def leader(self) -> JobPod | None:
         return self.current.get(LEADER_PLACE)
 
+    @property
+    def done(self) -> frozenset[Place]:
+        """Workers whose work is done: they count as ready and need no room any more."""
+        return frozenset(place for place, pod in self.current.items() if pod.status.phase == "Succeeded" and place[0])
+
 
 def is_rejected(pod: JobPod) -> bool:
     """Whether a pod ended because of its node and not by itself."""

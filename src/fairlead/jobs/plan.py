@@ -5,7 +5,7 @@ pods follow once it is stored. So whoever finds the job after a crash finds out 
 Stages and schedule states are tables; the first row that holds is taken.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -85,8 +85,7 @@ def plan_job(seen: JobInput, now: datetime, options: PlanOptions = PlanOptions()
     status, row = next_stage(facts)
     status = add_conditions(seen, status, facts.exhausted, now)
     if is_material(seen.status, status):
-        events = (_stage_event(seen, status, row),) if row is not None else ()
-        return JobPlan(status, events=events, is_status_first=True)
+        return JobPlan(status, events=tuple(_events(seen, status, row)), is_status_first=True)
     intents, waits = _pod_intents(facts, options)
     waits += _deadlines(facts)
     return JobPlan(status, tuple(intents), wake_s=min((each for each in waits if each > 0), default=None))
@@ -197,10 +196,10 @@ def _schedule_state(held: int, total: int, never: int, options: PlanOptions) -> 
 
 def _is_lost(seen: JobInput, place: Place, node: str) -> bool:
     """The place itself is gone: told by the scheduler, by the kubelet that rejected the pod, or with its node."""
-    if place in seen.lost:
-        return True
     pod = seen.current.get(place)
-    if pod is not None and is_rejected(pod):
+    if pod is not None and pod.status.phase == "Succeeded":
+        return False  # its work is done, and nobody comes to the place any more
+    if place in seen.lost or (pod is not None and is_rejected(pod)):
         return True
     is_there = pod is not None and not pod.is_finished and not pod.is_terminating
     return not is_there and node in seen.unusable
@@ -442,6 +441,14 @@ def is_material(before: JobStatus, after: JobStatus) -> bool:
             "stage_time",
         )
     )
+
+
+def _events(seen: JobInput, status: JobStatus, row: Row | None) -> Iterable[Intent]:
+    if not seen.status.stage_time:
+        for warning in seen.warnings:
+            yield event(TYJOBS, seen.metadata, "SpecWarning", warning, warning=True, reporter="fairlead-jobs")
+    if row is not None:
+        yield _stage_event(seen, status, row)
 
 
 def _stage_event(seen: JobInput, status: JobStatus, row: Row) -> Intent:

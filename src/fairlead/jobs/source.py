@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from fairlead.engine.unit import Loss, LostPlace, Unit, UnitOutcome, UnitPlaced, UnitRefused
-from fairlead.jobs.order import Cluster, PendingJob, exceeds_quota, head, in_order
+from fairlead.jobs.order import Cluster, PendingJob, are_mixed, exceeds_quota, head, in_order
 from fairlead.jobs.spec import JOB_LABEL, TYJOBS, QueueSpec
 from fairlead.jobs.units import requests_of
 from fairlead.model.pod import Pod
@@ -120,6 +120,15 @@ class JobSource:
         """Jobs that wait for places, in their order."""
         waiting = [each.job for each in self._offers.values() if not each.unit.has_minimum and not each.is_placed]
         return in_order(waiting, self.cluster())
+
+    def share(self, key: str) -> float:
+        """The share by which DRF orders a job; none for jobs of the other policy."""
+        offer = self._offers.get(key)
+        return self.cluster().share(offer.job) if offer is not None and offer.job.policy == "DRF" else 0.0
+
+    def is_mixed(self, queue: str) -> bool:
+        """Whether jobs of both policies wait in a queue."""
+        return are_mixed(each.job for each in self._offers.values() if each.job.queue == queue)
 
     def placed(self) -> list[PendingJob]:
         """Jobs that have places."""

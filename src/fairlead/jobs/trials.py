@@ -32,6 +32,7 @@ PODS: Final = Kind("", "v1", "pods", "Pod", Pod)
 class Trial:
     """The pods by worker set ("" is the leader), or why the server refuses one of them."""
 
+    uid: str
     templates: Any
     planned: Planned
     problem: str = ""
@@ -47,8 +48,8 @@ class Trials:
 
     def known(self, metadata: ObjectMeta, spec: JobSpec) -> Trial | None:
         """The trial of the job with these very templates, while it holds."""
-        trial = self._known.get(metadata.uid)
-        if trial is None or trial.templates != _templates(spec):
+        trial = self._known.get(metadata.key)
+        if trial is None or trial.uid != metadata.uid or trial.templates != _templates(spec):
             return None
         return None if trial.problem and trial.until_s <= self._clock.elapsed_s() else trial
 
@@ -74,12 +75,12 @@ class Trials:
                 part = f"worker set {name}" if name else "leader"
                 problem = f"{part}: {problem.replace(body['metadata']['name'], part)}"
                 break
-        trial = Trial(_templates(spec), planned, problem, self._clock.elapsed_s() + REFUSED_S)
-        self._known[metadata.uid] = trial
+        trial = Trial(metadata.uid, _templates(spec), planned, problem, self._clock.elapsed_s() + REFUSED_S)
+        self._known[metadata.key] = trial
         return trial
 
-    def forget(self, uid: str) -> None:
-        self._known.pop(uid, None)
+    def forget(self, key: str) -> None:
+        self._known.pop(key, None)
 
     def _bodies(self, metadata: ObjectMeta, spec: JobSpec) -> dict[str, dict[str, Any]]:
         places = [LEADER_PLACE, *((each.name, 0) for each in spec.worker_sets)]

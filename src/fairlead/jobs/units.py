@@ -33,10 +33,13 @@ def unit_of(
     """The job with the places it has and, if it may be planned, the members that need one."""
     spec, metadata = seen.spec, seen.metadata
     is_planned = may_be_planned(seen, now)
-    quorum = status.quorum if places and status.quorum else spec.quorum
+    places = {place: node for place, node in places.items() if place not in seen.done}
+    quorum = max(1, (status.quorum if places and status.quorum else spec.quorum) - len(seen.done))
     wanted = list(places)
     if is_planned:
-        all_places = [place for place in places_of(spec) if not _is_exhausted(status, spec, place)]
+        all_places = [
+            place for place in places_of(spec) if place not in seen.done and not _is_exhausted(status, spec, place)
+        ]
         # A quota counts every pod: first the quorum, then one worker after the other.
         wanted = all_places[:quorum] if queue.quota and not places else all_places
     if not wanted or (not places and len(wanted) < quorum):

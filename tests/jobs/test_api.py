@@ -1,0 +1,114 @@
+"""Answers about jobs: why one waits, to whom which names are told, and what is not a job at all."""
+
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from fairlead.cluster.client import Client
+from fairlead.jobs.api import HIDDEN, JobApi
+from fairlead.jobs.spec import TYJOBS
+from fairlead.jobs.trials import Trials
+from fairlead.placement.trials import LoopTrials
+from fairlead.testing.clock import ManualClock
+from fairlead.web.guard import Action, Guard, User
+from fairlead.web.problems import Problem
+from fairlead.web.routes import Call
+from tests.jobs.cluster import FakeCluster, Together, turn
+from tests.jobs.kit import spec_json
+
+GANG = {"basicPolicy": "Gang"}
+
+
+class Allowing:
+    """Stands for the guard: everything in these namespaces."""
+
+    def __init__(self, *namespaces: str) -> None:
+        self.namespaces = namespaces
+
+    async def allows(self, user: User, action: Action) -> bool:
+        return action.namespace in self.namespaces
+
+    async def require(self, user: User, action: Action) -> None:
+        if not await self.allows(user, action):
+            raise Problem(403, "Forbidden", action.described())
+
+
+class Setting:
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.together = Together(cluster)
+        source = self.together.controller.source
+        templates = Trials(cast("Client", cluster), cluster.clock, "fairlead")
+        trials = [LoopTrials(self.together.loop)]
+        self.api = JobApi(cluster.mirror(TYJOBS), source, templates, trials, cluster.clock)
+
+    async def ask(self, handler: Any, *namespaces: str, body: Any = None, **parameters: str) -> Any:
+        guard = cast("Guard", Allowing(*namespaces))
+        call = Call(User(username="ann"), guard, parameters, {}, {}, msgspec.json.encode(body))
+        return msgspec.json.decode((await handler(call)).payload())
+
+
+@pytest.fixture
+async def setting() -> AsyncIterator[Setting]:
+    cluster = FakeCluster(ManualClock())
+    for number in range(3):
+        cluster.add_node(f"n{number}")
+    made = Setting(cluster)
+    async with made.together.leading():
+        cluster.submit("busy", spec_json(8, schedulerPolicy=GANG), namespace="secret")
+        await turn(cluster, 4)
+        cluster.submit("ahead", spec_json(9, schedulerPolicy=GANG, priority=9), namespace="secret")
+        cluster.submit("mine", spec_json(7, schedulerPolicy=GANG))
+        await turn(cluster, 4)
+        yield made
+    assert cluster.complaints == []
+
+
+async def test_s76_a_pending_job_says_what_is_short_who_holds_it_and_where_it_stands(setting: Setting) -> None:
+    found = await setting.ask(setting.api.explain, "lab", "secret", namespace="lab", name="mine")
+    assert (found["queuePosition"], found["ahead"]) == (2, ["secret/ahead"])
+    assert found["message"].startswith("number 2 in line; 3 pods would fit, mine-actors-2 does not: cpu 1 needed")
+    explain = found["explain"]
+    assert (explain["resource"], explain["needed"], explain["nodes"]) == ("cpu", 1000, 3)
+    assert sum(explain["refusals"].values()) == 3
+    assert "secret/busy" in {each["who"] for each in found["holders"]}
+
+
+async def test_names_of_jobs_that_the_caller_may_not_read_are_left_out(setting: Setting) -> None:
+    found = await setting.ask(setting.api.explain, "lab", namespace="lab", name="mine")
+    assert found["ahead"] == [HIDDEN]
+    assert "secret" not in msgspec.json.encode(found).decode()
+    manifest = {"metadata": {"name": "new", "namespace": "lab"}, "spec": spec_json(10, schedulerPolicy=GANG)}
+    answer = await setting.ask(setting.api.what_if, "lab", body=manifest)
+    assert answer["after"] == HIDDEN
+    assert "secret" not in answer["message"]
+
+
+async def test_who_may_not_create_jobs_gets_no_answer(setting: Setting) -> None:
+    manifest = {"metadata": {"name": "new", "namespace": "lab"}, "spec": spec_json(1)}
+    with pytest.raises(Problem) as refused:
+        await setting.ask(setting.api.what_if, "other", body=manifest)
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param({"kind": "Job", "spec": {}}, "kind: wanted TYJob, got 'Job'", id="another kind"),
+        pytest.param({"metadata": {"namespace": "lab"}, "spec": spec_json(0)}, "$.workerSets[0].counts", id="invalid"),
+        pytest.param(["job"], "the body is not what was expected", id="no object"),
+    ],
+)
+async def test_what_is_no_job_is_refused_with_its_field(setting: Setting, body: Any, message: str) -> None:
+    with pytest.raises(Problem, match=message.replace("$", r"\$").replace("[", r"\[")):
+        await setting.ask(setting.api.what_if, "lab", "default", body=body)
+
+
+async def test_an_unknown_policy_is_refused_and_known_ones_are_compared(setting: Setting) -> None:
+    manifest = {"metadata": {"name": "new", "namespace": "lab"}, "spec": spec_json(1)}
+    with pytest.raises(Problem, match="policies: Best is not one of BinPack"):
+        await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["Best"]})
+    found = await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["BinPack"]})
+    assert [(each["policy"], each["fits"], each["pods"]) for each in found["comparisons"]] == [("BinPack", True, 2)]
