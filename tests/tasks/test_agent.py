@@ -8,6 +8,7 @@ import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from fairlead.tasks.agent.report import Reporter, TargetResult, compose, judge
 from fairlead.tasks.agent.work import AgentOptions, Worker
 from fairlead.tasks.spec import AppHttpHealthy, Expectation, Netdns
 from fairlead.tasks.verdicts import Tally, latencies
+from fairlead.testing.clock import ManualClock
 from fairlead.web.authority import Lives, renewed
 from tests.rigs.install import ensure_unbound
 
@@ -49,9 +51,10 @@ async def serving(handle: Any, tls: ssl.SSLContext | None = None) -> AsyncIterat
         await runner.cleanup()
 
 
-async def probe(target: HttpTarget, *, qps: int = 20, duration_s: float = 1, timeout_s: float = 1.0) -> Tally:
+async def probe(target: HttpTarget, count: int = 20, timeout_s: float = 30.0) -> Tally:
     async with HttpProbe(target, timeout_s, CLOCK) as probing:
-        assert await pace(qps, duration_s, probing.fire, CLOCK) == 0
+        for _ in range(count):
+            probing.fire()
         await probing.drained()
     return probing.tally
 
@@ -65,13 +68,21 @@ def answering(status: int = 200, delay_s: float = 0.0) -> Callable[[web.Request]
 
 
 async def test_s62_a_run_sends_exactly_qps_times_duration() -> None:
+    clock, at_s = ManualClock(), []
+    running = asyncio.create_task(pace(10, 5, lambda: at_s.append(clock.elapsed_s()), clock))
+    while not running.done():
+        await asyncio.sleep(0)
+        await clock.advance(0.01)
+    assert await running == 0
+    assert len(at_s) == 50
+    assert max(abs(late - early - 0.1) for early, late in pairwise(at_s)) < 0.02, "evenly"
     async with serving(answering()) as url:
-        tally = await probe(HttpTarget("t", url), qps=10, duration_s=5)
+        tally = await probe(HttpTarget("t", url), 50)
     assert (tally.requests, tally.successes, dict(tally.codes)) == (50, 50, {"200": 50})
 
 
 async def test_s63_a_server_slower_than_the_timeout_fails_with_timeouts() -> None:
-    async with serving(answering(delay_s=0.5)) as url:
+    async with serving(answering(delay_s=30)) as url:
         tally = await probe(HttpTarget("t", url), timeout_s=0.05)
     assert (tally.successes, dict(tally.errors)) == (0, {"timeout": 20})
 
@@ -82,7 +93,7 @@ async def test_s63_a_server_slower_than_the_timeout_fails_with_timeouts() -> Non
 )
 async def test_s64_a_status_counts_as_expected(expected: int | None, answered: int, succeeds: bool) -> None:
     async with serving(answering(answered)) as url:
-        tally = await probe(HttpTarget("t", url, expected_status=expected), duration_s=0.5)
+        tally = await probe(HttpTarget("t", url, expected_status=expected), 10)
     assert tally.successes == (10 if succeeds else 0)
     assert tally.errors == ({} if succeeds else {f"status {answered}": 10})
 
@@ -95,7 +106,7 @@ async def test_injected_latency_shows_in_the_percentiles() -> None:
         return web.Response()
 
     async with serving(answer) as url:
-        tally = await probe(HttpTarget("t", url), qps=50)
+        tally = await probe(HttpTarget("t", url), 50)
     found = latencies(tally.delays_ms, whole=True).percentiles
     # The machine may be busy: the figures are never below what was injected, and keep their order.
     assert 9 <= found[50] < 95, found
@@ -123,17 +134,17 @@ async def test_with_an_authority_the_server_is_verified_whatever_its_port(certif
     async with serving(answering(), server_tls(certificates)) as url:
         by_name = HttpTarget("t", url.replace("127.0.0.1", "localhost"), tls_folder=certificates)
         by_address = HttpTarget("t", url, tls_folder=certificates)
-        assert (await probe(by_name, duration_s=0.25)).successes == 5
-        refused = await probe(by_address, duration_s=0.25)
+        assert (await probe(by_name, 5)).successes == 5
+        refused = await probe(by_address, 5)
         assert (refused.successes, list(refused.errors)) == (0, ["TLS: the certificate is not trusted"])
-        assert (await probe(HttpTarget("t", url), duration_s=0.25)).successes == 5, "without one, nothing is verified"
+        assert (await probe(HttpTarget("t", url), 5)).successes == 5, "without one, nothing is verified"
 
 
 async def test_nobody_listens_is_an_error_without_addresses_in_it() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    tally = await probe(HttpTarget("t", url), duration_s=0.25)
+    tally = await probe(HttpTarget("t", url), 5)
     (text,) = tally.errors
     assert text.startswith("cannot connect")
     assert "127.0.0.1" not in text
@@ -170,22 +181,19 @@ async def test_http2_requests_are_http2(is_tls: bool, certificates: Path) -> Non
     async with server:
         port = server.sockets[0].getsockname()[1]
         url = f"{'https' if is_tls else 'http'}://127.0.0.1:{port}/"
-        tally = await probe(HttpTarget("t", url, http2=True), duration_s=0.5)
+        tally = await probe(HttpTarget("t", url, http2=True), 10)
     assert (tally.requests, tally.successes) == (10, 10), tally.errors
 
 
 async def test_s69_what_cannot_be_sent_in_time_is_counted() -> None:
-    sent = []
+    clock, sent = ManualClock(), []
 
     def slow() -> None:
         sent.append(1)
-        until_s = CLOCK.elapsed_s() + 0.01
-        while CLOCK.elapsed_s() < until_s:
-            pass
+        clock._move_to(clock.elapsed_s() + 0.01)
 
-    unsent = await pace(1000, 0.1, slow, CLOCK)
-    assert unsent == 100 - len(sent)
-    assert unsent > 0
+    # 100 tokens of 10 ms each, in 0.1 s and the slack of 0.25 s: 35 are sent.
+    assert await pace(1000, 0.1, slow, clock) == 100 - len(sent) == 65
 
 
 async def test_the_echo_drops_its_share_and_only_on_its_node() -> None:
@@ -194,7 +202,7 @@ async def test_the_echo_drops_its_share_and_only_on_its_node() -> None:
     drawn = iter([0.1, 0.9] * 10)
     echo = Echo("pod", "node-2", Fault(drop=0.5), lambda: next(drawn))
     async with serving(echo._answer) as url:
-        tally = await probe(HttpTarget("t", url), duration_s=1, qps=20)
+        tally = await probe(HttpTarget("t", url))
     assert 0 < tally.successes < 20
     assert list(tally.errors) == ["the connection was closed without an answer"]
 
@@ -216,9 +224,10 @@ class DnsServer(asyncio.DatagramProtocol):
         asyncio.get_running_loop().call_later(self._delay_s, self._transport.sendto, answer.to_wire(), addr)
 
 
-async def ask(target: DnsTarget, *, qps: int = 40, timeout_s: float = 0.5) -> Tally:
+async def ask(target: DnsTarget, *, timeout_s: float = 30.0) -> Tally:
     async with DnsProbe(target, timeout_s, CLOCK) as probing:
-        assert await pace(qps, 0.5, probing.fire, CLOCK) == 0
+        for _ in range(20):
+            probing.fire()
         await probing.drained()
     return probing.tally
 
@@ -301,8 +310,8 @@ remote-control:
 @pytest.mark.parametrize("protocol", ["udp", "tcp", "tcp-tls"])
 async def test_a_real_resolver_answers_over_every_protocol(unbound: tuple[int, int], protocol: Any) -> None:
     port = unbound[1] if protocol == "tcp-tls" else unbound[0]
-    known = await ask(DnsTarget("t", "127.0.0.1", port, "known.test", protocol=protocol), timeout_s=2)
-    unknown = await ask(DnsTarget("t", "127.0.0.1", port, "unknown.test", protocol=protocol), timeout_s=2)
+    known = await ask(DnsTarget("t", "127.0.0.1", port, "known.test", protocol=protocol))
+    unknown = await ask(DnsTarget("t", "127.0.0.1", port, "unknown.test", protocol=protocol))
     assert (known.successes, dict(known.codes)) == (20, {"NOERROR": 20}), known.errors
     assert (unknown.successes, dict(unknown.codes)) == (0, {"NXDOMAIN": 20})
 
@@ -340,7 +349,7 @@ async def test_a_round_reports_its_figures_in_kdoctors_keys() -> None:
     async with serving(answering()) as url:
         spec = {
             "target": {"host": url, "method": "GET", "enableLatencyMetric": True},
-            "request": {"qps": 10, "durationInSecond": 1, "perRequestTimeoutInMS": 500},
+            "request": {"qps": 10, "durationInSecond": 1, "perRequestTimeoutInMS": 30000},
             "expect": {"successRate": 1, "statusCode": 200},
         }
         await worker.run_round("AppHttpHealthy", task_of(AppHttpHealthy, spec))

@@ -1,6 +1,6 @@
 """`fairlead task`: create, list, report, run-now, suspend, resume and delete diagnosis tasks.
 
-Tasks are read and written on the cluster itself, with the kubeconfig's rights; reports come from a running Fairlead.
+Tasks are read and written on the cluster, with the rights of the kubeconfig; reports come from a running Fairlead.
 """
 
 import asyncio
@@ -181,10 +181,10 @@ def _annotate(
 
 def _parse(what: str) -> tuple[str, str]:
     written, _, name = what.partition("/")
-    for kind, each in KINDS.items():
-        if name and (written.lower() in (kind.lower(), each.plural) or SHORT.get(written.lower()) == kind):
-            return kind, name
-    return mistake(f"wanted KIND/NAME with one of {', '.join(KINDS)}, got {what!r}")
+    names = {**{each.plural: kind for kind, each in KINDS.items()}, **{kind.lower(): kind for kind in KINDS}, **SHORT}
+    if not name or written.lower() not in names:
+        mistake(f"wanted KIND/NAME with one of {', '.join(KINDS)}, got {what!r}")
+    return names[written.lower()], name
 
 
 def _on_cluster(

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ from fairlead.web.admission import Review, Verdict, Webhook, WebhookConfiguratio
 from fairlead.web.guard import Action, User
 
 Json = dict[str, Any]
+Handler = Callable[[Review], Awaitable[Verdict]]
 
 
 class SecretData(ApiStruct, frozen=True):
@@ -41,18 +43,7 @@ class TaskWebhooks:
         self._clock: Clock = runtime.clock
 
     def configurations(self) -> tuple[WebhookConfiguration, ...]:
-        mutating = [
-            Webhook(f"mutate-{kind.lower()}.tasks.fairlead.io", MUTATE + kind.lower(), self._mutate, _entry(kind))
-            for kind in KINDS
-        ]
-        validating = [
-            Webhook(f"validate-{kind.lower()}.tasks.fairlead.io", VALIDATE + kind.lower(), self._validate, _entry(kind))
-            for kind in KINDS
-        ]
-        return (
-            WebhookConfiguration("fairlead-tasks", tuple(mutating)),
-            WebhookConfiguration("fairlead-tasks-validation", tuple(validating), mutating=False),
-        )
+        return configurations(self._mutate, self._validate)
 
     async def _options(self) -> AdmissionOptions:
         settings = self._runtime.settings.tasks
@@ -139,6 +130,18 @@ class TaskWebhooks:
             return await self._runtime.reader.find(kind, name, namespace), True
         except (Forbidden, NotFound) as problem:
             raise ClusterError(f"Fairlead may not read {kind.kind} {namespace}/{name}: {problem}") from None
+
+
+def configurations(mutate: Handler, validate: Handler) -> tuple[WebhookConfiguration, ...]:
+    """One mutating and one validating configuration of the same name, with an entry per kind, at kdoctor's paths."""
+    found = []
+    for verb, path, handle in (("mutate", MUTATE, mutate), ("validate", VALIDATE, validate)):
+        entries = tuple(
+            Webhook(f"{verb}-{kind.lower()}.tasks.fairlead.io", path + kind.lower(), handle, _entry(kind))
+            for kind in KINDS
+        )
+        found.append(WebhookConfiguration("fairlead-tasks", entries, mutating=verb == "mutate"))
+    return tuple(found)
 
 
 def _decoded(text: str) -> str:

@@ -68,10 +68,11 @@ class DnsProbe:
     async def __aenter__(self) -> Self:
         if self._target.protocol == "udp":
             loop = asyncio.get_running_loop()
-            _, self._udp = await loop.create_datagram_endpoint(
+            transport, self._udp = await loop.create_datagram_endpoint(
                 lambda: _UdpSocket(self._query, self.tally, self._timeout_s, self._clock),
                 remote_addr=(self._target.server, self._target.port),
             )
+            self._udp.transport = transport
         return self
 
     async def __aexit__(
@@ -132,10 +133,7 @@ class _UdpSocket(asyncio.DatagramProtocol):
         self._timeout_s = timeout_s
         self._clock = clock
         self._next = 0
-        self._transport: Any = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self.transport: Any = None
 
     def send(self) -> None:
         self._next = (self._next + 1) % MOST_IDS
@@ -144,7 +142,7 @@ class _UdpSocket(asyncio.DatagramProtocol):
         if not self._next % 64:
             self.sweep()
         self.pending[self._next] = self._clock.elapsed_s()
-        self._transport.sendto(self._query.wire(self._next))
+        self.transport.sendto(self._query.wire(self._next))
 
     def sweep(self) -> None:
         """End what has timed out: the oldest come first."""
@@ -165,8 +163,8 @@ class _UdpSocket(asyncio.DatagramProtocol):
             self._end(next(iter(self.pending)), "cannot connect: nobody listens")
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        if self.transport is not None:
+            self.transport.close()
 
     def _end(self, number: int, error: str, code: str = "") -> None:
         started_s = self.pending.pop(number)

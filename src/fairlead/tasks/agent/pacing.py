@@ -34,5 +34,8 @@ async def pace(qps: int, duration_s: float, fire: Callable[[], object], clock: C
             fire()
             sent += 1
         wait_s = start_s + sent / qps - clock.elapsed_s()
-        await asyncio.sleep(max(LEAST_SLEEP_S, wait_s) if wait_s > 0 else 0)
+        if wait_s > 0:
+            await clock.sleep(max(LEAST_SLEEP_S, wait_s))
+        else:
+            await asyncio.sleep(0)
     return total - sent

@@ -1,0 +1,203 @@
+"""Diagnosis tasks on `fairlead up --nodes 3`: agents that really reach each other, blame, and a carrier that goes."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.errors import Invalid
+from fairlead.cluster.kubeconfig import connect_by_kubeconfig
+from fairlead.model.kinds import NAMESPACES, Kind
+from fairlead.model.meta import ApiObject
+from fairlead.tasks.carrier import DAEMON_SETS, DEPLOYMENTS, SERVICES
+from fairlead.tasks.spec import KINDS, TASK_REPORTS, Task
+from tests.rigs.kube.servers import until
+from tests.tasks.test_agent import certificates as certificates
+from tests.tasks.test_agent import serving, unbound
+
+NAMESPACE = "fairlead-system"
+PODS = Kind("", "v1", "pods", "Pod", ApiObject)
+REQUEST = {"qps": 10, "durationInSecond": 2, "perRequestTimeoutInMS": 10_000}
+SCHEDULE = {"schedule": "0 2", "roundTimeoutMinute": 2, "roundNumber": 1}
+__all__ = ["certificates", "unbound"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("tasks")
+    data, log = folder / "data", folder / "up.log"
+    with log.open("wb") as sink:
+        flags = [f"--data={data}", "--nodes=3", "--simulate=1", "--listen=127.0.0.1:0"]
+        process = subprocess.Popen([sys.executable, "-m", "fairlead", "up", *flags], stdout=sink, stderr=sink)
+    try:
+        assert until(lambda: "brings everything back" in log.read_text(), 120), log.read_text()
+        yield data
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+@pytest.fixture
+async def client(cluster: Path) -> AsyncIterator[Client]:
+    async with Client(connect_by_kubeconfig([cluster / "kubeconfig"], RealClock()), clock=RealClock()) as made:
+        yield made
+
+
+async def eventually(look: Callable[[], Any], within_s: float = 150.0) -> Any:
+    async with asyncio.timeout(within_s):
+        while not (found := await look()):
+            await asyncio.sleep(0.1)
+    return found
+
+
+async def finished(client: Client, kind: str, name: str) -> Task:
+    async def look() -> Task | None:
+        task: Task = await client.get(KINDS[kind], name)
+        return task if task.status.finish else None
+
+    found: Task = await eventually(look)
+    return found
+
+
+async def create(client: Client, kind: str, name: str, **spec: Any) -> None:
+    body = {"apiVersion": "kdoctor.io/v1beta1", "kind": kind, "metadata": {"name": name}}
+    whole = {"schedule": SCHEDULE, "request": REQUEST, **spec}
+    await client.create(
+        KINDS[kind], {**body, "spec": {key: value for key, value in whole.items() if value is not None}}
+    )
+
+
+def report(data: Path, what: str) -> Any:
+    command = [sys.executable, "-m", "fairlead", "task", "report", what, "-o", "json", f"--data={data}"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+
+
+async def test_agents_reach_each_other_every_way_and_the_carrier_goes_after_its_grace(
+    client: Client, cluster: Path
+) -> None:
+    await create(
+        client,
+        "NetReach",
+        "mesh",
+        agentSpec={"terminationGracePeriodMinutes": 0},
+        target={"loadBalancer": True},
+        expect={"successRate": 1, "meanAccessDelayInMs": 10_000},
+    )
+    task = await finished(client, "NetReach", "mesh")
+    assert task.status.last_round_status == "succeed", report(cluster, "netreach/mesh")
+    found = report(cluster, "netreach/mesh")
+    nodes = ["node-1", "node-2", "node-3"]
+    assert found["matrix"]["successRate"] == {node: dict.fromkeys(nodes, 1.0) for node in nodes}
+    assert found["blame"] == []
+    assert [agent["targets"] for agent in found["rounds"][0]["agents"]] == [6, 6, 6], (
+        "pods, cluster, node port, balancer"
+    )
+
+    async def is_gone() -> bool:
+        things = [*await client.list(DAEMON_SETS, NAMESPACE), *await client.list(SERVICES, NAMESPACE)]
+        return not [each for each in things if each.metadata.name.startswith("kdoctor-netreach-mesh")]
+
+    await eventually(is_gone)
+    again: Task = await client.get(KINDS["NetReach"], "mesh")
+    assert again.status.resource is not None
+    assert again.status.resource.runtime_status == "deleted"
+    await client.delete(KINDS["NetReach"], "mesh")
+
+    async def are_reports_gone() -> bool:
+        return not [each for each in await client.list(TASK_REPORTS, NAMESPACE) if each.spec.task_name == "mesh"]
+
+    await eventually(are_reports_gone)
+
+
+async def test_an_agent_that_drops_is_blamed(client: Client, cluster: Path) -> None:
+    agent = {"env": [{"name": "AGENT_FAULT", "value": "drop:0.5@node-2"}]}
+    target = {"clusterIP": False, "nodePort": False}
+    await create(client, "NetReach", "dropping", agentSpec=agent, target=target, request={**REQUEST, "qps": 20})
+    task = await finished(client, "NetReach", "dropping")
+    assert task.status.last_round_status == "fail"
+    found = report(cluster, "netreach/dropping")
+    assert [(each["name"], each["role"]) for each in found["blame"]] == [("node-2", "destination")]
+    await client.delete(KINDS["NetReach"], "dropping")
+
+    async def is_gone() -> bool:
+        return not [each for each in await client.list(DAEMON_SETS, NAMESPACE) if "dropping" in each.metadata.name]
+
+    await eventually(is_gone)
+
+
+async def test_a_deployment_and_the_shared_agent_probe_a_server(client: Client, cluster: Path) -> None:
+    async def failing(request: web.Request) -> web.Response:
+        return web.Response(status=503)
+
+    async with serving(failing) as url:
+        target = {"host": url, "method": "GET"}
+        agent = {"kind": "Deployment", "deploymentReplicas": 2, "terminationGracePeriodMinutes": 0}
+        await create(client, "AppHttpHealthy", "own", agentSpec=agent, target=target)
+        await create(client, "AppHttpHealthy", "shared", target=target, expect={"successRate": 1, "statusCode": 503})
+        own = await finished(client, "AppHttpHealthy", "own")
+        shared = await finished(client, "AppHttpHealthy", "shared")
+    assert own.status.last_round_status == "fail", "a 5xx is a failure"
+    assert shared.status.last_round_status == "succeed", "unless it is expected"
+    assert shared.status.resource is not None
+    assert shared.status.resource.runtime_name == "fairlead-agent"
+    assert [each for each in report(cluster, "ahh/own")["rounds"][0]["agents"] if each["result"] == "fail"]
+
+    async def is_gone() -> bool:
+        return not await client.list(DEPLOYMENTS, NAMESPACE)
+
+    await eventually(is_gone)
+
+
+async def test_dns_of_a_real_resolver(client: Client, unbound: tuple[int, int]) -> None:
+    target = {"targetUser": {"server": "127.0.0.1", "port": unbound[0]}}
+    for name, domain, verdict in (("known", "known.test", "succeed"), ("unknown", "unknown.test", "fail")):
+        await create(client, "Netdns", name, target=target, request={**REQUEST, "domain": domain})
+        task = await finished(client, "Netdns", name)
+        assert task.status.last_round_status == verdict
+
+
+async def test_what_is_wrong_is_refused_with_its_field(client: Client) -> None:
+    with pytest.raises(Invalid, match=r"spec.target.ipv6: IPv6 is turned off"):
+        await create(client, "NetReach", "six", target={"ipv6": True})
+    with pytest.raises(Invalid, match=r"spec.request.qps: 21 is more than this installation's maximum"):
+        await create(client, "NetReach", "fast", request={"qps": 21})
+    await create(client, "NetReach", "plain", schedule=None, request=None)
+    made: Task = await client.get(KINDS["NetReach"], "plain")
+    assert made.spec.schedule is not None
+    assert made.spec.schedule.schedule == "0 60"
+    with pytest.raises(Invalid, match="immutable"):
+        await client.patch(KINDS["NetReach"], "plain", {"spec": {"request": {"qps": 3}}})
+    await client.delete(KINDS["NetReach"], "plain")
+
+
+async def test_the_same_name_again_at_once_gets_a_carrier_of_its_own(client: Client) -> None:
+    spec = {"agentSpec": {}, "schedule": {"schedule": "60 60", "roundTimeoutMinute": 1, "roundNumber": 1}}
+    await create(client, "NetReach", "twice", **spec)
+
+    async def carrier() -> Any:
+        return next((e for e in await client.list(DAEMON_SETS, NAMESPACE) if e.metadata.name.endswith("twice")), None)
+
+    first = await eventually(carrier)
+    await client.delete(KINDS["NetReach"], "twice")
+    await create(client, "NetReach", "twice", **spec)
+    task: Task = await client.get(KINDS["NetReach"], "twice")
+
+    async def is_ours_and_ready() -> bool:
+        found = await carrier()
+        now: Task = await client.get(KINDS["NetReach"], "twice")
+        is_ready = now.status.resource is not None and now.status.resource.runtime_status == "created"
+        return bool(found and found.metadata.controller.uid == task.metadata.uid and is_ready)
+
+    await eventually(is_ours_and_ready)
+    assert (await carrier()).metadata.uid != first.metadata.uid
+    await client.delete(KINDS["NetReach"], "twice")
+    assert await client.find(NAMESPACES, NAMESPACE) is not None

@@ -1,0 +1,141 @@
+"""Posted reports: who may post, what is stored, and that nothing posted is ever answered with a 500."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fairlead.cluster.writer import Outcome, Result
+from fairlead.model.intents import Create
+from fairlead.tasks.api import PostedReport, TaskApi, parse_kind
+from fairlead.tasks.metrics import TaskMetrics
+from fairlead.web.guard import User
+from fairlead.web.problems import Problem
+from fairlead.web.routes import Call
+from tests.tasks.kit import make_task, pod
+from tests.tasks.test_reports import history
+
+EXTRA = {"authentication.kubernetes.io/pod-name": ("p1",), "authentication.kubernetes.io/pod-uid": ("uid-p1",)}
+AGENT = User(username="system:serviceaccount:ns:fairlead-agent", extra=EXTRA)
+STATUS = {**history("ongoing"), "finish": False, "actors": [{"pod": "p1", "uid": "uid-p1", "node": "n1"}]}
+POSTED = {
+    "taskKind": "NetReach",
+    "taskName": "a",
+    "taskUID": "uid-a",
+    "roundNumber": 1,
+    "report": {"roundResult": "succeed"},
+}
+
+
+class Mirror(dict[str, Any]):
+    def by(self, index: str, value: str) -> list[Any]:
+        return list(self.values())
+
+
+class Mirrors:
+    def __init__(self) -> None:
+        self.tasks = {"NetReach": Mirror(a=make_task(status=STATUS))}
+        self.pods = Mirror()
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.stored: dict[str, Any] = {}
+
+    async def carry_out(self, intent: Create) -> Result:
+        name = intent.body["metadata"]["name"]
+        if name in self.stored:
+            return Result(intent, Outcome.EXISTS)
+        self.stored[name] = intent.body
+        return Result(intent, Outcome.DONE)
+
+
+def api() -> tuple[TaskApi, Writer]:
+    mirrors: Any = Mirrors()
+    reader: Any = None
+    writer: Any = Writer()
+    made = TaskApi(mirrors, reader, "ns", TaskMetrics(CollectorRegistry()))
+    made.writer = writer
+    return made, writer
+
+
+def call(body: Any, user: User = AGENT) -> Call:
+    sent = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    return Call(user, None, {}, {}, {}, sent)
+
+
+async def test_a_report_is_stored_once_under_the_task_and_a_repeat_changes_nothing() -> None:
+    made, writer = api()
+    assert (await made._post(call(POSTED))).status == 201
+    assert (await made._post(call({**POSTED, "report": {"roundResult": "fail"}}))).status == 200
+    (stored,) = writer.stored.values()
+    assert stored["metadata"]["ownerReferences"][0]["uid"] == "uid-a"
+    assert stored["spec"]["report"] == {"roundResult": "succeed", "podName": "p1", "nodeName": "n1"}
+    assert stored["spec"]["podUID"] == "uid-p1"
+
+
+@pytest.mark.parametrize(
+    ("change", "user", "status"),
+    [
+        ({}, User(username="system:serviceaccount:ns:default", extra=EXTRA), 403),
+        ({}, User(username="system:serviceaccount:ns:fairlead-agent"), 403),
+        ({}, msgspec.structs.replace(AGENT, extra={**EXTRA, "authentication.kubernetes.io/pod-uid": ("other",)}), 403),
+        ({"taskUID": "before"}, AGENT, 404),
+        ({"taskName": "b"}, AGENT, 404),
+        ({"taskKind": "Pod"}, AGENT, 404),
+        ({"roundNumber": 7}, AGENT, 403),
+        ({"roundNumber": 0}, AGENT, 400),
+        ({"report": 3}, AGENT, 400),
+    ],
+)
+async def test_s70_only_an_actor_of_the_round_may_report(change: Any, user: User, status: int) -> None:
+    made, writer = api()
+    with pytest.raises(Problem) as refusal:
+        await made._post(call({**POSTED, **change}, user))
+    assert refusal.value.status == status
+    assert writer.stored == {}
+
+
+async def test_a_late_report_of_a_pod_of_the_carrier_is_stored() -> None:
+    made, writer = api()
+    mirrors: Any = made._mirrors
+    mirrors.tasks["NetReach"]["a"] = make_task(status={**STATUS, **history("fail"), "actors": []})
+    mirrors.pods["p1"] = pod("p1", "n1")
+    await made._post(call(POSTED))
+    assert len(writer.stored) == 1
+
+
+async def test_ten_thousand_posted_bodies_are_stored_or_refused_with_words() -> None:
+    drawn = random.Random(14)
+    made, _ = api()
+    whole = msgspec.json.encode(POSTED)
+    answered = 0
+    for _ in range(10_000):
+        body = bytearray(whole)
+        for _ in range(drawn.randrange(1, 6)):
+            at = drawn.randrange(len(body))
+            choice = drawn.randrange(3)
+            if choice == 0:
+                body[at] = drawn.randrange(256)
+            elif choice == 1:
+                del body[at : at + drawn.randrange(1, 9)]
+            else:
+                body[at:at] = drawn.choice([b"[" * 50, b"{}", b'"', b"\\u0000", b"1e999", b"\xff", b"null"])
+        try:
+            answered += (await made._post(call(bytes(body)))).status in (200, 201)
+        except Problem as problem:
+            assert 400 <= problem.status < 500, body
+    assert answered > 0
+
+
+def test_the_posted_struct_takes_what_the_agent_sends() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(POSTED), type=PostedReport).task_uid == "uid-a"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("nr", "NetReach"), ("netdnses", "Netdns"), ("AppHttpHealthy", "AppHttpHealthy")]
+)
+def test_kinds_as_people_write_them(text: str, kind: str) -> None:
+    assert parse_kind(text) == kind
