@@ -1,4 +1,4 @@
-"""Data-aware admission on the real kube-apiserver: patches byte for byte, and what failurePolicy makes of our failures."""
+"""Data-aware admission on the real kube-apiserver: patches byte for byte, and failurePolicy when our side fails."""
 
 import asyncio
 import base64
@@ -91,10 +91,11 @@ async def test_s13_s14_s69_patches_on_the_real_server_are_exact(rig: Rig) -> Non
         "webhooks.drainS": "0.2",
         "capabilities": "data",
     }
-    settings = load(environment={}, flags=flags)
     authority = Authority(Path(rig.kubeconfig()).parent / "data-pki")
     pair = authority.server()
-    settings = load(environment={}, flags={**flags, "webhooks.certificate": str(pair.cert), "webhooks.key": str(pair.key)})
+    settings = load(
+        environment={}, flags={**flags, "webhooks.certificate": str(pair.cert), "webhooks.key": str(pair.key)}
+    )
 
     async def work(stop: asyncio.Event) -> None:
         await app.serve(settings, clock=clock, rng=random.random, stop=stop, known={"data": Data})
@@ -146,7 +147,11 @@ def lying(kind: str) -> Any:
         if kind == "slow":
             await asyncio.sleep(5)
         uid = "another" if kind == "lying" else review["request"]["uid"]
-        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {"uid": uid, "allowed": True}}
+        body = {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "response": {"uid": uid, "allowed": True},
+        }
         return web.json_response(body)
 
     return answer
