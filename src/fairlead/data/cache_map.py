@@ -109,11 +109,16 @@ def _key(function: Any) -> str:
 
 def _claims(claims: Iterable[Claim], names: Mapping[str, Dataset]) -> Iterable[tuple[str, str]]:
     for claim in claims:
-        labels, metadata = claim.metadata.labels, claim.metadata
-        if not any(key.startswith(DATASET_PREFIX) or key in MANAGED_BY for key in labels):
-            continue
-        dataset = f"{metadata.namespace}/{dataset_of(metadata.name, claim)}"
-        if labels.get(REFERRING_NAME) and labels.get(REFERRING_NAMESPACE):
-            dataset = f"{labels[REFERRING_NAMESPACE]}/{labels[REFERRING_NAME]}"
-        if dataset in names:
-            yield f"{metadata.namespace}/{metadata.name}", dataset
+        for dataset in dataset_keys(claim):
+            if dataset in names:
+                yield claim.metadata.key, dataset
+
+
+def dataset_keys(claim: Claim) -> Iterable[str]:
+    """The dataset whose data a claim leads to, if it is one of a dataset."""
+    labels, metadata = claim.metadata.labels, claim.metadata
+    if labels.get(REFERRING_NAME) and labels.get(REFERRING_NAMESPACE):
+        return (f"{labels[REFERRING_NAMESPACE]}/{labels[REFERRING_NAME]}",)
+    if any(key.startswith(DATASET_PREFIX) or key in MANAGED_BY for key in labels):
+        return (f"{metadata.namespace}/{dataset_of(metadata.name, claim)}",)
+    return ()

@@ -4,12 +4,12 @@ Fields we do not know stay. Everything added is a union with what is there: a dr
 nothing, so a second call by the API server gives an empty patch.
 """
 
-import copy
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 Expression = Mapping[str, Any]
 
@@ -51,15 +51,15 @@ class Draft:
     """ConfigMaps that the pod will mount, by namespace and name, with the kind of their script."""
     preferences: bool = True
     """Whether preferred terms are added; a scheduler that scores cached bytes itself needs none."""
-    _preferred: Counter[str] = field(default_factory=Counter)
+    _preferred: Counter[bytes] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, pod: Mapping[str, Any]) -> "Draft":
-        return cls(copy.deepcopy(dict(pod)))
+        return cls(clone(pod))
 
     def copy(self) -> "Draft":
         return Draft(
-            copy.deepcopy(self.pod),
+            clone(self.pod),
             self.plugin,
             list(self.notes),
             list(self.warnings),
@@ -177,6 +177,12 @@ class Draft:
         _child(node, REQUIRED)["nodeSelectorTerms"] = joined
 
 
+def clone(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a JSON tree: through text, which is many times faster than object by object."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(pod))
+    return found
+
+
 _NO_TERM: Final[Mapping[str, Any]] = {}
 
 
@@ -261,8 +267,11 @@ def _joined(term: Mapping[str, Any], branch: Sequence[Expression]) -> dict[str, 
     return {**term, "matchExpressions": own + added} if added else dict(term)
 
 
-def _canonical(tree: Any) -> str:
-    return json.dumps(tree, sort_keys=True)
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+def _canonical(tree: Any) -> bytes:
+    return _encode(tree)
 
 
 def in_(key: str, *values: str) -> Expression:

@@ -3,7 +3,6 @@
 Missing leaves it where an object is in no mirror: the caller reads that one and calls again.
 """
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -180,7 +179,7 @@ def _answer(
     changed: Mapping[str, Any] = draft.pod
     if patch and len(msgspec.json.encode(changed)) > MOST_POD_BYTES:
         draft.warn("the pod would become larger than the API server stores; it is left as it is")
-        patch, changed = [], copy.deepcopy(dict(pod))
+        patch, changed = [], dict(pod)
     return Mutation(
         pod=changed,
         patch=patch,

@@ -12,6 +12,8 @@ def diff(old: Any, new: Any) -> list[dict[str, Any]]:
 
 
 def _diff(old: Any, new: Any, path: str) -> Iterator[dict[str, Any]]:
+    if isinstance(old, dict | list) and old == new:
+        return
     if isinstance(old, dict) and isinstance(new, dict) and not old.keys() - new.keys():
         for key in sorted(new):
             where = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"

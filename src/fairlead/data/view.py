@@ -49,6 +49,7 @@ class ClusterView:
         self.objects: dict[str, Mirror[Any]] = {
             kind.name: runtime.mirror(kind, optional=kind.group == DATASETS.group) for kind in objects
         }
+        self.objects[CLAIMS.name].add_index("data: dataset", cache_map.dataset_keys)
         self.nodes = runtime.mirror(NODES)
         self.pods = runtime.mirror(
             PODS, indexes={"data: node": _by_node, "data: claim": _by_claim, "data: dataset": _by_dataset}
@@ -114,19 +115,20 @@ class ClusterView:
     def readers(self, dataset: str) -> dict[str, tuple[str, ...]]:
         """Pods that mount a dataset and are not finished, by node."""
         found: dict[str, set[str]] = {}
-        for claim, of_dataset in self.cache.claims.items():
-            if of_dataset == dataset:
-                for pod in self.pods.by("data: claim", claim):
-                    if pod.spec.node_name:
-                        found.setdefault(pod.spec.node_name, set()).add(pod.metadata.key)
+        # From the mirrors, not from the map: it is a moment older, and a drain must miss nobody.
+        for claim in self.objects[CLAIMS.name].by("data: dataset", dataset):
+            for pod in self.pods.by("data: claim", claim.metadata.key):
+                if pod.spec.node_name:
+                    found.setdefault(pod.spec.node_name, set()).add(pod.metadata.key)
         return {node: tuple(sorted(pods)) for node, pods in found.items()}
 
     def workers(self, name: DatasetName) -> tuple[ReaderPod, ...]:
         return tuple(self.pods.by("data: dataset", f"{name.namespace}/{name.namespace}-{name.name}"))
 
     def datasets_read_by(self, pod: ReaderPod) -> list[str]:
-        claims = (self.cache.claims.get(f"{pod.metadata.namespace}/{claim}") for claim in pod.claims)
-        return list(dict.fromkeys(each for each in claims if each is not None))
+        mirror = self.objects[CLAIMS.name]
+        claims = (mirror.get(f"{pod.metadata.namespace}/{claim}") for claim in pod.claims)
+        return list(dict.fromkeys(key for each in claims if each is not None for key in cache_map.dataset_keys(each)))
 
     def fitting(self, pod: ReaderPod) -> frozenset[str]:
         """Nodes that are not cordoned and have the cpu and memory that the pod requests."""
