@@ -16,6 +16,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.opening import Patience, first_contact
 from fairlead.lifecycle import run_until_stopped, until_stopped
+from fairlead.modules.capability import Modules
 from fairlead.placement.capability import Placement
 from fairlead.runtime import Capability, Runtime, find_connection, lease_name, open_runtime
 from fairlead.settings import BadSettings, Settings
@@ -35,6 +36,7 @@ Registry = Mapping[str, type[Capability]]
 
 CAPABILITIES: Final[Registry] = {
     "placement": Placement,
+    "modules": Modules,
 }
 """What this version can do, by the name that `--capabilities` and `--without` take. They are built in this order."""
 

@@ -127,6 +127,15 @@ def up(
     _run(settings, run)
 
 
+@cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def base(arguments: tuple[str, ...]) -> None:
+    """Run a base for Python modules; `fairlead base --help` lists its options."""
+    from fairlead.modules.base.__main__ import main as run_base
+
+    run_base(list(arguments))
+
+
 def program() -> str:
     """The command a user types to run Fairlead: the plain name only where it is on the PATH."""
     if shutil.which("fairlead"):

@@ -259,7 +259,7 @@ class Manager:
             if log_path.stat().st_size > MOST_LOG_BYTES:
                 log_path.unlink()
         arguments = module.request.get("args")
-        command = {
+        command: dict[str, Any] = {
             "name": manifest.name,
             "version": manifest.version,
             "entry": manifest.entry,
