@@ -18,6 +18,7 @@ from fairlead.cluster.opening import Patience, first_contact
 from fairlead.data.capability import Data
 from fairlead.jobs.capability import Jobs
 from fairlead.lifecycle import run_until_stopped, until_stopped
+from fairlead.modules.capability import Modules
 from fairlead.placement.capability import Placement
 from fairlead.runtime import Capability, Runtime, find_connection, lease_name, open_runtime
 from fairlead.settings import BadSettings, Settings
@@ -42,6 +43,7 @@ CAPABILITIES: Final[Registry] = {
     "placement": Placement,
     "jobs": Jobs,
     "tasks": Tasks,
+    "modules": Modules,
 }
 """What this version can do, by the name that `--capabilities` and `--without` take. They are built in this order."""
 

@@ -145,6 +145,10 @@ class Capability:
         """Admission webhooks of its own; every replica answers them."""
         return ()
 
+    async def demo(self) -> Sequence[Mapping[str, Any]]:
+        """Objects that `up --demo` creates for it."""
+        return ()
+
     async def follow(self) -> None:
         """Keep up with the cluster on every replica, until cancelled, so that leading can begin at once."""
 

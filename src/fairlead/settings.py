@@ -109,6 +109,23 @@ class JobSettings(Section, frozen=True):
     scheduler: str = ""
 
 
+class ModuleSettings(Section, frozen=True):
+    """Bases of modules: where they announce themselves, which are believed, what their nodes are like."""
+
+    listen: Annotated[str, msgspec.Meta(pattern=r"^\S*:\d{1,5}$")] = ":7777"
+    url_file: str = ""
+    trusted_networks: tuple[str, ...] = ()
+    token_file: str = ""
+    env: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$")] = "dev"
+    naming: Literal["seed", "koupleless"] = "seed"
+    pods_per_base: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 110
+    cpu_per_base: str = "1"
+    memory_per_base: Annotated[int, msgspec.Meta(ge=0, le=2**50)] = 512 << 20
+    poll_s: Annotated[float, msgspec.Meta(ge=0.1, le=600)] = 5.0
+    remove_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
+    artefacts: str = ""
+
+
 Weight = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 
 
@@ -286,6 +303,7 @@ class Settings(Section, frozen=True):
     forecast: ForecastSettings = ForecastSettings()
     tasks: TaskSettings = TaskSettings()
     data: DataSettings = DataSettings()
+    modules: ModuleSettings = ModuleSettings()
 
 
 class BadSettings(Exception):

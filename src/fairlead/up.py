@@ -42,7 +42,7 @@ from fairlead.nodes.node import NODES, PROVIDER_LABEL
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
 from fairlead.nodes.streaming.serving import Streams
 from fairlead.runtime import Capability, Runtime, open_runtime
-from fairlead.settings import Settings, WebhookSettings, identity
+from fairlead.settings import ModuleSettings, Settings, WebhookSettings, identity
 from fairlead.web.aggregated import AUTHENTICATION
 from fairlead.web.guard import Guard
 from fairlead.web.probes import Probes
@@ -115,6 +115,7 @@ async def up(
         # Only this machine's API server calls them, and another `up` may be running.
         loopback = msgspec.structs.replace(settings.webhooks, listen="127.0.0.1:0")
         settings = msgspec.structs.replace(settings, webhooks=loopback)
+    settings = msgspec.structs.replace(settings, modules=_module_settings(settings.modules, options.data))
     async with AsyncExitStack() as stack:
         say(f"starting the API server on {options.data}")
         cluster = await stack.enter_async_context(embedded(options.data, clock, port=options.port))
@@ -173,7 +174,7 @@ async def up(
                 metrics_api.serving(usage, authentication, settings.namespace, runtime.writer, clock)
             )
         if options.demo:
-            await _demonstrate(runtime.writer)
+            await _demonstrate(runtime.writer, capabilities.values())
         _greet(cluster, url, options, mode, say)
         await stop.wait()
         say("stopping")
@@ -287,9 +288,24 @@ async def _bootstrap(writer: Writer, namespace: str, capabilities: Iterable[type
             await writer.carry_out(Apply(kind=kind, name=metadata["name"], namespace=where, body=body))
 
 
-async def _demonstrate(writer: Writer) -> None:
+def _module_settings(settings: ModuleSettings, data: Path) -> ModuleSettings:
+    """Bases are pods of this machine: a port of their own is told in a file, and loopback is trusted."""
+    usual = ModuleSettings()
+    return msgspec.structs.replace(
+        settings,
+        listen="127.0.0.1:0" if settings.listen == usual.listen else settings.listen,
+        url_file=settings.url_file or str(data / "modules.url"),
+        trusted_networks=settings.trusted_networks or ("127.0.0.0/8",),
+        artefacts=settings.artefacts or str(data / "artefacts"),
+    )
+
+
+async def _demonstrate(writer: Writer, capabilities: Iterable[Capability]) -> None:
     """Apply the demo's objects; those of an earlier start stay as they are now."""
-    for thing in yaml.safe_load_all(files("fairlead.local").joinpath("demo.yaml").read_text()):
+    things = list(yaml.safe_load_all(files("fairlead.local").joinpath("demo.yaml").read_text()))
+    for capability in capabilities:
+        things += await capability.demo()
+    for thing in things:
         kind = DEMO_KINDS[thing["kind"]]
         metadata = thing["metadata"]
         result = await writer.carry_out(Create(kind=kind, body=thing, namespace=metadata.get("namespace", "")))

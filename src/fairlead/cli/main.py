@@ -140,6 +140,15 @@ def agent(arguments: tuple[str, ...]) -> None:
     sys.exit(run_agent(arguments))
 
 
+@cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def base(arguments: tuple[str, ...]) -> None:
+    """Run a base for Python modules; `fairlead base --help` lists its options."""
+    from fairlead.modules.base.__main__ import main as run_base
+
+    run_base(list(arguments))
+
+
 def program() -> str:
     """The command a user types to run Fairlead: the plain name only where it is on the PATH."""
     if shutil.which("fairlead"):

@@ -19,6 +19,7 @@ LOST = "ModuleLost"
 CONFLICT = "ModuleIdentityConflict"
 MISMATCH = "IdentityMismatch"
 UNREACHABLE = "BaseUnreachable"
+STOPPING = "BaseStopping"
 SUPERSEDED = "Deactivated"
 UNHEALTHY = "ProbeFailed"
 
@@ -109,6 +110,5 @@ def pod_conditions(runs: Mapping[str, RunReport], containers: Iterable[str]) -> 
     installed = PodCondition(INSTALLED, True, "Installed")
     if not unready:
         return installed, PodCondition(READY, True, "Ready")
-    is_superseded = runs[unready[0]].reason == SUPERSEDED
-    reason = "Superseded" if is_superseded else UNHEALTHY
+    reason = {SUPERSEDED: "Superseded", STOPPING: STOPPING}.get(runs[unready[0]].reason, UNHEALTHY)
     return installed, PodCondition(READY, False, reason, f"not ready: {', '.join(unready)}")

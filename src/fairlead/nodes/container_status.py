@@ -108,6 +108,8 @@ def new_waits(pod: KubeletPod, statuses: Iterable[ContainerStatus]) -> list[PodE
         wait = status.state.waiting
         if wait is None or wait.reason in ORDINARY_WAITS or (status.name, wait.reason) in told:
             continue
+        if not wait.message:
+            continue  # nothing is wrong, as far as anybody says
         if wait.reason == "CrashLoopBackOff":
             whose = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
             note = f"Back-off restarting failed container {status.name} in pod {whose}"

@@ -30,7 +30,7 @@ from fairlead.nodes.env import Missing, Sources, container_env, expand, sub_path
 from fairlead.nodes.node import Profile, node_body
 from fairlead.nodes.plan import DueProbe, Memory, Order, Plan, after_probe, plan_pod, recall, with_problems
 from fairlead.nodes.pods import PodMirror
-from fairlead.nodes.provider import ProbeResult, Provider, ProviderError, Run, Sandbox
+from fairlead.nodes.provider import NotNow, ProbeResult, Provider, ProviderError, Run, Sandbox
 from fairlead.nodes.spec import PODS, Container, KubeletPod, PodStatus, Waiting
 from fairlead.nodes.status import is_same
 from fairlead.nodes.volumes import Needs, env_needs, pod_volumes, volume_needs
@@ -122,6 +122,20 @@ class PodController:
         for uid in sorted(provider.known() - alive):
             await provider.delete(uid)
 
+    def change(self, profile: Profile) -> None:
+        """A node is described otherwise from now on; its pods' statuses name its address."""
+        for key, held in self._held.items():
+            if held.profile.name == profile.name:
+                if held.profile.ip != profile.ip:
+                    self._controller.queue.add(key)
+                held.profile = profile
+
+    def release(self, node: str) -> None:
+        """Leave the pods of a node to another: nothing of them is ended, deleted or written any more."""
+        for key in [key for key, held in self._held.items() if held.profile.name == node]:
+            self._release(key, self._held[key])
+        self._occupied.pop(node, None)
+
     def count_begun(self, node: str = "") -> None:
         """Reckon with what runs already, on one node or on all, before anything new is admitted."""
         for pod in self._pods:
@@ -158,7 +172,7 @@ class PodController:
             occupancy.remove(pod.uid) if pod.is_finished else occupancy.add(pod)
             return await self._look_at(pod, seen, held)
         except ProviderError as problem:
-            if seen is not None:
+            if seen is not None and not isinstance(problem, NotNow):
                 self._tell(seen, PodEvent("FailedCreatePodSandBox", str(problem), warning=True))
             raise TemporaryError(str(problem), delay_s=1.0) from problem
 

@@ -84,7 +84,7 @@ class VirtualKubelet:
         self._liveness = liveness or client
         self._nodes: dict[str, tuple[Profile, Provider]] = {}
         self._uids: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._told: dict[str, Profile] = {}
         self._to_adopt: set[str] = set()
         self._registered: dict[str, asyncio.Event] = {}
         self._providers: list[Provider] = []
@@ -128,8 +128,25 @@ class VirtualKubelet:
         self._wheel.remove(name)
         self._nodes.pop(name, None)
         self._registered.pop(name, None)
-        self._told.discard(name)
+        self._told.pop(name, None)
         await self._writer.carry_out(Delete(kind=NODES, name=name))
+
+    def change(self, profile: Profile) -> None:
+        """Describe a node that is served otherwise: Ready, addresses, capacity, taints, labels, annotations."""
+        known = self._nodes.get(profile.name)
+        if known is None or known[0] == profile:
+            return
+        self._nodes[profile.name] = (profile, known[1])
+        self.pods.change(profile)
+        self._keeping.queue.add(profile.name)
+
+    def release(self, name: str) -> None:
+        """Serve it no more, and leave the node and its pods to whoever serves it next."""
+        self._wheel.remove(name)
+        self._nodes.pop(name, None)
+        self._registered.pop(name, None)
+        self._told.pop(name, None)
+        self.pods.release(name)
 
     @property
     def nodes(self) -> list[str]:
@@ -186,7 +203,7 @@ class VirtualKubelet:
         seen = self._node_mirror.get(name)
         if seen is not None:
             self._uids[name] = seen.metadata.uid
-        intents = plan_node(profile, seen, self._clock.now(), is_new=name not in self._told)
+        intents = plan_node(profile, seen, self._clock.now(), is_new=self._told.get(name) != profile)
         for intent in intents:
             result = await self._writer.carry_out(intent)
             if result.outcome is Outcome.EXISTS or result.outcome is Outcome.CONFLICT:
@@ -195,7 +212,7 @@ class VirtualKubelet:
                 raise to_retry(result)
             if isinstance(result.answer, Node):
                 self._uids[name] = result.answer.metadata.uid
-        self._told.add(name)
+        self._told[name] = profile
         if not self._registered[name].is_set():
             await (self._begin_lease(name) if seen is None else self._renew(name))
             self._wheel.add(name)

@@ -41,6 +41,10 @@ class ProviderError(Exception):
     """The provider could not do it now; the same call may pass later."""
 
 
+class NotNow(ProviderError):
+    """What a pod runs on cannot be reached for a while: nothing is lost, and nobody need be told."""
+
+
 class Unsupported(Exception):
     """This provider cannot do that at all; the message says so to the user."""
 

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import structlog
@@ -44,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--identity", default="", help="default: the address")
     parser.add_argument("--token-file", type=Path, help="a shared token: asked of callers, sent with heartbeats")
     parser.add_argument("--drain-seconds", type=float, default=30.0)
+    parser.add_argument("--linger-seconds", type=float, default=3.0, help="served on after the goodbye")
     parser.add_argument("--keep-active", action="store_true", help="a new version waits until it is switched to")
     return parser
 
@@ -72,7 +74,9 @@ async def serve(options: argparse.Namespace, clock: Clock, stop: asyncio.Event) 
         with contextlib.suppress(asyncio.CancelledError):
             await beating
         manager.is_draining = True
-        await beats.send("deactivated")
+        if await beats.send("deactivated"):
+            # Whoever still sends requests here learns of it first.
+            await clock.sleep(options.linger_seconds)
 
 
 @asynccontextmanager
@@ -94,7 +98,8 @@ class Beats:
         self._url = url.rstrip("/")
         self._clock = clock
         self._token = token
-        self._body = {
+        self._is_anywhere = host in ("", "0.0.0.0", "::")
+        self._body: dict[str, Any] = {
             "baseMetadata": {
                 "identity": identity.identity,
                 "name": identity.name,
@@ -126,7 +131,9 @@ class Beats:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         timeout = aiohttp.ClientTimeout(total=5.0)
         try:
-            async with aiohttp.ClientSession(timeout=timeout) as session:
+            # From the address it names: a heartbeat from elsewhere is not believed.
+            connector = aiohttp.TCPConnector(local_addr=None if self._is_anywhere else (self._body["localIP"], 0))
+            async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
                 body = {**self._body, "state": state}
                 async with session.post(f"{self._url}/heartbeat", json=body, headers=headers) as answer:
                     return answer.status == 200

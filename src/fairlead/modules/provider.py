@@ -1,0 +1,487 @@
+"""The arklet provider: runs of containers are modules on bases, installed, verified and removed through arklet.
+
+    wanted ─▶ verify (queryAllBiz) ─▶ install (asynchronous, by request id) ─▶ verify ─▶ running
+                 │ there, and ours: adopted                │ failed: back-off, then again
+    ended  ─▶ uninstall, if the module is ours ─▶ gone
+
+What runs outlives us: nothing is uninstalled because we stop. One task per pod; every call is bounded in time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from fairlead.cluster.clock import Clock
+from fairlead.modules import arklet, reports
+from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
+from fairlead.modules.client import ArkletClient
+from fairlead.modules.names import FAILURE_POLICY
+from fairlead.modules.spec import BROKEN, Module, ModuleState, modules_of, problem_with
+from fairlead.nodes.probing import probe_address
+from fairlead.nodes.provider import (
+    LogOptions,
+    Notify,
+    NotNow,
+    PodReport,
+    ProbeResult,
+    Run,
+    RunPhase,
+    RunReport,
+    Sandbox,
+    Traits,
+    Unsupported,
+    Usage,
+)
+from fairlead.nodes.spec import KubeletPod, Probe
+
+log = structlog.get_logger("fairlead.modules")
+
+FIRST_BACKOFF_S: Final = 5.0
+MOST_BACKOFF_S: Final = 300.0
+BUSY_S: Final = 1.0
+OPERATION_S: Final = 0.2
+MOST_OPERATION_S: Final = 600.0
+AWAY_S: Final = 2.0
+
+
+class Halted(Exception):
+    """We may not send commands any more: another replica may lead."""
+
+
+@dataclass(slots=True)
+class Served:
+    """A base as the provider knows it."""
+
+    address: tuple[str, int]
+    wake: Callable[[], None]
+    owners: dict[str, str] = field(default_factory=dict)
+    """Which pod a module is for, by `name:version`."""
+    usage: dict[str, Usage] = field(default_factory=dict)
+    is_stopping: bool = False
+    """The base said goodbye: what still runs there serves nobody new."""
+
+
+@dataclass(slots=True)
+class PodWork:
+    pod: KubeletPod
+    runs: dict[str, RunReport] = field(default_factory=dict)
+    wanted: dict[str, Run] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+
+class ArkletProvider:
+    def __init__(self, client: ArkletClient, clock: Clock, may_act: Callable[[], bool] = lambda: True) -> None:
+        """`may_act`: whether our lease still allows commands to bases."""
+        self._client = client
+        self._clock = clock
+        self._may_act = may_act
+        self._notify: Notify = lambda uid: None
+        self._pods: dict[str, PodWork] = {}
+        self._bases: dict[str, Served] = {}
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(environment=False, own_addresses=False, ends_by_itself=False, outlives_us=True)
+
+    def listen(self, notify: Notify) -> None:
+        self._notify = notify
+
+    async def run(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for work in self._pods.values():
+                for task in work.tasks.values():
+                    task.cancel()
+
+    # -- bases ----------------------------------------------------------------------------------------------
+
+    def serve(self, node: str, address: tuple[str, int], wake: Callable[[], None]) -> None:
+        """The node's base is at this address; `wake` asks for a poll soon."""
+        known = self._bases.get(node)
+        if known is None:
+            self._bases[node] = Served(address, wake)
+        elif known.address != address:
+            known.address = address
+            for uid, work in self._pods.items():
+                if work.pod.spec.node_name == node:
+                    self._notify(uid)
+
+    def leave(self, node: str) -> None:
+        self._bases.pop(node, None)
+
+    def stand(self, node: str, is_active: bool) -> None:
+        """Whether the base goes on or has said goodbye; its modules are ready accordingly."""
+        base = self._bases.get(node)
+        if base is None or base.is_stopping is not is_active:
+            return
+        base.is_stopping = not is_active
+        for uid, work in self._pods.items():
+            if work.pod.spec.node_name == node:
+                self._notify(uid)
+
+    async def poll(self, node: str, stack: str) -> None:
+        """Compare what the base has with what its pods show."""
+        base = self._bases.get(node)
+        if base is None:
+            return
+        works = [work for work in self._pods.values() if work.pod.spec.node_name == node]
+        states = await self._client.modules(base.address)
+        if states is None:
+            return
+        by_key = {state.key: state for state in states}
+        for work in works:
+            for container, module in modules_of(work.pod).items():
+                await self._compare(base, work, container, module, by_key.get(module.key), stack)
+        if stack != "java" and works:
+            await self._measure(base)
+
+    async def _compare(
+        self, base: Served, work: PodWork, container: str, module: Module, state: ModuleState | None, stack: str
+    ) -> None:
+        run = work.runs.get(container)
+        if run is None or run.phase is not RunPhase.RUNNING or base.owners.get(module.key) != work.pod.uid:
+            return
+        if state is None or state.state.upper() == BROKEN:
+            lost = reports.waiting(run, reports.LOST, "the base does not have the module any more")
+            self._set(work, container, lost)
+            base.owners.pop(module.key, None)
+            work.changed.set()
+            self._converge(work, container)
+            return
+        found = reports.run_report(state, module, base.address[0], run.attempt, self._clock.now())
+        if found.phase is not RunPhase.RUNNING:
+            return
+        if found.is_ready and stack != "java":
+            found = replace(found, is_ready=await self._is_healthy(base, module))
+            found = found if found.is_ready else replace(found, reason=reports.UNHEALTHY)
+        self._set(work, container, replace(found, started_at=run.started_at))
+
+    async def _is_healthy(self, base: Served, module: Module) -> bool:
+        body = {"bizName": module.name, "bizVersion": module.version}
+        answer = await self._client.call(base.address, arklet.HEALTH, body)
+        info = arklet.fields_of(arklet.fields_of(answer.fields, "healthData"), "bizInfo")
+        return arklet.text_of(info, "health").upper() != "DOWN"
+
+    async def _measure(self, base: Served) -> None:
+        answer = await self._client.call(base.address, "bizStats", {})
+        listed = answer.data if isinstance(answer.data, list) else []
+        base.usage = {
+            f"{arklet.text_of(each, 'bizName')}:{arklet.text_of(each, 'bizVersion')}": Usage(
+                float(each.get("cpu") or 0), arklet.number_of(each, "memory")
+            )
+            for each in listed
+            if isinstance(each, dict)
+        }
+
+    # -- pods -----------------------------------------------------------------------------------------------
+
+    async def create(self, sandbox: Sandbox) -> None:
+        pod = sandbox.pod
+        if pod.spec.node_name not in self._bases:
+            raise NotNow(f"no base is node {pod.spec.node_name}")
+        self._pods.setdefault(pod.uid, PodWork(pod)).pod = pod
+
+    async def adopt(self, pod: KubeletPod) -> None:
+        """What the base has of the pod's modules is running; what it lacks is to be installed again."""
+        base = self._bases.get(pod.spec.node_name)
+        states = await self._client.modules(base.address) if base is not None else None
+        if base is None or states is None:
+            raise NotNow(f"the base of node {pod.spec.node_name} does not answer")
+        by_key = {state.key: state for state in states}
+        work = self._pods.setdefault(pod.uid, PodWork(pod))
+        attempts = {each.name: each.restart_count for each in pod.status.container_statuses or ()}
+        begun = {each.name for each in pod.status.container_statuses or () if each.state.running is not None}
+        for container, module in modules_of(pod).items():
+            attempt = attempts.get(container, 0)
+            state = by_key.get(module.key)
+            ip = base.address[0]
+            if state is not None and container in begun and base.owners.setdefault(module.key, pod.uid) == pod.uid:
+                work.runs[container] = reports.run_report(state, module, ip, attempt, self._clock.now())
+            elif container in begun:
+                missing = RunReport(attempt, RunPhase.WAITING, id=reports.run_id(ip, module))
+                work.runs[container] = reports.waiting(missing, reports.LOST, "the base does not have the module")
+
+    async def update(self, uid: str, runs: tuple[Run, ...]) -> None:
+        work = self._pods.get(uid)
+        if work is None:
+            return
+        work.wanted = {run.container.name: run for run in runs}
+        modules = modules_of(work.pod)
+        for run in runs:
+            name = run.container.name
+            known = work.runs.get(name)
+            if known is None or known.attempt < run.attempt:
+                ip = self._ip(work)
+                first = RunReport(run.attempt, RunPhase.WAITING, reason=reports.CREATING)
+                work.runs[name] = replace(first, id=reports.run_id(ip, modules[name]))
+        work.changed.set()
+        for name in {*work.wanted, *work.runs}:
+            self._converge(work, name)
+
+    async def delete(self, uid: str, grace_s: float = 0.0) -> None:
+        work = self._pods.get(uid)
+        if work is None:
+            return
+        work.wanted = {}
+        for name in list(work.runs):
+            self._converge(work, name)
+        work.changed.set()
+        tasks = [task for task in work.tasks.values() if not task.done()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(grace_s, AWAY_S))
+        for task in tasks:
+            task.cancel()
+        base = self._bases.get(work.pod.spec.node_name)
+        if base is not None:
+            base.owners = {key: owner for key, owner in base.owners.items() if owner != uid}
+        self._pods.pop(uid, None)
+
+    def status(self, uid: str) -> PodReport | None:
+        work = self._pods.get(uid)
+        if work is None:
+            return None
+        names = [container.name for container in work.pod.spec.containers]
+        base = self._bases.get(work.pod.spec.node_name)
+        runs = work.runs
+        if base is None or base.is_stopping:
+            runs = {
+                name: replace(run, is_ready=False, reason=run.reason or reports.STOPPING) for name, run in runs.items()
+            }
+        return PodReport(self._ip(work), dict(runs), reports.pod_conditions(runs, names))
+
+    def known(self) -> frozenset[str]:
+        return frozenset(self._pods)
+
+    def _ip(self, work: PodWork) -> str:
+        base = self._bases.get(work.pod.spec.node_name)
+        return base.address[0] if base is not None else work.pod.status.pod_ip
+
+    async def probe(self, uid: str, container: str, probe: Probe) -> ProbeResult:
+        work = self._pods.get(uid)
+        found = work.pod.container(container) if work is not None else None
+        if work is None or found is None:
+            return ProbeResult(False, "the module is not here")
+        result = await probe_address(self._ip(work), found, probe)
+        return result or ProbeResult(False, "a module can be probed by httpGet and tcpSocket only")
+
+    def usage(self, uid: str) -> Mapping[str, Usage]:
+        work = self._pods.get(uid)
+        base = self._bases.get(work.pod.spec.node_name) if work is not None else None
+        if work is None or base is None:
+            return {}
+        return {
+            name: base.usage[module.key] for name, module in modules_of(work.pod).items() if module.key in base.usage
+        }
+
+    def logs(self, uid: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+        work = self._pods.get(uid)
+        base = self._bases.get(work.pod.spec.node_name) if work is not None else None
+        if work is None or base is None or container not in modules_of(work.pod):
+            raise Unsupported("the module is on no base that is served here")
+        if options.previous:
+            raise Unsupported("logs of a module's earlier runs are not kept")
+        return self._log_lines(base, modules_of(work.pod)[container], options)
+
+    async def _log_lines(self, base: Served, module: Module, options: LogOptions) -> AsyncIterator[bytes]:
+        body: dict[str, object] = {"bizName": module.name, "bizVersion": module.version}
+        answer = await self._client.call(base.address, "queryBizLog", body)
+        if answer.code != arklet.SUCCESS:
+            yield f"the base keeps no log of {module.key} by itself: {sentence_of(answer)}\n".encode()
+            return
+        text = arklet.text_of(answer.fields, "log", most=1 << 20)
+        if options.tail_lines is not None:
+            lines = text.splitlines(keepends=True)
+            text = "".join(lines[len(lines) - min(len(lines), options.tail_lines) :])
+        yield text.encode()[: options.limit_bytes]
+        while options.follow:
+            offset = arklet.number_of(answer.fields, "offset")
+            await self._clock.sleep(1.0)
+            answer = await self._client.call(base.address, "queryBizLog", {**body, "offset": offset})
+            if answer.code != arklet.SUCCESS:
+                return
+            yield arklet.text_of(answer.fields, "log", most=1 << 20).encode()
+
+    # -- convergence ----------------------------------------------------------------------------------------
+
+    def _set(self, work: PodWork, container: str, run: RunReport) -> None:
+        if work.runs.get(container) != run:
+            work.runs[container] = run
+            self._notify(work.pod.uid)
+
+    def _converge(self, work: PodWork, container: str) -> None:
+        """See to it that somebody works on this container, if there is anything to do."""
+        task = work.tasks.get(container)
+        if task is not None and not task.done():
+            return
+        name = f"module {work.pod.key}/{container}"
+        work.tasks[container] = asyncio.create_task(self._work(work, container), name=name)
+
+    async def _work(self, work: PodWork, container: str) -> None:
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            work.changed.clear()
+            run = work.runs.get(container)
+            wanted = work.wanted.get(container)
+            if run is None or run.phase is RunPhase.EXITED:
+                return
+            is_wanted = wanted is not None and wanted.kill_at is None
+            if is_wanted and run.phase is RunPhase.RUNNING:
+                return
+            try:
+                if is_wanted:
+                    wait_s = await self._install(work, container, run)
+                else:
+                    wait_s = await self._uninstall(work, container, run)
+            except Halted:
+                return
+            except Exception:
+                log.exception("bug while installing a module", pod=work.pod.key, container=container)
+                wait_s = backoff_s
+            if wait_s is None:
+                continue
+            if wait_s == FIRST_BACKOFF_S:
+                wait_s, backoff_s = backoff_s, min(MOST_BACKOFF_S, backoff_s * 2)
+            await self._pause(work, wait_s)
+
+    async def _pause(self, work: PodWork, seconds: float) -> None:
+        """Wait, or less where something about the pod changes."""
+        waking = asyncio.create_task(work.changed.wait())
+        sleeping = asyncio.create_task(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait((waking, sleeping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waking.cancel()
+            sleeping.cancel()
+
+    async def _install(self, work: PodWork, container: str, run: RunReport) -> float | None:
+        """One step towards the module being there; seconds to wait before the next, None for at once."""
+        module = modules_of(work.pod)[container]
+        found = work.pod.container(container)
+        if found is not None and (problem := problem_with(found)) is not None:
+            return self._fail(work, container, run, *problem)
+        base = self._bases.get(work.pod.spec.node_name)
+        states = await self._client.modules(base.address) if base is not None else None
+        if base is None or states is None:
+            self._set(work, container, reports.waiting(run, reports.UNREACHABLE, "the base does not answer"))
+            return AWAY_S
+        owner = base.owners.setdefault(module.key, work.pod.uid)
+        if owner != work.pod.uid:
+            holder = self._pods.get(owner)
+            message = f"{module.key} is on this base for pod {holder.pod.key if holder is not None else owner}"
+            self._set(work, container, reports.waiting(run, reports.CONFLICT, message))
+            return AWAY_S
+        state = next((each for each in states if each.key == module.key), None)
+        if state is not None and state.state.upper() == BROKEN:
+            await self._command(base, arklet.UNINSTALL, module)
+            state = None
+        if state is not None:
+            report = reports.run_report(state, module, base.address[0], run.attempt, self._clock.now())
+            self._set(work, container, report)
+            base.wake()  # other versions of the module may have stepped back
+            return None if report.phase is RunPhase.RUNNING else BUSY_S
+        self._set(work, container, reports.waiting(run, reports.INSTALLING))
+        before = {each.key for each in states}
+        answer = await self._install_once(base, work, container, module, run)
+        return await self._after_install(base, work, container, module, run, answer, before)
+
+    async def _install_once(
+        self, base: Served, work: PodWork, container: str, module: Module, run: RunReport
+    ) -> Answer:
+        self._check()
+        stamp = int(self._clock.now().timestamp() * 1000)
+        request_id = f"{work.pod.uid}/{container}/{run.attempt}/{stamp}"
+        answer = await self._client.install(base.address, module, request_id)
+        started_s = self._clock.elapsed_s()
+        while outcome_of(arklet.INSTALL, answer) is Outcome.RUNNING:
+            if self._clock.elapsed_s() - started_s > MOST_OPERATION_S:
+                return Answer(problem="the install does not end")
+            await self._clock.sleep(OPERATION_S)
+            answer = await self._client.call(base.address, arklet.QUERY_OPS, {"requestId": request_id})
+        return answer
+
+    async def _after_install(
+        self,
+        base: Served,
+        work: PodWork,
+        container: str,
+        module: Module,
+        run: RunReport,
+        answer: Answer,
+        before: set[str],
+    ) -> float | None:
+        outcome = outcome_of(arklet.INSTALL, answer)
+        if outcome is Outcome.BUSY:
+            return BUSY_S
+        if outcome in (Outcome.ALREADY, Outcome.UNKNOWN):
+            return None if outcome is Outcome.ALREADY else AWAY_S
+        if outcome is not Outcome.DONE:
+            message = arklet.text_of(answer.fields, "message") or sentence_of(answer)
+            return self._fail(work, container, run, reports.BACK_OFF, message)
+        states = await self._client.modules(base.address)
+        if states is None or any(each.key == module.key for each in states):
+            return None
+        strangers = [each for each in states if each.key not in before and each.name == module.name]
+        for stranger in strangers:
+            wrong = Module(stranger.name, stranger.version, module.url)
+            await self._command(base, arklet.UNINSTALL, wrong)
+        names = ", ".join(each.key for each in strangers) or "something else"
+        return self._fail(work, container, run, reports.MISMATCH, f"the artefact is {names}, not {module.key}")
+
+    def _fail(self, work: PodWork, container: str, run: RunReport, reason: str, message: str) -> float:
+        """By the pod's policy: tried again after a while, or at its end."""
+        is_final = work.pod.spec.restart_policy == "Never"
+        is_final = is_final or work.pod.metadata.annotations.get(FAILURE_POLICY) == "Fail"
+        if is_final:
+            now = self._clock.now()
+            ended = RunReport(run.attempt, RunPhase.EXITED, now, now, 1, reason=reason, message=message, id=run.id)
+            self._set(work, container, ended)
+            return 0.0
+        self._set(work, container, reports.waiting(run, reason, message))
+        return FIRST_BACKOFF_S
+
+    async def _uninstall(self, work: PodWork, container: str, run: RunReport) -> float | None:
+        module = modules_of(work.pod)[container]
+        base = self._bases.get(work.pod.spec.node_name)
+        now = self._clock.now()
+        if base is None or base.owners.get(module.key) != work.pod.uid:
+            # Never installed, or another pod's by now: not ours to remove.
+            self._set(work, container, _ended(run, now))
+            return None
+        answer = await self._command(base, arklet.UNINSTALL, module)
+        outcome = outcome_of(arklet.UNINSTALL, answer)
+        if outcome is Outcome.BUSY:
+            return BUSY_S
+        if outcome not in (Outcome.DONE, Outcome.ALREADY):
+            # Some arklets answer with an error though the module is gone.
+            states = await self._client.modules(base.address)
+            if states is None or any(each.key == module.key for each in states):
+                wanted = work.wanted.get(container)
+                if wanted is None or wanted.kill_at is None or wanted.kill_at > now:
+                    return BUSY_S
+                log.warning("module not removed", pod=work.pod.key, module=module.key, problem=sentence_of(answer))
+        base.owners.pop(module.key, None)
+        base.wake()
+        self._set(work, container, _ended(run, self._clock.now()))
+        return None
+
+    async def _command(self, base: Served, command: str, module: Module) -> Answer:
+        self._check()
+        return await (
+            self._client.uninstall(base.address, module)
+            if command == arklet.UNINSTALL
+            else self._client.install(base.address, module)
+        )
+
+    def _check(self) -> None:
+        if not self._may_act():
+            raise Halted
+
+
+def _ended(run: RunReport, now: datetime) -> RunReport:
+    return RunReport(run.attempt, RunPhase.EXITED, run.started_at or now, now, 0, reason="Uninstalled", id=run.id)
