@@ -173,7 +173,7 @@ async def lived(seed: int, steps: int) -> None:
             world.check()
         history = server.loop._state.history
         for decision in list(history):
-            text = msgspec.json.encode(document_of(decision, history.world(decision), "1"))
+            text = msgspec.json.encode(document_of(decision, history.snapshot(decision), "1"))
             assert replay(read(text)) == []
         for key in list(jobs.units):
             world._withdraw(key)
