@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -218,14 +219,15 @@ KUBERNETES_WORDS: Final = frozenset({"not_found"})
 """Kubernetes' own names that hold such a word: the reason NotFound."""
 
 
-def participle_names(source: Path) -> list[str]:
+@cache
+def participle_names(source: Path) -> tuple[str, ...]:
     """`file::name` of modules, classes, functions and module-level names that hold a participle; locals may."""
-    return [
+    return tuple(
         f"{file.relative_to(source).as_posix()}::{name}"
         for file in sorted(source.rglob("*.py"))
         for name in sorted({file.stem, *_declared_names(ast.parse(file.read_text()))})
         if _has_participle(name)
-    ]
+    )
 
 
 def _declared_names(module: ast.Module) -> Iterator[str]:

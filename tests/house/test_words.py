@@ -72,7 +72,7 @@ def test_participles_are_found_in_names_and_not_in_locals(tmp_path: Path) -> Non
     (tmp_path / "a.py").write_text(OFFENDING)
     (tmp_path / "as_told.py").write_text("")
     names = ("SeenPod", "TOLD_BY", "_seen", "_wanted", "was_asked")
-    assert participle_names(tmp_path) == [*(f"a.py::{name}" for name in names), "as_told.py::as_told"]
+    assert participle_names(tmp_path) == (*(f"a.py::{name}" for name in names), "as_told.py::as_told")
 
 
 def test_long_files_and_functions_are_found(tmp_path: Path) -> None:

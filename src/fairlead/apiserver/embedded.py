@@ -167,7 +167,7 @@ async def bootstrap(rest: Rest, host: str, port: int, certificates: Certificates
 
 
 def _front_proxy_facts(certificates: Certificates) -> JsonObject:
-    """How servers of APIServices know that a request comes from this one, and on whose behalf."""
+    """How the servers of APIServices authenticate this one, and the users it forwards."""
     return {
         "metadata": {"name": "extension-apiserver-authentication"},
         "data": {
@@ -210,7 +210,7 @@ def _renewed(wanted: JsonObject, found: JsonObject) -> JsonObject:
 
 
 async def _lead_here(rest: Rest, host: str, port: int, options: Options) -> None:
-    """The Service by which pods know the API server; the port may be another one at every start."""
+    """The Service `kubernetes`, pointed at this server; the port may be another one at every start."""
     named = {"name": "https", "protocol": "TCP"}
     service = {
         "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},

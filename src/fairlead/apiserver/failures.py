@@ -1,4 +1,4 @@
-"""What the embedded API server answers instead of what was asked: Kubernetes' Status, in Kubernetes' words.
+"""Failures of the embedded API server: Kubernetes' Status, with Kubernetes' messages.
 
 Raised anywhere below the server, turned into an answer by it and nowhere else. The texts are wire format:
 clients and people match on them.
@@ -107,7 +107,7 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[tuple[str, str, s
 
 
 def options_invalid(kind: str, causes: Sequence[tuple[str, str, str]]) -> Failure:
-    """A mistake in how something was asked for: `kind` is CreateOptions, ListOptions and so on."""
+    """Invalid options of a request: `kind` is CreateOptions, ListOptions and so on."""
     return invalid("meta.k8s.io", kind, "", causes)
 
 

@@ -28,7 +28,7 @@ _NEVER: Final = 1 << 30
 
 
 class _FullCollections:
-    """Of the whole process, as its collector is: off for as long as anybody asks for that."""
+    """Full collections of the whole process: off while anything puts them off."""
 
     def __init__(self) -> None:
         self._waiting = 0

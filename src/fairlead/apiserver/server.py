@@ -1,7 +1,7 @@
 """The embedded API server: HTTP in, Kubernetes' answers out.
 
-Knows paths, content types and who is asking; what happens to objects is `rest`'s. Whatever goes wrong below
-becomes a Status here: a request never gets a bare error, and our own mistakes are logged and said to be ours.
+Paths, content types and callers are handled here, objects by `rest`. Every failure below becomes a Status: a request
+never gets a bare error, and our own mistakes are logged and reported as such.
 """
 
 import asyncio
@@ -163,7 +163,7 @@ class Server:
         return user
 
     def _acting(self, request: web.Request, user: User, action: Action) -> User:
-        """Who is asking for this, once those who speak for others have been heard."""
+        """The user, after impersonation."""
         if any(
             name.lower().startswith("impersonate-") and not is_text(value) for name, value in request.headers.items()
         ):
@@ -427,7 +427,7 @@ class Server:
         return response
 
     async def end_watches(self) -> None:
-        """Also those whose clients have gone, which nobody else knows of any more."""
+        """Also watches whose clients are gone."""
         watches = list(self._watches)
         for task in watches:
             task.cancel()
@@ -678,7 +678,7 @@ def _json(thing: Any, status: int = 200) -> web.Response:
 
 
 def _no_page() -> web.Response:
-    """What Kubernetes says of a path that nobody serves, in so many words."""
+    """The answer to a path that is not served, as Kubernetes gives it."""
     return web.Response(status=404, text="404 page not found\n")
 
 

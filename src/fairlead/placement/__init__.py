@@ -1,1 +1,1 @@
-"""The scheduling loop: sole owner of the table. Takes pods that want a node, decides, binds, and settles."""
+"""The scheduling loop: sole owner of the table. Takes pods without a node, decides, binds, and settles."""

@@ -1,4 +1,4 @@
-"""Binding: the slow half of a placement. Volumes first, then the pod; it ends when the server's word is known.
+"""Binding: the slow half of a placement. Volumes first, then the pod; it ends when the server's answer is known.
 
 A binding whose answer got lost is in doubt: its room stays taken until the server has told what became of it.
 """
@@ -44,7 +44,7 @@ class Binder:
         self._news = asyncio.Event()
 
     def storage_changed(self) -> None:
-        """Claims or volumes are not what they were: whoever waits for one looks again."""
+        """Claims or volumes have changed: wake those who wait for one."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -73,9 +73,9 @@ class Binder:
         return None
 
     async def _was_bound(self, pod: Pod, node: str) -> bool:
-        """The write got no answer: its room stays taken until the server has told whether it was carried out.
+        """The write got no answer: its room stays taken until a read shows whether it was carried out.
 
-        A server that refuses to tell, or never answers again, is not waited for without end.
+        A server that refuses the read, or never answers, is waited for only so long.
         """
         give_up_at_s = self._clock.elapsed_s() + MOST_IN_DOUBT_S
         while True:

@@ -1,4 +1,4 @@
-"""What the scheduler says on pods and about them, as intents: conditions and events in the words Kubernetes uses."""
+"""Conditions and events that the scheduler writes about pods, as intents, worded as by kube-scheduler."""
 
 from datetime import datetime
 from typing import Any
@@ -57,7 +57,7 @@ def refused(
 
 
 def not_nominated(pod: Pod) -> Patch:
-    """Somebody more important gets the node that was cleared for this pod."""
+    """A pod of higher priority gets the node that was cleared for this one."""
     return _status(pod.metadata.namespace, pod.metadata.name, pod.uid, {"nominatedNodeName": None})
 
 

@@ -1,10 +1,10 @@
-"""What an explanation says, as values: told as JSON over HTTP, and as text by the command line."""
+"""Explanations as values: JSON over HTTP, text on the command line."""
 
 import msgspec
 
 
 class ExplanationPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Something told to people and programs."""
+    """A part of an explanation: JSON in camelCase, defaults left out."""
 
 
 class RuleScore(ExplanationPart, frozen=True):

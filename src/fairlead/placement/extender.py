@@ -1,4 +1,4 @@
-"""Answers to kube-scheduler, which asks an extender about pods that it places itself.
+"""Answers to kube-scheduler, which calls an extender for pods that it places itself.
 
 Pure: a cycle over the table, a pod and names of nodes in; names, reasons and scores out. Nodes that were not asked
 about are never in an answer, and nothing here changes the table.
@@ -26,7 +26,7 @@ UNKNOWN: Final = "node(s) not known to Fairlead yet"
 
 
 class BadQuestion(ValueError):
-    """Not what kube-scheduler asks; the text says what was wanted."""
+    """Not a request of kube-scheduler; the text says what was expected."""
 
 
 class Question(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ class Owners:
         self._controllers: dict[str, str] = {}
 
     def top(self, pod: Pod) -> str:
-        """UID of the workload at the top of the pod's chain of controllers; empty for a pod of nobody."""
+        """UID of the workload at the top of the pod's chain of controllers; empty for a bare pod."""
         owner = pod.metadata.controller
         return "" if owner is None else self._above.get(owner.uid, owner.uid)
 

@@ -1,4 +1,4 @@
-"""The scale that scores are told on: 0 to 100 for each rule, and their weighted sum beside them.
+"""The scale of reported scores: 0 to 100 for each rule, and their weighted sum beside them.
 
 Rules count in steps of their own (hundredths, or millionths for the seed's ratios), so that sums are exact; people see
 one scale. Only the forecast of the seed runs below zero, to -100, where load is about to rise. Policies of jobs, whose

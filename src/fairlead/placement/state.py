@@ -40,7 +40,7 @@ class NotDecoded(ValueError):
 
 
 class State:
-    """Each object is taken in under a guard of its own: what cannot be read spoils nobody else's scheduling."""
+    """Each object is taken in under a guard of its own: what cannot be read does not affect the others."""
 
     def __init__(self, unreadable: Unreadable | None = None) -> None:
         self.table = NodeTable()
@@ -148,7 +148,7 @@ class State:
             log.exception("bug in forgetting a pod", uid=uid)
 
     def is_readable(self, pod: Pod) -> bool:
-        """Whether a pod that waits can be compiled; told of where not."""
+        """Whether a pending pod can be compiled; reported where not."""
         try:
             self.table.request(pod)
         except Exception as problem:

@@ -44,7 +44,7 @@ class TableHandle:
         return self._now_s()
 
     def cycle(self, scheduler_name: str) -> Cycle | None:
-        """Decisions under the profile of that name; None when pods of that name are somebody else's."""
+        """Decisions under the profile of that name; None when there is no such profile here."""
         return self._cycles.get(scheduler_name)
 
     @property

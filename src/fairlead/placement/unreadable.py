@@ -1,4 +1,4 @@
-"""Objects that cannot be read: told of on the object, logged and counted, so that the others can go on.
+"""Objects that cannot be read: reported on the object, logged and counted, while the others go on.
 
 An object is told of once for each thing that is wrong with it; when it can be read again, or is gone, it is forgotten.
 """
@@ -32,7 +32,7 @@ class Unreadable:
 
     @classmethod
     def untold(cls) -> "Unreadable":
-        """For a state of nobody's: nothing is counted or told."""
+        """Reports and counts nothing."""
         counter = Counter("unreadable", "Nobody's.", ["kind"], registry=CollectorRegistry())
         return cls(counter, now_s=lambda: 0.0, tell=lambda event: None)
 
@@ -62,7 +62,7 @@ class Unreadable:
         self._known.pop((kind.kind, key), None)
 
     def tell_all(self) -> None:
-        """A new leader tells of what it met as a standby."""
+        """A new leader reports what it met as a standby."""
         for event in self._known.values():
             self._tell(event)
 

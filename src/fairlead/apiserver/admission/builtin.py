@@ -238,7 +238,7 @@ class BuiltIn:
 
     @staticmethod
     def _new_node(node: JsonObject) -> None:
-        """No pods on a node before it says that it is ready."""
+        """Taint a new node until its Ready condition is true."""
         taints = node.setdefault("spec", {}).setdefault("taints", [])
         wanted = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
         if not any((each.get("key"), each.get("effect")) == tuple(wanted.values()) for each in taints):
@@ -262,7 +262,7 @@ def _name_or_prefix(attempt: AdmissionAttributes) -> str:
 
 
 def label_with_place(reader: Reader, pod: JsonObject) -> None:
-    """A pod that has a node says in which zone and region it is."""
+    """Label a bound pod with the zone and region of its node."""
     node = reader.store.get("/nodes", pod["spec"].get("nodeName", ""))
     places = {} if node is None else {key: node.labels[key] for key in PLACES if key in node.labels}
     if places:

@@ -128,7 +128,7 @@ def _shown(url: str, name: str | None) -> str:
 
 
 def _why(problem: Exception) -> str:
-    """Why a webhook was not reached, in the words clients know."""
+    """Why a webhook was not reached, worded as by Go's client."""
     if isinstance(problem, aiohttp.ClientConnectorCertificateError):
         return f"tls: failed to verify certificate: {problem.certificate_error}"
     if isinstance(problem, aiohttp.ClientConnectorError):

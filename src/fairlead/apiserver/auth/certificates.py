@@ -34,7 +34,7 @@ class Certificates:
 
     @property
     def front_proxy_authority(self) -> str:
-        """By whose certificates other API servers know that a request comes from this one."""
+        """The authority by which other API servers recognise this one."""
         return self._front_proxy[0].read_text()
 
     def front_proxy_context(self, now: datetime, authority: str, insecure: bool) -> ssl.SSLContext:

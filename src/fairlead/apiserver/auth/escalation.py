@@ -1,4 +1,4 @@
-"""Nobody gives away rights they do not have: admission of roles and of the bindings that hand them out."""
+"""Users grant only rights that they have: admission of roles and of bindings."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -24,7 +24,7 @@ _OLD: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom somebody wants to be, as the headers say."""
+    """The user to impersonate, from the Impersonate- headers."""
 
     name: str
     uid: str = ""

@@ -20,7 +20,7 @@ KINDS = (ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS)
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing a user wants to do: to a resource, or with a path that is none."""
+    """A request to authorize: a verb on a resource, or on a path that is none."""
 
     verb: str
     group: str = ""

@@ -1,7 +1,7 @@
-"""ClusterRoles that gather the rules of others, written down whenever one of them changes.
+"""Aggregated ClusterRoles, updated whenever a role that they select changes.
 
-In a cluster of Kubernetes a controller does this; here it happens with the write itself, so that no request meets
-roles that are half gathered.
+In Kubernetes a controller does this; here it is part of the write, so that no request sees roles that are half
+aggregated.
 """
 
 from collections.abc import Iterator, Mapping

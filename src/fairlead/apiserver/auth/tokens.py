@@ -49,11 +49,11 @@ class Tokens:
         self._known[token] = User(user.name, user.uid, groups, user.extra)
 
     def user(self, token: str, now: datetime) -> User:
-        """Who bears this token; BadToken when nobody does."""
+        """The user of a token; BadToken when it is not valid."""
         return self.review(token, now, (ISSUER,))[0]
 
     def review(self, token: str, now: datetime, audiences: Iterable[str]) -> tuple[User, list[str]]:
-        """Who bears this token, and which of the audiences it is meant for; BadToken when nobody, or none."""
+        """The user of a token, and which of the audiences it is for; BadToken when it is not valid, or for none."""
         written = token.encode("utf-8", "surrogatepass")
         for known, user in self._known.items():
             if hmac.compare_digest(known.encode(), written):

@@ -130,7 +130,7 @@ def _fields(schema: Json, escape: Any, root: bool, name: str) -> dict[str, Type]
 
 
 def problem_with(rule: str, self: Type, old: Type | None = None, *, wanted: str = "bool") -> str:
-    """What the compiler says of a rule over `self`, or of its message; empty where it is content."""
+    """The compiler's complaint about a rule over `self`, or about its message; empty where there is none."""
     found = _typed(rule, {"self": self, "oldSelf": old or self})
     if isinstance(found, str):
         return found
@@ -140,7 +140,7 @@ def problem_with(rule: str, self: Type, old: Type | None = None, *, wanted: str 
 
 
 def _typed(text: str, names: Mapping[str, Type]) -> tuple[Type, Node] | str:
-    """The type of an expression, with its tree; or what the compiler says of it."""
+    """The type of an expression, with its tree; or the compiler's complaint."""
     try:
         tree = parse(text)
     except SyntaxMistake as problem:
@@ -157,7 +157,7 @@ def _typed(text: str, names: Mapping[str, Type]) -> tuple[Type, Node] | str:
 
 
 def problem_with_condition(text: str) -> str:
-    """What the compiler says of a condition over a request for admission; empty where it is content."""
+    """The compiler's complaint about a match condition; empty where there is none."""
     found = _typed(text, _ADMISSION)
     if isinstance(found, str):
         return found

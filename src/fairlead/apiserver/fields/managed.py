@@ -173,7 +173,7 @@ def _record(
 
 
 def _take(managers: _Managers, self: _Manager | None, *gone: Tree) -> None:
-    """Takes from everybody but one what changed or is gone."""
+    """Take what changed or is gone from all managers but one."""
     for manager in list(managers):
         if manager != self:
             entry = managers[manager]
@@ -238,7 +238,7 @@ def _without_managed_fields(obj: Json) -> Json:
 
 
 def _empty(schema: Schema) -> Json:
-    """What an object of this kind is before anybody wrote it; Go's structs are there from the beginning."""
+    """An empty object of this kind: Go's structs have their fields from the start."""
     if schema.struct is None or schema.struct.custom:
         return {}
     made: Json = schema.struct.read({}, Notes())
@@ -292,7 +292,7 @@ def _changes(schema: Schema, left: Json, right: Json, subresource: str | None) -
 
 
 def _pruned(schema: Schema, merged: Json, last: Paths, managers: _Managers, applied: Paths) -> Json:
-    """Without what this manager applied before and nobody applies or set now."""
+    """Without what this manager applied before and no manager owns now."""
     last = with_named(schema, last)
     everybody: Paths = set(applied)  # with the name and the like, which nobody is recorded to own
     for entry in managers.values():
@@ -333,7 +333,7 @@ def _is_readable(entry: Json) -> bool:
 
 
 def owns(entry: Json, path: Path) -> bool:
-    """Whether an entry of managedFields speaks of this very path."""
+    """Whether an entry of managedFields has this path."""
     return path in paths_of(entry.get("fieldsV1") or {})
 
 

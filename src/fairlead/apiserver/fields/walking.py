@@ -132,7 +132,7 @@ def _is_declared(schema: Schema, name: str) -> bool:
 
 
 def field_set(schema: Schema, value: Any, path: Path, out: Paths) -> None:
-    """The paths an applied configuration speaks of."""
+    """The paths of an applied configuration."""
     match _granular(schema, value):
         case "map" if isinstance(value, dict):
             for key, inner in value.items():

@@ -103,7 +103,7 @@ def _in_order(resource: Resource) -> list[Subresource]:
 
 
 def storage_hash(resource: Resource) -> str:
-    """By which clients tell that an object is kept under another version now."""
+    """storageVersionHash: it changes when objects are stored in another version."""
     group = resource.strategy.storage_group(resource.group)
     version = resource.strategy.storage_version or resource.version
     if resource.custom is not None:
@@ -138,7 +138,7 @@ def aggregated(resources: Resources, *, core: bool, elsewhere: Elsewhere = NOWHE
 
 
 def discovered_elsewhere(group: str, version: str, listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What another server says it serves, in the aggregated form; its subresources are left to whoever asks it."""
+    """The resources another server serves, in the aggregated form, without subresources."""
     return [
         {
             "resource": each["name"],

@@ -1,4 +1,4 @@
-"""Lists: selectors, pages of one version, and the forms a client may want them in."""
+"""Lists: selectors, pages of one version, and the forms of the answer."""
 
 import base64
 from collections.abc import Callable, Iterator, Mapping

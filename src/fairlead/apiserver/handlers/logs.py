@@ -1,4 +1,4 @@
-"""What a pod has written, from whoever runs it."""
+"""Logs of pods, from the provider that runs them."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping

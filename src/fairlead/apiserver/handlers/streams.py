@@ -1,4 +1,4 @@
-"""Streams into pods (exec, attach, port-forward): what is checked before whoever runs the pod takes over."""
+"""Streams into pods (exec, attach, port-forward): what is checked before the provider of the pod takes over."""
 
 from collections.abc import Awaitable, Callable
 
@@ -24,7 +24,7 @@ def check(request: web.Request, asking: RequestInfo, pod: JsonObject) -> str:
 
 
 def container_of(pod: JsonObject, wanted: str) -> str:
-    """The container that is meant, by its name or because it is the only one."""
+    """The named container, or the only one."""
     name = pod["metadata"]["name"]
     names = [each["name"] for key in ("containers", "initContainers") for each in pod["spec"].get(key) or ()]
     alone = pod["spec"]["containers"][0]["name"] if len(pod["spec"]["containers"]) == 1 else ""

@@ -1,4 +1,4 @@
-"""What is told besides an answer, as `Warning` headers: once each, and no longer than a client reads."""
+"""Warnings beside an answer, as `Warning` headers: each once, and bounded."""
 
 from collections.abc import Iterable
 from typing import Final

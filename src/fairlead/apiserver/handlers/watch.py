@@ -1,6 +1,6 @@
 """Watches: a cursor into the changes of one kind, read at the client's pace.
 
-Nothing is queued per watcher: one that falls further behind than the store remembers is told 410 and ends.
+Nothing is queued per watcher: one that falls further behind than the store remembers gets 410 and ends.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Watching:
         self._initial, self._from = self._start(query)
 
     def _start(self, query: Mapping[str, str]) -> tuple[bool, int]:
-        """Whether what exists now is told first, and the revision to go on from."""
+        """Whether the watch begins with what exists now, and the revision to go on from."""
         check_watch_options(query)
         version = query.get("resourceVersion", "")
         if version and version_problem(version):
@@ -125,7 +125,7 @@ class Watching:
                 continue
 
     def _is_outdated(self) -> bool:
-        """Whether the kind is defined otherwise by now: whoever follows it asks again."""
+        """Whether the definition of the kind has changed: clients must watch again."""
         resource = self._resource
         if resource.custom is None:
             return False

@@ -1,4 +1,4 @@
-"""A pod's row: which of its containers speaks for it, and how often they began again."""
+"""A pod's row: its status by its containers, and their restarts."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from fairlead.apiserver.printers.texts import NONE, Thing, age, born
 
 @dataclass(slots=True)
 class _Containers:
-    """What the row says of all of them together."""
+    """The containers of a pod, summed up."""
 
     reason: str
     total: int

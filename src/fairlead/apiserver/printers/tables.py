@@ -19,7 +19,7 @@ SERVED = ("application/json", "application/yaml", "application/vnd.kubernetes.pr
 
 
 class TableForm:
-    """The form a client asked for with `as=` in its Accept header."""
+    """The form that `as=` of the Accept header names."""
 
     def __init__(self, form: str, resource: Resource, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._form = form

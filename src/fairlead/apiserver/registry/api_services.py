@@ -52,7 +52,7 @@ class Backend:
 
 
 class Unreachable(Exception):
-    """There is nobody to pass a request on to; the reason and the sentence of the condition."""
+    """The backend cannot be reached; with the reason and the message of the condition."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
 """Autoscalers in their two versions: v2 has metrics and behaviour, v1 one number and annotations for the rest.
 
-An autoscaler is kept in the version it was written in, and told in the one that is asked for.
+An autoscaler is stored in the version it was written in, and returned in the one of the request.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ _RULES = ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance")
 
 
 def convert(stored: Thing, version: str) -> Thing:
-    """The same in the version asked for."""
+    """The same in another version."""
     if stored.get("apiVersion") == f"autoscaling/{version}":
         return stored
     told = {**stored, "apiVersion": f"autoscaling/{version}", "metadata": dict(stored["metadata"])}

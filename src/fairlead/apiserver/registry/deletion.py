@@ -1,4 +1,4 @@
-"""Objects deleted: at once, after their grace, or once nobody holds them any more."""
+"""Deletion: at once, after the grace period, or when the last finalizer is gone."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,7 @@ def check_preconditions(resource: Resource, thing: JsonObject, wanted: DeleteOpt
 
 
 def is_over(resource: Resource, thing: JsonObject) -> bool:
-    """Deleted, and nobody left who wants to see it first."""
+    """Deleted, without finalizers and without a grace period left."""
     metadata = thing["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers") or resource.strategy.is_held(thing):
         return False

@@ -1,4 +1,4 @@
-"""The two faces of an event: `v1`, as stored, and `events.k8s.io/v1`."""
+"""Events in two groups: `v1`, as stored, and `events.k8s.io/v1`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whether an object may be written as it is: what validation asks, and what there is to warn of."""
+"""Whether an object may be written: validation and warnings."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Who owns which field, written down with every change; and what is applied, as the owners allow."""
+"""managedFields: recorded with every write, and merged by server-side apply."""
 
 from datetime import datetime
 
@@ -78,7 +78,7 @@ def record(
 def record_review(
     resource: Resource, thing: JsonObject, options: Options, now: datetime, subresource: str = ""
 ) -> None:
-    """Even what is answered and not kept says who asked for which fields."""
+    """Reviews have managedFields too, though they are not stored."""
     asked = {name: value for name, value in thing.items() if name != "status"}
     fields = managed.record_update(
         resource.schema, None, asked,

@@ -99,7 +99,7 @@ class Resources:
         return any(each.group == group and each.version == version for each in self._found.values())
 
     def define(self, definition: CustomKind | None, group: str, plural: str) -> None:
-        """Serve a custom resource as its definition says now; None takes it away."""
+        """Serve a custom resource by its current definition; None ends it."""
         for key in [key for key in self._found if key[0] == group and key[2] == plural and key not in self._built_in]:
             del self._found[key]
         self._custom.pop(f"{group}/{plural}", None)

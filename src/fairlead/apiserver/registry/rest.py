@@ -1,6 +1,6 @@
 """Objects created, read, changed and deleted by the rules of a Kubernetes API server.
 
-Between the server, which knows HTTP, and the store, which knows bytes. Every write goes the same way: decode,
+Between the server (HTTP) and the store (bytes). Every write goes the same way: decode,
 default, admit, prepare, validate, record who manages which field, put.
 """
 
@@ -58,7 +58,7 @@ _IMMUTABLE_META = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGra
 
 
 class Overtaken(Failure):
-    """Somebody else wrote the object between our reading it and our writing it."""
+    """The object was written between our read and our write."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.code, failure.reason, failure.message, failure.details)
@@ -268,9 +268,9 @@ class Rest(Reader):
         return await self.until_written(change)
 
     async def until_written(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Read, change and write again for as long as somebody else is faster, as a real server does.
+        """Read, change and write again while other writes come first, as a real server does.
 
-        Whoever named the version they mean is refused when that is not the current one any more.
+        A write that names a resourceVersion is refused when that is not the current one any more.
         """
         ends_at_s = self.clock.elapsed_s() + TRIES_S
         while True:
@@ -357,7 +357,7 @@ class Rest(Reader):
         subresource: str,
         warn: Warn,
     ) -> bytes:
-        """Write what says already who owns its fields."""
+        """Write an object whose managedFields are up to date."""
         draft = Draft(thing, len(current.body))
         return await self._replace(resource, namespace, name, current, draft, options, subresource, warn, recorded=True)
 
@@ -551,7 +551,7 @@ def _drop_double_owners(metadata: JsonObject, warn: Warn, when: str = "") -> Non
 
 
 def _empty_status(resource: Resource) -> JsonObject:
-    """What Go writes for a status nobody has set: the fields that are never left out."""
+    """The status of a new object: the fields that Go never omits."""
     struct = resource.schema.fields["status"].struct
     made: JsonObject = struct.read({}, Notes()) if struct is not None else {}
     return made

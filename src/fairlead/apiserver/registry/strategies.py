@@ -56,15 +56,15 @@ class Strategy:
         """Bring another way of saying the same into the one that is kept, before defaults are set."""
 
     def is_stored_form(self, group: str) -> bool:
-        """Whether a group tells objects as they are kept."""
+        """Whether a group returns objects in the form they are stored in."""
         return True
 
     def from_stored(self, stored: Thing, group: str, version: str) -> Thing:
-        """What is kept, as a group's version tells it."""
+        """A stored object in a group's version."""
         return stored
 
     def to_stored(self, thing: Thing, group: str) -> Thing:
-        """What a group was given, as it is kept."""
+        """An object of a group in the form it is stored in."""
         return thing
 
     def to_wire(self, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Bodies that are not what they should be, told in Kubernetes' words; and bodies of kinds that are not kept."""
+"""Failures of decoding, with Kubernetes' messages; and bodies of kinds that are not stored."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a request asks for: the verb, the resource, the object, read off method, path and query."""
+"""RequestInfo: the verb, the resource and the object, from method, path and query."""
 
 import re
 from collections.abc import Mapping

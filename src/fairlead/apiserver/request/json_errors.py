@@ -1,4 +1,4 @@
-"""Where a text stops being JSON, in the words of Go's scanner; asked only of what did not parse."""
+"""Where a text stops being JSON, with the messages of Go's scanner."""
 
 from typing import Final
 

@@ -27,7 +27,7 @@ class Malformed(ValueError):
 
 
 class Unregistered(Malformed):
-    """A kind nobody knows."""
+    """An unknown kind."""
 
     def __init__(self, kind: str, api_version: str) -> None:
         scheme = 'in scheme "pkg/runtime/scheme.go:111"'

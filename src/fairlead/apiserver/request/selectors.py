@@ -1,4 +1,4 @@
-"""Label and field selectors as they stand in a query: parsed once, asked of entries many times."""
+"""Label and field selectors of a query: parsed once, matched against many entries."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What Kubernetes fills in where nobody said anything, kind by kind.
+"""Defaults of Kubernetes' kinds.
 
 Changes the object in place. Objects come decoded (`schema.decode`), so types are right and empty things are absent.
 What only a running server can know (addresses, selectors made of UIDs, admission) is not here.

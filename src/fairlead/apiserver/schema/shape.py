@@ -136,7 +136,7 @@ class Decoded:
 
 
 class DecodeError(ValueError):
-    """The value does not have the kind's shape: a 400 with this message. `why` is it without whom it is about."""
+    """The value does not have the kind's shape: a 400 with this message. `why` is the message without the kind."""
 
     def __init__(self, label: str, why: str) -> None:
         super().__init__(f"{label}: {why}")
@@ -405,7 +405,7 @@ def _custom_value(schema: Schema, value: Any, unknown: Notes) -> Any:
 
 
 def _zero(schema: Schema) -> Callable[[], Any] | None:
-    """What Go writes for a field nobody set; None where it writes nothing."""
+    """The value of an unset field in Go's output; None where it is omitted."""
     if "p" in schema.flags:
         return None if "o" in schema.flags else _nothing
     if "z" in schema.flags or ("o" in schema.flags and schema.form not in _ALWAYS):

@@ -58,7 +58,7 @@ class Unwritable(Exception):
 
 
 class Compacted(Exception):
-    """What was asked for lies before the oldest change kept."""
+    """The revision is older than the oldest change kept."""
 
     def __init__(self, asked: int, oldest: int) -> None:
         super().__init__(f"too old resource version: {asked} ({oldest})")
@@ -183,7 +183,7 @@ class Store:
             yield key, kind_store.entries[key]
 
     async def settled(self) -> None:
-        """Until everything seen so far is on disk: what a reader was told must not vanish in a crash."""
+        """Until everything read so far is on disk: an answer must not vanish in a crash."""
         if self._commit is not None:
             await asyncio.shield(self._commit)
 
@@ -375,7 +375,7 @@ def _keep_to_owner(folder: Path) -> None:
 
 @contextlib.contextmanager
 def usable(folder: Path) -> Iterator[None]:
-    """Whatever the disk refuses while a cluster is started on it is the user's to mend, and is told as that."""
+    """Report what the disk refuses at the start as a problem of the folder."""
     try:
         yield
     except (OSError, sqlite3.Error, Unwritable) as problem:

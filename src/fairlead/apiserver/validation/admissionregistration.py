@@ -1,4 +1,4 @@
-"""What is asked of webhook configurations."""
+"""Validation of webhook configurations."""
 
 import base64
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""What is asked of a CustomResourceDefinition: names, versions, and a schema that is structural."""
+"""Validation of a CustomResourceDefinition: names, versions, and a schema that is structural."""
 
 import re
 from typing import Any
@@ -372,7 +372,7 @@ def structural(schema: Json, path: str, *, has_status: bool = False) -> Errors:
 
 
 def _is_supported(schema: Any) -> bool:
-    """Whether structural schemas have a word for all that is in it; otherwise that is all that is said."""
+    """Whether the schema has only what structural schemas may have; nothing else is validated otherwise."""
     if isinstance(schema, list):
         return not schema
     if not isinstance(schema, dict):

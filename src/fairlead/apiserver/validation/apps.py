@@ -1,4 +1,4 @@
-"""What is asked of what keeps pods running: Deployments and their kin, and of their status."""
+"""Validation of what keeps pods running: Deployments and their kin, and of their status."""
 
 from collections.abc import Sequence
 from typing import Any

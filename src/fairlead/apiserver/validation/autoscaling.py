@@ -1,4 +1,4 @@
-"""What is asked of autoscalers."""
+"""Validation of autoscalers."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""What is asked of Jobs and CronJobs."""
+"""Validation of Jobs and CronJobs."""
 
 import re
 from collections.abc import Sequence
@@ -306,7 +306,7 @@ def job_update(new: Json, old: Json) -> Errors:
 
 
 def _same_template(spec: Json, before: Json) -> Errors:
-    """A Job that is held back may still be told where its pods may run and what they need."""
+    """A suspended Job may still change the scheduling and resources of its pods."""
     given, was = spec.get("template") or {}, before.get("template") or {}
     if not before.get("suspend"):
         if given == was:

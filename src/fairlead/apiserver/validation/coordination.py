@@ -1,4 +1,4 @@
-"""What is asked of the kinds of coordination.k8s.io: Leases."""
+"""Validation of the kinds of coordination.k8s.io: Leases."""
 
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (

@@ -1,4 +1,4 @@
-"""What is asked of numbers that a status counts."""
+"""Validation of numbers that a status counts."""
 
 from collections.abc import Sequence
 

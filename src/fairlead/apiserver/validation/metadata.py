@@ -1,4 +1,4 @@
-"""What is asked of metadata, of label selectors, and of a template's metadata."""
+"""Validation of metadata, of label selectors, and of a template's metadata."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is asked of Ingresses, their classes, network policies and the old Endpoints."""
+"""Validation of Ingresses, their classes, network policies and the old Endpoints."""
 
 import ipaddress
 

@@ -1,4 +1,4 @@
-"""What is asked of the kinds of node.k8s.io: RuntimeClasses."""
+"""Validation of the kinds of node.k8s.io: RuntimeClasses."""
 
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (

@@ -1,4 +1,4 @@
-"""What is asked of paths in a pod: that they do not lead out of where they start."""
+"""Validation of paths in a pod: that they do not lead out of where they start."""
 
 from fairlead.apiserver.validation.errors import Errors, invalid
 

@@ -1,4 +1,4 @@
-"""What is asked of the kinds of policy: PodDisruptionBudgets."""
+"""Validation of the kinds of policy: PodDisruptionBudgets."""
 
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.apps import at_most_all, int_or_percent

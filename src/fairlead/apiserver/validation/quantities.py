@@ -1,4 +1,4 @@
-"""What is asked of amounts of resources."""
+"""Validation of amounts of resources."""
 
 from collections import Counter
 from collections.abc import Callable, Collection

@@ -1,4 +1,4 @@
-"""What is asked of the kinds of rbac.authorization.k8s.io: roles and their bindings."""
+"""Validation of the kinds of rbac.authorization.k8s.io: roles and their bindings."""
 
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (

@@ -1,4 +1,4 @@
-"""What is asked of claims to devices, their templates, device classes and the slices that offer devices."""
+"""Validation of claims to devices, their templates, device classes and the slices that offer devices."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is asked of the kinds of scheduling.k8s.io: PriorityClasses."""
+"""Validation of the kinds of scheduling.k8s.io: PriorityClasses."""
 
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (

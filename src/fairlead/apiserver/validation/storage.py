@@ -1,4 +1,4 @@
-"""What is asked of the kinds of storage.k8s.io: classes, drivers, attachments, capacities."""
+"""Validation of the kinds of storage.k8s.io: classes, drivers, attachments, capacities."""
 
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (

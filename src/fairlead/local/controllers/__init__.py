@@ -64,7 +64,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
 
 
 class Runs(Protocol):
-    """A controller, or the collector: runs until told to stop."""
+    """A controller, or the collector: runs until it is stopped."""
 
     name: str
 
@@ -75,7 +75,7 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What an operator may want otherwise than kube-controller-manager's defaults."""
+    """Options that differ from kube-controller-manager's defaults."""
 
     node_grace_s: float = 40.0  # a node that has not renewed its lease for this long is unreachable
     root_ca: str = ""  # PEM, for kube-root-ca.crt; none is written without it
@@ -115,7 +115,7 @@ CONTROLLERS: Final[Mapping[str, Callable[[ControllerContext, Options], Runs]]] =
 
 
 async def removed(folder: PurePath) -> None:
-    """A volume's folder that nobody needs any more is taken away."""
+    """Remove the folder of a volume that was released."""
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 

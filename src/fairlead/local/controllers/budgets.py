@@ -1,7 +1,7 @@
-"""Disruption budgets: how many pods may be disturbed right now, for whoever evicts.
+"""Disruption budgets: how many pods may be evicted right now.
 
-The API server takes each eviction off the number and notes the pod; here the number is reckoned anew from what is
-seen. Where it cannot be reckoned, nobody may be disturbed.
+The API server takes each eviction off the number and notes the pod; here the number is computed anew from the
+mirrors. Where it cannot be computed, no pod may be evicted.
 """
 
 from collections.abc import Iterable

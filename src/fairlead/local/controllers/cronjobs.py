@@ -67,7 +67,7 @@ def _since(seen: CronJobInput, now: datetime) -> datetime:
 
 
 def _last_scheduled(seen: CronJobInput) -> str | None:
-    """Of the status and the Jobs, whichever knows of the later time."""
+    """The later of the times in the status and of the Jobs."""
     told = [
         seen.cron.status.get("lastScheduleTime"),
         *(job.metadata.annotations.get(SCHEDULED_AT) for job in seen.jobs),
@@ -133,7 +133,7 @@ def _plan_history(seen: CronJobInput) -> list[Intent]:
 
 
 def _tell_strangers(seen: CronJobInput) -> list[Intent]:
-    """Jobs that somebody else made in our name, as `kubectl create job --from` does."""
+    """Jobs of the CronJob that another client created, as `kubectl create job --from` does."""
     note = "Saw a job that the controller did not create or forgot: "
     return [
         event(CRON_JOBS, seen.cron.metadata, "UnexpectedJob", note + job.metadata.name, warning=True)

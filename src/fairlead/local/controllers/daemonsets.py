@@ -1,4 +1,4 @@
-"""DaemonSets: one pod on every node that can bear it, replaced node by node when the template changes.
+"""DaemonSets: one pod on every eligible node, replaced node by node when the template changes.
 
 A pod is made for its node by an affinity to the node's name, and placed there by the scheduler. Which nodes count
 is asked of each node: selector, affinity and taints, nothing that depends on what else runs there.

@@ -194,7 +194,7 @@ class Rollout:
             self._clean_up()
 
     def _is_resized(self) -> bool:
-        """Whether the Deployment's size has changed since its ReplicaSets were last told."""
+        """Whether the Deployment's size has changed since its ReplicaSets were last annotated."""
         return any(
             self.sizes[found.metadata.name] > 0
             and found.metadata.annotations.get(DESIRED, str(self.replicas)) != str(self.replicas)

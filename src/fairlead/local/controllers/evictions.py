@@ -1,7 +1,7 @@
-"""Evictions: pods leave a node whose NoExecute taint they do not bear, or bear only for a while.
+"""Evictions: pods leave a node whose NoExecute taint they do not tolerate, or only for a while.
 
-The while counts from when the taint was added. A pod is first told why, in its status, and deleted when that is
-seen.
+The while counts from when the taint was added. The pod first gets a condition with the reason, and is deleted when
+that is observed.
 """
 
 from collections.abc import Iterable
@@ -56,7 +56,7 @@ def _ends_at(pod: ControllerPod, taint: NodeTaint, since: datetime) -> datetime 
 
 
 def plan_disruption(pod: ControllerPod, reason: str, message: str, now: datetime, *, phase: str = "") -> list[Intent]:
-    """The condition that tells whoever owns the pod that it was not the pod's own doing."""
+    """The condition DisruptionTarget: the pod did not fail by itself."""
     held = pod.condition(DISRUPTED)
     status: dict[str, Any] = {}
     if held is None or held.status != "True" or held.reason != reason:

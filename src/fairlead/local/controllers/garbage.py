@@ -182,7 +182,7 @@ class Collector:
             log.warning("collecting without some kinds", kinds=late)
 
     async def _watch_kinds(self, tasks: asyncio.TaskGroup) -> None:
-        """A new kind is found when its definition has been told, and once more when it has had time to be served."""
+        """Discover a new kind when its definition is observed, and once more when it has had time to be served."""
         kinds = self._mirrors.find(CUSTOM_KINDS)
         subscription = kinds.subscribe() if kinds is not None else None
         try:

@@ -223,7 +223,7 @@ class Rule:
 
 
 def matching_rule(job: Job, pod: ControllerPod) -> Rule | None:
-    """The first rule of the Job's policy that speaks of how this pod failed."""
+    """The first rule of the Job's failure policy that matches this pod."""
     for number, rule in enumerate((job.spec.pod_failure_policy or {}).get("rules") or ()):
         because = _because(rule, pod)
         if because:
@@ -264,7 +264,7 @@ def _fulfilled(job: Job, count: Count) -> Ending | None:
 
 
 def _ending(job: Job, count: Count, now: datetime) -> Ending | None:
-    """How the Job is going to end, if that is decided: what was said before stands."""
+    """How the Job is going to end, if that is decided; an earlier decision stands."""
     for kind in ("SuccessCriteriaMet", "FailureTarget"):
         said = condition_of(job.conditions, kind)
         if said is not None and said["status"] == "True":
@@ -542,7 +542,7 @@ def plan_job_orphan(pod: ControllerPod, now: datetime) -> list[Intent]:
 
 
 def job_orphan_controller(context: ControllerContext) -> Controller:
-    """Pods that wait to be counted by a Job that is gone or has ended: nobody will, so they are let go."""
+    """Pods with the finalizer of a Job that is gone or has ended: remove it."""
     jobs, pods = context.mirrors.of(JOBS), context.mirrors.of(PODS)
     shell = context.shell("joborphans", PODS)
 

@@ -1,4 +1,4 @@
-"""Lost pods: those whose node is no more, and those nobody will ever end.
+"""Lost pods: those whose node is gone, and those that no kubelet will ever end.
 
 A node that vanishes from the mirror may come back in a moment; its pods are given up only after a while, and only
 when the server, too, does not know the node.

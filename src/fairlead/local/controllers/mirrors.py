@@ -59,7 +59,7 @@ class Mirrors:
         return iter(self._mirrors.values())
 
     def claimable(self, kind: Kind[T], owner: ObjectMeta) -> tuple[T, ...]:
-        """What the owner controls, and what nobody controls in its namespace."""
+        """What the owner controls, and what has no controller in its namespace."""
         return claimable(self.of(kind), owner)
 
     def holders_of(self, index: str, value: str) -> list[tuple[Kind[Any], Any]]:

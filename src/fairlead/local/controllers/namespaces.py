@@ -1,7 +1,6 @@
-"""Namespaces that are to go: emptied, pods first, and let go when nothing is left.
+"""Namespaces being deleted: emptied, pods first, and finalized when nothing is left.
 
-What lives in a namespace is asked of the server, kind by kind, because any kind may; a group that does not answer
-keeps the namespace where it is.
+The contents are listed from the server, kind by kind; a group that does not answer keeps the namespace.
 """
 
 import asyncio

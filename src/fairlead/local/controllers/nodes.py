@@ -156,7 +156,7 @@ def _as_json(taint: NodeTaint) -> Json:
 
 
 def _plan_pods(seen: NodeInput, now: datetime) -> Iterable[Intent]:
-    """Nobody on a silent node can say that a pod of its is no longer ready; so it is said here."""
+    """Set Ready to False on the pods of a node that does not report."""
     if seen.node.ready is None or seen.node.ready.status != "Unknown":
         return
     for pod in seen.pods:
@@ -221,7 +221,7 @@ def node_controller(context: ControllerContext, grace_s: float) -> Controller:
         return (node.metadata.name,) if node.ready is None or node.ready.status == "Unknown" else ()
 
     def of_pod(delta: Delta[ControllerPod]) -> Iterable[str]:
-        """A ready pod on a silent node: seen late, or said by somebody who cannot know."""
+        """A pod that is Ready on a node that does not report."""
         pod = delta.new
         node = nodes.get(pod.spec.node_name) if pod is not None and pod.is_ready and pod.spec.node_name else None
         return (node.metadata.name,) if node and node.ready and node.ready.status == "Unknown" else ()

@@ -421,7 +421,7 @@ def parse_count(text: str) -> int:
 
 
 def parse_selector(selector: LabelSelector | None) -> Selector | None:
-    """None for one that cannot be parsed or would select everything: nobody may claim by it."""
+    """None for one that cannot be parsed or would select everything: it claims nothing."""
     try:
         parsed = parse_label_selector(selector)
     except SelectorError:

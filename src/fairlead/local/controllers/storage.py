@@ -116,7 +116,7 @@ def _plan_binding(claim: Claim, volume: Volume) -> list[Intent]:
 
 
 def smallest_fit(claim: Claim, volumes: Iterable[Volume]) -> Volume | None:
-    """The smallest volume nobody has that is what the claim asks for."""
+    """The smallest free volume that satisfies the claim."""
     wanted = nanos((claim.spec.resources.requests or {}).get("storage", 0))
     try:
         selector = parse_label_selector(claim.spec.selector) if claim.spec.selector is not None else None
@@ -221,13 +221,13 @@ def plan_volume_phase(volume: Volume, claim: Claim | None, now: datetime) -> lis
 
 
 def is_to_go(volume: Volume) -> bool:
-    """Made by us, and to be taken away once nobody claims it."""
+    """Provisioned here, to be deleted once it is released."""
     is_ours = volume.metadata.annotations.get(PROVISIONED_BY) == PROVISIONER
     return is_ours and volume.spec.persistent_volume_reclaim_policy == "Delete" and not volume.is_terminating
 
 
 def own_folder(volume: Volume, folder: PurePath) -> PurePath | None:
-    """The folder that we would have made for it; anything else is not ours to touch, whatever the volume says."""
+    """The folder that was provisioned for it; no other path of a volume is touched."""
     path = folder / volume.metadata.name
     is_there = volume.spec.host_path is not None and PurePath(volume.spec.host_path.path) == path
     return path if is_there and path.parent == folder and volume.metadata.name.startswith("pvc-") else None

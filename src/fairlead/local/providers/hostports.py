@@ -1,4 +1,4 @@
-"""Host ports: connections to a port of this machine are led to the pod that asked for it, while it is there."""
+"""Host ports: connections to a port of this machine are forwarded to the pod that has it."""
 
 import asyncio
 import contextlib

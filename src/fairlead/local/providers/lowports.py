@@ -8,7 +8,7 @@ from fairlead.nodes.spec import Container
 
 
 def first_open_port() -> int:
-    """The lowest port anybody may listen on."""
+    """The lowest unprivileged port."""
     try:
         return int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
     except (OSError, ValueError):

@@ -311,7 +311,7 @@ def logged_attempt(pods: Path, uid: str, container: str, previous: bool) -> int 
 
 
 def termination_message(box: PodSandbox, job: ContainerProcess, code: int) -> str:
-    """What a container left behind as its last words; the end of its log, where it asked for that and failed."""
+    """The termination message of a container; the end of its log, by FallbackToLogsOnError."""
     container = job.run.container
     words = _end_of(box.termination_file(container.name), MOST_LAST_WORDS)
     if not words and code and container.termination_message_policy == "FallbackToLogsOnError":

@@ -389,7 +389,7 @@ class ProcessProvider:
         return self._low_ports and self._way(run, supervisor) != "user"
 
     def _mark(self, box: PodSandbox, run: Run) -> str:
-        """By which every process of the run is known, whoever its parent is."""
+        """The mark in the environment of every process of the run, whatever its parent."""
         return f"{self._folder}/{box.pod.uid}/{run.container.name}/{run.attempt}/"
 
     # -- runs -----------------------------------------------------------------------------------------------
@@ -499,7 +499,7 @@ class ProcessProvider:
             self._supervisor.signal(identity, signal.SIGKILL)
 
     def _heard(self, event: dict[str, Any]) -> None:
-        """The supervisor says what became of a run."""
+        """A report of the supervisor about a run."""
         box, job = self._jobs.get(event["id"], (None, None))
         if box is None or job is None:
             return

@@ -68,7 +68,7 @@ class Files:
 
     @classmethod
     def of_output(cls) -> Self:
-        """For somebody who is attached: what a container writes from now on."""
+        """For an attached client: what a container writes from now on."""
         ours, theirs = os.pipe()
         return cls(stdout=ours, theirs=(theirs,))
 
@@ -102,7 +102,7 @@ class Files:
             self.stdin = -1
 
     def close(self) -> None:
-        """Nobody reads any more; who still writes is let go first."""
+        """No reader is left: release the writers first."""
         self.close_theirs()
         self.close_stdin()
         for file in {self.stdout, self.stderr} - {-1, self.stdin}:
@@ -143,7 +143,7 @@ async def read_file(file: int, is_over: Callable[[], bool]) -> bytes:
 
 
 async def write_file(file: int, data: bytes) -> bool:
-    """False if nobody will ever read it."""
+    """False if no reader is left."""
     while data:
         try:
             data = data[os.write(file, data) :]
@@ -174,7 +174,7 @@ class CommandSession:
     """A command in a container."""
 
     def __init__(self, files: Files, ended: asyncio.Future[dict[str, Any]], send_signal: Callable[[int], None]) -> None:
-        """`ended` has the supervisor's last word about it; `send_signal` reaches all of its group."""
+        """`ended` has its result from the supervisor; `send_signal` reaches all of its group."""
         self._files = files
         self._ended = ended
         self._send_signal = send_signal
@@ -256,7 +256,7 @@ class ContainerSession:
         set_size(self._container.stdin, width, height)
 
     async def wait(self) -> int:
-        """How the container ended is told by its pod's status, not here."""
+        """The exit code is in the pod's status, not here."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self._ended, self._is_cut)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

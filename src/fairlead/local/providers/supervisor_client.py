@@ -1,4 +1,4 @@
-"""Our end of the line to the supervisor process: it is started, told what to start and signal, and listened to."""
+"""The client of the supervisor process: starts it, sends it orders and reads its reports."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ MOST_EVENT_BYTES = 1 << 20
 
 
 class SupervisorClient:
-    """Our end of the line to the supervisor process."""
+    """The client of the supervisor process."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class SupervisorClient:
         return supervisor
 
     async def ask(self, order: dict[str, Any], until: str = "started", files: Sequence[int] = ()) -> dict[str, Any]:
-        """The answer to an order; an empty one if the supervisor is gone. The files go with it, and stay open here."""
+        """The answer to an order; empty if the supervisor is gone. The files go with it, and stay open here."""
         if files and not self.is_gone:
             try:
                 # Before the order, and both in order: the supervisor finds these files when it reads it.
@@ -84,7 +84,7 @@ class SupervisorClient:
             self._asked.pop(order["id"], None)
 
     def end_of(self, identity: str) -> asyncio.Future[dict[str, Any]]:
-        """The last word about a command that is going to be started; an empty one if the supervisor is gone."""
+        """The result of a command that is going to be started; empty if the supervisor is gone."""
         end: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         if self.is_gone:
             end.set_result({})

@@ -51,7 +51,7 @@ HIDDEN: Final = "a pod in a namespace you may not read"
 
 
 class DecisionSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A decision in one line; `node` is empty where nothing would do, and `message` tells why."""
+    """A decision in one line; `node` is empty where no node fits, and `message` says why."""
 
     id: str
     at: str
@@ -63,7 +63,7 @@ class DecisionSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class DecisionList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The newest first. `kept` is how many decisions can be asked for at present."""
+    """The newest first. `kept` is how many decisions are kept at present."""
 
     kept: int
     decisions: tuple[DecisionSummary, ...]

@@ -51,7 +51,7 @@ PHASES: Final[tuple[str, ...]] = get_args(Phase)
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The request is in the queue, durably; GET /schedulePod/{requestId} tells what becomes of it."""
+    """The request is in the queue, durably; follow it with GET /schedulePod/{requestId}."""
 
     is_succeed: bool
     request_id: str
@@ -86,7 +86,7 @@ class VictimView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class ItemView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One item: what was asked, what was decided and why, and how far it is."""
+    """One item: what was requested, what was decided and why, and how far it is."""
 
     operation: Literal[1, 2]
     namespace: str
@@ -266,7 +266,7 @@ class SchedulePod:
     async def _items(self, parsed: Parsed, user: User, guard: Guard) -> tuple[list[Item], list[str]]:
         """Each item with the workload it means, and what to warn of; the caller may change every one of them.
 
-        Whatever is wrong with any item, malformed or unknown, is told in one answer.
+        All problems of all items are in one answer.
         """
         lookup, slots = ClusterLookup(self._client), asyncio.Semaphore(LOOKING)
         warnings: list[str] = []
@@ -509,7 +509,7 @@ def _needed(meant: WorkloadRef, namespace: str) -> Action:
 
 
 def _keyed(user: User, key: str) -> str:
-    """The name a key stands for: the same key of the same user is the same object, whoever is asked first."""
+    """The name a key stands for: the same key of the same user is the same object on every replica."""
     return f"sr-{_hashed(user.username, key)[:32]}"
 
 

@@ -1,4 +1,4 @@
-"""The body of POST /schedulePod, read by hand so that every item's mistakes are told at once.
+"""The body of POST /schedulePod, read by hand so that one answer has the mistakes of all items.
 
 The seed's contract: `operation` 1 or 2, `number` a string of digits (a whole number is taken too).
 """
@@ -60,7 +60,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 def parse_body(body: bytes, most_number: int) -> Parsed:
-    """What was asked for; a Problem where there is no list of items to look at."""
+    """The items of a body; a Problem where there is no list of items."""
     try:
         read = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:

@@ -1,4 +1,4 @@
-"""As whom a server outside the cluster is asked: credentials that are files, read anew so that they may rotate."""
+"""Credentials for servers outside the cluster: files, read again so that they may rotate."""
 
 import base64
 import ssl

@@ -74,7 +74,7 @@ class Forecaster:
         return self._problem
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Forecast every while until told to stop. No history and no place to write to can end it."""
+        """Forecast every period until stopped. No history and no place to write to can end it."""
         try:
             while not stop.is_set():
                 # A leader that is one no longer is cancelled here, in the middle of a pass.

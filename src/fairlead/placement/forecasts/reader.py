@@ -112,7 +112,7 @@ class ForecastReader:
     # -- keeping up -----------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Read every period until told to stop. No source can end it."""
+        """Read every period until stopped. No source can end it."""
         try:
             while not stop.is_set():
                 await self.refresh()

@@ -82,7 +82,7 @@ def _cost(item: Item, victim: Victim, cost: str | None) -> Patch:
 
 
 def plan_evictions(item: Item, status: ItemStatus) -> list[Evict]:
-    """Pods of nobody are asked to go one by one, so that disruption budgets are heard."""
+    """Evict bare pods one by one, so that disruption budgets hold."""
     if item.workload.kind != "Service":
         return []
     return [
@@ -145,7 +145,7 @@ def summed_up(
 def plan_tidying(
     requests: Iterable[ScheduleRequest], *, now: datetime, keep: int, keep_s: float
 ) -> list[ScheduleRequest]:
-    """Finished requests that nobody needs any more: too old, or too many; the oldest first."""
+    """Finished requests to delete: too old, or too many; the oldest first."""
     finished = sorted((each for each in requests if each.is_finished), key=lambda each: each.status.finished_at)
     old = [each for each in finished if is_over(each.status.finished_at, keep_s, now)]
     many = finished[: max(0, len(finished) - keep)]

@@ -161,7 +161,7 @@ class RequestCache:
         return found
 
     def take_deleted(self) -> tuple[list[ScheduleRequest], set[str]]:
-        """Requests of ours that somebody deleted, and the names of those still there.
+        """Requests that were deleted, and the names of those still there.
 
         One that was made anew under its name meanwhile is another one.
         """

@@ -146,7 +146,7 @@ class RequestController:
             self._broken(request, problem)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Hold rounds until told to stop. The mirror runs elsewhere."""
+        """Hold rounds until stopped. The mirror runs elsewhere."""
         await self._mirror.wait_synced()
         subscription = self._mirror.subscribe()
         is_prepared = False
@@ -461,7 +461,7 @@ class RequestController:
             await self._run_on_table(partial(self._restore, request=request))
 
     async def _forget_deleted(self) -> None:
-        """Somebody deleted a request: what is done stays done; reservations and deletion costs are taken back."""
+        """A request was deleted: what is done stays done; reservations and deletion costs are taken back."""
         deleted, known = self._cache.take_deleted()
         for request in deleted:
             for _, item, status in request.entries:

@@ -1,4 +1,4 @@
-"""Places that are held in the table for items under way: held again by a new leader, released when nobody waits."""
+"""Reservations of items under way: made again by a new leader, released when no item waits."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, TypeVar

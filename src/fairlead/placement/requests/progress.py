@@ -130,7 +130,7 @@ def _follow_addition(
 
 
 def _shortage(places: Sequence[Place], scheduler: str) -> str:
-    """What pods without a node lack, in the words of whoever refused them, the most frequent first."""
+    """Why pods have no node, by the messages of their scheduler, the most frequent first."""
     notes = Counter(place.note for place in places if not place.bound_to and place.note)
     if not notes:
         return ""

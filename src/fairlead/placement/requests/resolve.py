@@ -117,7 +117,7 @@ def _selects(service: Service, candidate: Candidate) -> bool:
 
 
 def _free(candidate: Candidate, autoscalers: Sequence[Autoscaler], force: bool) -> WorkloadRef | Unresolved:
-    """The workload, unless somebody else decides how many pods it has."""
+    """The workload, unless another controller sets its replicas."""
     ref, owner = candidate.ref, candidate.workload.metadata.controller
     if owner is not None and owner.kind in WORKLOADS:
         return Unresolved(f"{ref.described()} belongs to {owner.kind} {owner.name}, which sets its size: name that one")

@@ -137,14 +137,14 @@ class Scaler:
     # -- evictions --------------------------------------------------------------------------------------------
 
     def evict(self, key: ItemKey, evictions: Sequence[Intent]) -> None:
-        """Ask the pods to go, beside the rounds: a budget may make that long. Asked again until they are gone."""
+        """Evict the pods, beside the rounds: a budget may delay that. Repeated until they are gone."""
         if evictions and key not in self._evicting:
             task = asyncio.create_task(self._ask_to_go(evictions), name=f"evict {key}")
             self._evicting[key] = task
             task.add_done_callback(lambda _: self._evicting.pop(key, None))
 
     def stop_evicting(self, keys: Iterable[ItemKey]) -> None:
-        """Pods that wait for a budget are asked no more once nobody wants them gone."""
+        """Stop evicting pods that wait for a budget once their request is gone."""
         for key in keys:
             if (task := self._evicting.get(key)) is not None:
                 task.cancel()

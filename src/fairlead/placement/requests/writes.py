@@ -1,4 +1,4 @@
-"""Writes of a leader: one that could not be sent because somebody else leads ends the round."""
+"""Writes of a leader: one that could not be sent because another process leads ends the round."""
 
 from collections.abc import Sequence
 

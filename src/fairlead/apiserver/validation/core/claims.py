@@ -1,4 +1,4 @@
-"""What is asked of PersistentVolumeClaims, and of their status."""
+"""Validation of PersistentVolumeClaims, and of their status."""
 
 from typing import Final
 

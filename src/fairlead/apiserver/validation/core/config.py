@@ -1,4 +1,4 @@
-"""What is asked of ConfigMaps and Secrets."""
+"""Validation of ConfigMaps and Secrets."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""What is asked of containers: the ones that run, those that go before them, and those put beside them to look."""
+"""Validation of containers: the ones that run, those that go before them, and those put beside them to look."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -235,7 +235,7 @@ def _ports(ports: list[Json], path: str) -> Errors:
 
 
 def _host_ports(given: list[Json], path: str) -> Errors:
-    """No two containers may want the same port of the host."""
+    """No two containers may have the same host port."""
     found: Errors = []
     seen: set[str] = set()
     for index, container in enumerate(given):

@@ -1,4 +1,4 @@
-"""What a pod may know of itself: references to its own fields and resources."""
+"""The downward API: references to a pod's own fields and resources."""
 
 import re
 

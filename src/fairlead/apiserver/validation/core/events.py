@@ -1,4 +1,4 @@
-"""What is asked of events: little of those told as `v1`, more of those told as `events.k8s.io/v1`."""
+"""Validation of events: little of those sent as `v1`, more of those sent as `events.k8s.io/v1`."""
 
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import Errors, Json, immutable, invalid, required

@@ -1,4 +1,4 @@
-"""What is asked of namespaces and of the accounts in them."""
+"""Validation of namespaces and of the accounts in them."""
 
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import (

@@ -1,4 +1,4 @@
-"""What is asked of nodes."""
+"""Validation of nodes."""
 
 import re
 from typing import Any

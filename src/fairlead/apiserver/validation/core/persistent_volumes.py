@@ -1,4 +1,4 @@
-"""What is asked of persistent volumes."""
+"""Validation of persistent volumes."""
 
 from collections.abc import Callable
 from typing import Final

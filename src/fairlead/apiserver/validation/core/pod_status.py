@@ -1,4 +1,4 @@
-"""What is asked of a pod's status that is written on its own: among other things, that states do not run backwards."""
+"""Validation of a pod's status that is written on its own: among other things, that states do not run backwards."""
 
 from collections.abc import Sequence
 from typing import Final

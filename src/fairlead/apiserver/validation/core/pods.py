@@ -1,4 +1,4 @@
-"""What is asked of pods and of pod templates."""
+"""Validation of pods and of pod templates."""
 
 import json
 import re

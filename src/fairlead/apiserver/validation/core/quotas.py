@@ -1,4 +1,4 @@
-"""What is asked of ResourceQuotas and LimitRanges."""
+"""Validation of ResourceQuotas and LimitRanges."""
 
 from fairlead.apiserver.validation import metadata, names
 from fairlead.apiserver.validation.errors import Errors, Json, duplicate, forbidden, invalid, required

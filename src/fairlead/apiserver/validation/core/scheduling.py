@@ -1,4 +1,4 @@
-"""What is asked of the parts of a pod that say where it may run: tolerations, affinity, spreading."""
+"""Validation of the parts of a pod that say where it may run: tolerations, affinity, spreading."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is asked of security contexts, a pod's and a container's."""
+"""Validation of security contexts, a pod's and a container's."""
 
 import re
 from typing import Any
@@ -140,7 +140,7 @@ def of_container(container: Json, path: str, host_users: bool = True) -> Errors:
 
 
 def windows_options(spec: Json, path: str) -> Errors:
-    """What a pod that says it is for Linux must not have."""
+    """What a pod with `os.name: linux` must not have."""
     told = "windows options cannot be set for a linux pod"
     found: Errors = []
     if "windowsOptions" in (spec.get("securityContext") or {}):

@@ -1,4 +1,4 @@
-"""What is asked of Services and of what routes to pods."""
+"""Validation of Services and of what routes to pods."""
 
 import ipaddress
 from collections.abc import Sequence

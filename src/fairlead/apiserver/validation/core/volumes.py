@@ -1,4 +1,4 @@
-"""What is asked of a pod's volumes, and of how containers use them."""
+"""Validation of a pod's volumes, and of how containers use them."""
 
 import re
 from collections.abc import Callable, Mapping
