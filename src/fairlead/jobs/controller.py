@@ -409,7 +409,8 @@ class JobController:
 
 
 def to_json(status: JobStatus) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(status)
+    # By way of JSON: lists, as they come back, and no tuples, which would never be equal to them.
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
     # What a column or a reader needs is there from the start, also while it is as by default.
     return {
         "stage": status.stage,
