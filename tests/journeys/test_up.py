@@ -279,6 +279,9 @@ def test_the_demo_shows_what_runs_what_ends_and_what_cannot_be_placed(new_cluste
     cluster.kubectl("-n", "demo", "wait", "--for=condition=Available", "deployment/web", "--timeout=120s")
     cluster.kubectl("-n", "demo", "wait", "--for=condition=Complete", "job/greet", "--timeout=120s")
     assert cluster.kubectl("-n", "demo", "logs", "job/greet") == "hello from a pod\n"
+    cluster.kubectl("-n", "demo", "wait", "--for=condition=Complete", "tyj/relay", "--timeout=120s")
+    greetings = cluster.kubectl("-n", "demo", "logs", "relay-leader").splitlines()
+    assert sorted(greetings) == [f"hello from worker {index}" for index in range(3)]
     events = ("-n", "demo", "get", "events", "--field-selector=reason=FailedScheduling", "-o")
     assert "1 Insufficient cpu" in cluster.kubectl(*events, "jsonpath={.items[*].message}")
     assert cluster.end(signal.SIGTERM) == 0

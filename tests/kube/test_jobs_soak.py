@@ -9,6 +9,8 @@ from tests.soak.jobs import soak
 from tests.soak.scheduler import start
 
 
+# Twenty fail-overs, each as long as a lease; a busy machine takes its time.
+@pytest.mark.timeout(900)
 def test_s60_whatever_happens_gangs_are_whole_pods_are_in_their_places_and_jobs_go_on(
     new_rig: Callable[[], Rig],
 ) -> None:

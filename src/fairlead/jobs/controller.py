@@ -31,6 +31,7 @@ from fairlead.jobs.source import JobSource, News
 from fairlead.jobs.spec import (
     DEFAULT_QUEUE,
     FINISHED,
+    JOB_LABEL,
     JOB_PODS,
     SERVICES,
     TYJOBS,
@@ -128,7 +129,7 @@ class JobController:
         self._refusals.clear()
         controller = Controller("tyjobs", self._reconcile, clock=self._clock, metrics=self._metrics, workers=WORKERS)
         controller.watches(self._mirrors.jobs)
-        controller.watches(self._mirrors.pods, self._keys_of_pod)
+        controller.watches(self._mirrors.pods, _keys_of_pod)
         controller.watches(self._mirrors.services, owner_keys(TYJOBS))
         controller.watches(self._mirrors.queues, self._keys_of_queue)
         self._controller = controller
@@ -191,10 +192,6 @@ class JobController:
     def _wake(self, key: str) -> None:
         if self._controller is not None:
             self._controller.queue.add(key)
-
-    def _keys_of_pod(self, delta: Delta[Any]) -> Iterable[str]:
-        """The job that controls it, and the job whose name it has in its way."""
-        return sorted({*owner_keys(TYJOBS)(delta)})
 
     def _keys_of_queue(self, delta: Delta[Any]) -> Iterable[str]:
         return [job.metadata.key for job in self._mirrors.jobs if _queue_name(job) == delta.key]
@@ -409,7 +406,8 @@ class JobController:
 
 
 def to_json(status: JobStatus) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(status)
+    # By way of JSON: lists, as they come back, and no tuples, which would never be equal to them.
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
     # What a column or a reader needs is there from the start, also while it is as by default.
     return {
         "stage": status.stage,
@@ -433,6 +431,16 @@ def merge_patch(before: Any, after: dict[str, Any]) -> dict[str, Any]:
         elif held != value or name not in before:
             patch[name] = value
     return patch
+
+
+def _keys_of_pod(delta: Delta[Any]) -> Iterable[str]:
+    """The job that controls it, and the job of its label, whose pod may have to wait for its name."""
+    labelled = {
+        f"{pod.metadata.namespace}/{pod.metadata.labels.get(JOB_LABEL, '')}"
+        for pod in (delta.old, delta.new)
+        if pod is not None
+    }
+    return sorted({*owner_keys(TYJOBS)(delta), *labelled})
 
 
 def _queue_name(job: TYJob) -> str:

@@ -52,8 +52,7 @@ def tyjob_definition() -> Json:
     sets["items"]["properties"]["template"] |= _template()
     fields["volumes"]["items"] = _named("A Volume of core/v1.")
     fields["volumes"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-    for unset in ("volumes",):
-        fields[unset].pop("default", None)
+    fields["volumes"].pop("default", None)
     policy = fields["schedulerPolicy"]["properties"]
     policy["placement"].pop("default")
     _choose(policy, "jobQueuePolicy", QUEUE_POLICIES)

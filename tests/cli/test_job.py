@@ -1,0 +1,64 @@
+"""`fairlead job`: what is told about manifests and jobs; with a cluster: tests/journeys/test_jobs.py."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fairlead.cli.job import _age, _described, _table, job
+from fairlead.jobs.api import Holder, JobExplanation
+from fairlead.jobs.spec import TYJob
+from tests.jobs.kit import META, spec_json
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("kind: TYjob\n", "wanted one TYJob in the manifest, got 0; is TYjob meant?", id="misspelt"),
+        pytest.param("kind: [", "the manifest is not YAML", id="not YAML"),
+        pytest.param("kind: TYJob\n---\nkind: TYJob\n", "wanted one TYJob in the manifest, got 2", id="two"),
+        pytest.param("", "got 0", id="empty"),
+    ],
+)
+def test_a_manifest_that_is_no_job_is_a_mistake_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    done = CliRunner().invoke(job, ["submit", str(file)])
+    assert done.exit_code == 2
+    assert message in done.output
+    assert done.output.startswith("fairlead: ")
+
+
+def test_without_a_running_fairlead_what_if_says_where_it_looked(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("kind: TYJob\nspec: {}\n")
+    done = CliRunner().invoke(job, ["what-if", str(file), "--data", str(tmp_path)])
+    assert done.exit_code == 2
+    assert f"no Fairlead answered: {tmp_path / 'api.url'} cannot be read" in done.output
+
+
+def test_a_pending_job_is_described_with_its_reasons() -> None:
+    status = {"stage": "Pending", "ready": "0/2", "explain": {"message": "x", "refusals": {"Insufficient cpu": 3}}}
+    explanation = JobExplanation(
+        job="lab/train",
+        stage="Pending",
+        schedule_state="Unscheduled",
+        message="number 2 in line; cpu is short",
+        queue="default",
+        ahead=("lab/first",),
+        holders=(Holder(who="lab/first", amount="4"),),
+    )
+    lines = _described(TYJob(metadata=META, spec=spec_json(2), status=status), explanation)
+    assert lines == [
+        "lab/train: Pending, Unscheduled, 0/2 workers ready, 0 restarts",
+        "  number 2 in line; cpu is short",
+        "  ahead of it: lab/first",
+        "  held by lab/first: 4",
+        "  3 nodes: Insufficient cpu",
+        "queue default, priority 5, policy BinPack, quorum 2 pods",
+    ]
+
+
+def test_tables_and_ages() -> None:
+    assert _table([("A", "LONG"), ("name", "x")]) == ["A      LONG", "name   x"]
+    assert [_age(each) for each in (5, 65, 7200, 200_000)] == ["5s", "1m", "2h", "2d"]
