@@ -14,7 +14,7 @@ from aiohttp import web
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import Invalid
+from fairlead.cluster.errors import Invalid, NotFound
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
@@ -54,9 +54,10 @@ async def client(cluster: Path) -> AsyncIterator[Client]:
 
 async def eventually(look: Callable[[], Any], within_s: float = 150.0) -> Any:
     async with asyncio.timeout(within_s):
-        while not (found := await look()):
+        while True:
+            if found := await look():
+                return found
             await asyncio.sleep(0.1)
-    return found
 
 
 async def finished(client: Client, kind: str, name: str) -> Task:
@@ -71,9 +72,8 @@ async def finished(client: Client, kind: str, name: str) -> Task:
 async def create(client: Client, kind: str, name: str, **spec: Any) -> None:
     body = {"apiVersion": "kdoctor.io/v1beta1", "kind": kind, "metadata": {"name": name}}
     whole = {"schedule": SCHEDULE, "request": REQUEST, **spec}
-    await client.create(
-        KINDS[kind], {**body, "spec": {key: value for key, value in whole.items() if value is not None}}
-    )
+    given = {key: value for key, value in whole.items() if value is not None}
+    await client.create(KINDS[kind], {**body, "spec": given})
 
 
 def report(data: Path, what: str) -> Any:
@@ -98,9 +98,15 @@ async def test_agents_reach_each_other_every_way_and_the_carrier_goes_after_its_
     nodes = ["node-1", "node-2", "node-3"]
     assert found["matrix"]["successRate"] == {node: dict.fromkeys(nodes, 1.0) for node in nodes}
     assert found["blame"] == []
-    assert [agent["targets"] for agent in found["rounds"][0]["agents"]] == [6, 6, 6], (
-        "pods, cluster, node port, balancer"
-    )
+    assert [agent["targets"] for agent in found["rounds"][0]["agents"]] == [6, 6, 6], "every way"
+
+    path = "/apis/system.kdoctor.io/v1beta1/namespaces/default/kdoctorreports"
+    composed = json.loads(await client.request("GET", f"{path}/netreach-mesh"))
+    assert composed["status"]["status"] == "Finished"
+    assert sorted(each["nodeName"] for each in composed["report"]["latestRoundReport"]) == nodes
+    assert [each["metadata"]["name"] for each in json.loads(await client.request("GET", path))["items"]]
+    with pytest.raises(NotFound):
+        await client.request("GET", f"{path}/netreach-nobody")
 
     async def is_gone() -> bool:
         things = [*await client.list(DAEMON_SETS, NAMESPACE), *await client.list(SERVICES, NAMESPACE)]
