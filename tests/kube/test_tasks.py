@@ -187,7 +187,7 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(rig: Rig, new_replica:
 
     def ongoing() -> bool:
         history = status(rig, "round").get("history") or [{}]
-        return history[0].get("status") == "ongoing"
+        return bool(history[0].get("status") == "ongoing")
 
     assert until(ongoing, 60), (status(rig, "round"), replica.log())
     # Another replica takes over in the middle of the round.

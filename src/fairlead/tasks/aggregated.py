@@ -90,10 +90,11 @@ class KdoctorReports:
     async def _front_proxy(self) -> FrontProxy | None:
         """Who the API server's front proxy is; None where it does not say, or we may not read it."""
         try:
-            found = front_proxy(await self._runtime.reader.find(CONFIG_MAPS, AUTHENTICATION, "kube-system"))
+            config_map = await self._runtime.reader.find(CONFIG_MAPS, AUTHENTICATION, "kube-system")
         except ClusterError as problem:
             log.warning("no KdoctorReports", problem=str(problem))
             return None
+        found = front_proxy(config_map)
         if found is None:
             log.warning("no KdoctorReports: the API server does not say who its front proxy is")
         return found
