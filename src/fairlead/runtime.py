@@ -9,7 +9,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from fairlead import settings as configuration
@@ -67,6 +67,8 @@ class Runtime:
     identity: str = ""
     routes: RouteTable = field(default_factory=RouteTable)
     offers: Offers = field(default_factory=Offers)
+    is_loopback: bool = False
+    """Whether the API server is of this process: then it reaches what listens on loopback, and nobody else leads."""
 
     def mirror(
         self,
@@ -229,7 +231,8 @@ class Opener:
     async def unfenced(self, lease_name: str) -> Runtime:
         """For a cluster without other leaders: writes need no lease."""
         client = Client(self.connection, clock=self.clock, metrics=self.metrics, pool=self.settings.in_flight)
-        return self._runtime(await self._stack.enter_async_context(client), self._lease(lease_name))
+        opened = self._runtime(await self._stack.enter_async_context(client), self._lease(lease_name))
+        return replace(opened, is_loopback=True)
 
     async def _open(self, name: str, removed_when_released: bool) -> Runtime:
         lease = self._lease(name, removed_when_released)

@@ -249,6 +249,7 @@ class TaskSettings(Section, frozen=True):
     ports: AgentPorts = AgentPorts()
     api_url: str = ""
     api_ca: str = ""
+    reports_listen: Annotated[str, msgspec.Meta(pattern=r"^(\S*:\d{1,5})?$")] = ""
     multus_annotation: str = "k8s.v1.cni.cncf.io/networks-status"
 
 

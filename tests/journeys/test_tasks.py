@@ -1,6 +1,7 @@
 """Diagnosis tasks on `fairlead up --nodes 3`: agents that really reach each other, blame, and a carrier that goes."""
 
 import asyncio
+import base64
 import json
 import signal
 import subprocess
@@ -14,15 +15,15 @@ from aiohttp import web
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import Invalid
+from fairlead.cluster.errors import Invalid, NotFound
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
-from fairlead.tasks.carrier import DAEMON_SETS, DEPLOYMENTS, SERVICES
+from fairlead.tasks.carrier import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, SECRETS, SERVICES
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, Task
 from tests.rigs.kube.servers import until
 from tests.tasks.test_agent import certificates as certificates
-from tests.tasks.test_agent import serving, unbound
+from tests.tasks.test_agent import server_tls, serving, unbound
 
 NAMESPACE = "fairlead-system"
 PODS = Kind("", "v1", "pods", "Pod", ApiObject)
@@ -54,9 +55,10 @@ async def client(cluster: Path) -> AsyncIterator[Client]:
 
 async def eventually(look: Callable[[], Any], within_s: float = 150.0) -> Any:
     async with asyncio.timeout(within_s):
-        while not (found := await look()):
+        while True:
+            if found := await look():
+                return found
             await asyncio.sleep(0.1)
-    return found
 
 
 async def finished(client: Client, kind: str, name: str) -> Task:
@@ -71,9 +73,8 @@ async def finished(client: Client, kind: str, name: str) -> Task:
 async def create(client: Client, kind: str, name: str, **spec: Any) -> None:
     body = {"apiVersion": "kdoctor.io/v1beta1", "kind": kind, "metadata": {"name": name}}
     whole = {"schedule": SCHEDULE, "request": REQUEST, **spec}
-    await client.create(
-        KINDS[kind], {**body, "spec": {key: value for key, value in whole.items() if value is not None}}
-    )
+    given = {key: value for key, value in whole.items() if value is not None}
+    await client.create(KINDS[kind], {**body, "spec": given})
 
 
 def report(data: Path, what: str) -> Any:
@@ -98,9 +99,15 @@ async def test_agents_reach_each_other_every_way_and_the_carrier_goes_after_its_
     nodes = ["node-1", "node-2", "node-3"]
     assert found["matrix"]["successRate"] == {node: dict.fromkeys(nodes, 1.0) for node in nodes}
     assert found["blame"] == []
-    assert [agent["targets"] for agent in found["rounds"][0]["agents"]] == [6, 6, 6], (
-        "pods, cluster, node port, balancer"
-    )
+    assert [agent["targets"] for agent in found["rounds"][0]["agents"]] == [6, 6, 6], "every way"
+
+    path = "/apis/system.kdoctor.io/v1beta1/namespaces/default/kdoctorreports"
+    composed = json.loads(await client.request("GET", f"{path}/netreach-mesh"))
+    assert composed["status"]["status"] == "Finished"
+    assert sorted(each["nodeName"] for each in composed["report"]["latestRoundReport"]) == nodes
+    assert [each["metadata"]["name"] for each in json.loads(await client.request("GET", path))["items"]]
+    with pytest.raises(NotFound):
+        await client.request("GET", f"{path}/netreach-nobody")
 
     async def is_gone() -> bool:
         things = [*await client.list(DAEMON_SETS, NAMESPACE), *await client.list(SERVICES, NAMESPACE)]
@@ -163,6 +170,66 @@ async def test_dns_of_a_real_resolver(client: Client, unbound: tuple[int, int]) 
         await create(client, "Netdns", name, target=target, request={**REQUEST, "domain": domain})
         task = await finished(client, "Netdns", name)
         assert task.status.last_round_status == verdict
+
+
+async def test_a_secret_and_a_body_reach_the_agents_as_copies(
+    client: Client, cluster: Path, certificates: Path
+) -> None:
+    bodies: list[Any] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        bodies.append((request.headers.get("X-Test"), await request.json()))
+        return web.Response()
+
+    authority = base64.b64encode((certificates / "ca.crt").read_bytes()).decode()
+    await client.create(SECRETS, {"metadata": {"name": "authority"}, "data": {"ca.crt": authority}}, "default")
+    await client.create(CONFIG_MAPS, {"metadata": {"name": "body"}, "data": {"hello": "world"}}, "default")
+    async with serving(answer, server_tls(certificates)) as url:
+        target = {
+            "host": url.replace("127.0.0.1", "localhost"), "method": "POST", "header": ["X-Test: yes"],
+            "tlsSecretName": "authority", "tlsSecretNamespace": "default",
+            "bodyConfigmapName": "body", "bodyConfigmapNamespace": "default",
+        }  # fmt: skip
+        await create(client, "AppHttpHealthy", "tls", agentSpec={}, target=target)
+        task = await finished(client, "AppHttpHealthy", "tls")
+    assert task.status.last_round_status == "succeed", report(cluster, "ahh/tls")
+    assert bodies[0] == ("yes", {"hello": "world"})
+    await client.delete(KINDS["AppHttpHealthy"], "tls")
+
+    async def is_gone() -> bool:
+        names = [each.metadata.name for kind in (SECRETS, CONFIG_MAPS) for each in await client.list(kind, NAMESPACE)]
+        return not [name for name in names if name.startswith("kdoctor-apphttphealthy-tls")]
+
+    await eventually(is_gone)
+
+
+RESOLVER = """
+import os, socket
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind((os.environ["POD_IP"], 10053))
+while True:
+    data, client = server.recvfrom(512)
+    server.sendto(data[:2] + bytes([0x81, 0x80]) + data[4:], client)
+"""
+
+
+async def test_dns_behind_a_udp_service_is_probed_by_its_name(client: Client, cluster: Path) -> None:
+    container = {"name": "dns", "image": "python:3", "command": ["python3", "-c", RESOLVER]}
+    metadata = {"name": "resolver", "labels": {"app": "resolver"}}
+    await client.create(PODS, {"metadata": metadata, "spec": {"containers": [container]}}, "default")
+    ports = [{"name": "dns", "port": 10053, "protocol": "UDP"}]
+    service = {"metadata": {"name": "resolver"}, "spec": {"selector": {"app": "resolver"}, "ports": ports}}
+    await client.create(SERVICES, service, "default")
+
+    async def is_running() -> bool:
+        body = json.loads(await client.request("GET", PODS.path("default", "resolver")))
+        return body["status"].get("phase") == "Running"
+
+    await eventually(is_running)
+    target = {"targetDns": {"serviceName": "resolver", "serviceNamespace": "default"}}
+    await create(client, "Netdns", "service", target=target)
+    task = await finished(client, "Netdns", "service")
+    assert task.status.last_round_status == "succeed", report(cluster, "netdns/service")
 
 
 async def test_what_is_wrong_is_refused_with_its_field(client: Client) -> None:

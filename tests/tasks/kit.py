@@ -76,6 +76,10 @@ class World:
                 return plan
         raise AssertionError("the plan does not come to rest")
 
+    def lose(self) -> None:
+        """Everything of the carrier was deleted."""
+        self.workload, self.parts, self.pods = None, {}, ()
+
     def settle_status(self) -> None:
         """Carry out what is written to the status alone."""
         for intent in self.look().intents:
@@ -93,7 +97,7 @@ class World:
                 else:
                     self.parts[intent.kind.kind, made.metadata.name] = made
             case "Delete":
-                self.workload, self.parts, self.pods = None, {}, ()
+                self.lose()
             case "PatchStatus":
                 merged = {**self.task.status.to_json(), **intent.status}  # type: ignore[attr-defined]
                 clean = {name: value for name, value in merged.items() if value is not None}

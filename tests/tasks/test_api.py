@@ -17,7 +17,10 @@ from fairlead.web.routes import Call
 from tests.tasks.kit import make_task, pod
 from tests.tasks.test_reports import history
 
-EXTRA = {"authentication.kubernetes.io/pod-name": ("p1",), "authentication.kubernetes.io/pod-uid": ("uid-p1",)}
+EXTRA: dict[str, tuple[str, ...]] = {
+    "authentication.kubernetes.io/pod-name": ("p1",),
+    "authentication.kubernetes.io/pod-uid": ("uid-p1",),
+}
 AGENT = User(username="system:serviceaccount:ns:fairlead-agent", extra=EXTRA)
 STATUS = {**history("ongoing"), "finish": False, "actors": [{"pod": "p1", "uid": "uid-p1", "node": "n1"}]}
 POSTED = {
@@ -111,7 +114,7 @@ async def test_ten_thousand_posted_bodies_are_stored_or_refused_with_words() -> 
     drawn = random.Random(14)
     made, _ = api()
     whole = msgspec.json.encode(POSTED)
-    answered = 0
+    answers = []
     for _ in range(10_000):
         body = bytearray(whole)
         for _ in range(drawn.randrange(1, 6)):
@@ -124,10 +127,10 @@ async def test_ten_thousand_posted_bodies_are_stored_or_refused_with_words() -> 
             else:
                 body[at:at] = drawn.choice([b"[" * 50, b"{}", b'"', b"\\u0000", b"1e999", b"\xff", b"null"])
         try:
-            answered += (await made._post(call(bytes(body)))).status in (200, 201)
+            answers.append((await made._post(call(bytes(body)))).status)
         except Problem as problem:
-            assert 400 <= problem.status < 500, body
-    assert answered > 0
+            answers.append(problem.status)
+    assert {status // 100 for status in answers} == {2, 4}
 
 
 def test_the_posted_struct_takes_what_the_agent_sends() -> None:

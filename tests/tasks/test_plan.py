@@ -296,7 +296,7 @@ def test_s41_a_carrier_deleted_by_hand_is_made_again() -> None:
     world = World(make_task())
     world.make_ready("n1")
     world.settle()
-    world.workload, world.parts, world.pods = None, {}, ()
+    world.lose()
     world.settle()
     assert world.workload is not None
     assert world.task.status.resource is not None
@@ -335,7 +335,7 @@ def test_s43_the_carrier_of_a_task_of_the_same_name_is_waited_for() -> None:
     plan = world.settle()
     assert conditions(world)["CarrierReady"] == ("False", "Waiting")
     assert plan.wake_s is not None
-    world.workload = None
+    world.lose()
     world.settle()
     assert world.workload is not None
     assert world.workload.metadata.controller is not None

@@ -117,5 +117,5 @@ def test_ten_thousand_reports_of_any_shape_are_summed_up() -> None:
             report, spec=msgspec.structs.replace(report.spec, report={**body, "roundResult": anything()})
         )
         summary = summarize("NetReach", task, [made])
-        msgspec.json.encode(summary)
-        html(summary)
+        assert msgspec.json.encode(summary)
+        assert html(summary)

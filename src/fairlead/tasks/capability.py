@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairlead.runtime import Capability, Runtime
+from fairlead.runtime import Capability, Listener, Runtime
+from fairlead.tasks.aggregated import KdoctorReports
 from fairlead.tasks.api import TaskApi
 from fairlead.tasks.controller import Families, TaskController, TaskMirrors
 from fairlead.tasks.metrics import TaskMetrics
@@ -25,6 +26,7 @@ class Tasks(Capability):
         self._controller = TaskController(runtime, self._mirrors, families, metrics)
         self._webhooks = TaskWebhooks(runtime, self._mirrors, families)
         self._api = TaskApi(self._mirrors, runtime.reader, runtime.settings.namespace, metrics)
+        self.reports = KdoctorReports(runtime, self._mirrors, self._api.reports)
 
     @classmethod
     def definitions(cls) -> Sequence[Mapping[str, Any]]:
@@ -33,6 +35,9 @@ class Tasks(Capability):
     @classmethod
     def manifests(cls, namespace: str) -> Sequence[Mapping[str, Any]]:
         return [body for _, body in agent_access(namespace)]
+
+    def servers(self) -> Sequence[Listener]:
+        return (Listener("kdoctor reports", self.reports.serving()),)
 
     def routes(self) -> Sequence[Route]:
         return self._api.routes()

@@ -32,8 +32,6 @@ MOST_QPS: Final = 100_000
 MOST_REPLICAS: Final = 10_000
 MOST_HEADERS: Final = 64
 
-# What the schema refuses is read all the same: an older object must not stop its task.
-Minutes = Annotated[Int64, Meta(extra_json_schema={"minimum": 0, "maximum": MOST_MINUTES})]
 Json = dict[str, Any]
 CarrierKind = Literal["Deployment", "DaemonSet"]
 RoundStatus = Literal["succeed", "fail", "ongoing", "notstarted"]
@@ -45,14 +43,12 @@ class AgentSpec(ApiStruct, frozen=True):
     annotation: dict[str, str] | None = None
     """Added to the workload, its pods and its Services."""
     kind: CarrierKind = "DaemonSet"
-    deployment_replicas: Annotated[Int32, Meta(extra_json_schema={"minimum": 0, "maximum": MOST_REPLICAS})] | None = (
-        None
-    )
+    deployment_replicas: Int32 | None = None
     affinity: Json | None = None
     env: list[Json] | None = None
     host_network: bool = False
     resources: Json | None = None
-    termination_grace_period_minutes: Minutes | None = None
+    termination_grace_period_minutes: Int64 | None = None
     """Minutes from the end of the task until its carrier is removed."""
 
 
@@ -225,8 +221,10 @@ class TaskStatus(ApiStruct, frozen=True):
     run_now: str = ""
 
     def to_json(self) -> Json:
-        """As it is written: `finish` is required, whatever it is."""
+        """As it is written: these two are there, whatever they are."""
         found: Json = msgspec.to_builtins(self)
+        if self.resource is not None:
+            found["resource"]["runtimeStatus"] = self.resource.runtime_status
         return {"finish": self.finish, **found}
 
 
@@ -313,6 +311,10 @@ def definitions() -> tuple[Json, ...]:
 def _definition(kind: Kind[Any], spec: type, short_names: list[str]) -> Json:
     schema = _without_null(structural_schema(spec, defaults=True))
     schema["x-kubernetes-validations"] = [_IMMUTABLE]
+    # What the schema refuses is read all the same: an older object must not stop its task.
+    agent = schema["properties"]["agentSpec"]["properties"]
+    agent["deploymentReplicas"] |= {"minimum": 0, "maximum": MOST_REPLICAS}
+    agent["terminationGracePeriodMinutes"] |= {"minimum": 0, "maximum": MOST_MINUTES}
     if kind is NETDNSES:
         schema["properties"]["target"]["x-kubernetes-validations"] = [_ONE_TARGET]
     status = _without_null(structural_schema(TaskStatus))
