@@ -37,6 +37,7 @@ from fairlead.local.providers.pod_sandbox import Private
 from fairlead.model.intents import Apply, Create, Delete
 from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
+from fairlead.model.times import rfc3339
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import NODES, PROVIDER_LABEL
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
@@ -63,6 +64,11 @@ DEMO_KINDS: dict[str, Kind[Any]] = {
     "Service": Kind("", "v1", "services", "Service", ApiObject),
     "Deployment": Kind("apps", "v1", "deployments", "Deployment", ApiObject),
     "Job": Kind("batch", "v1", "jobs", "Job", ApiObject),
+    "CustomResourceDefinition": DEFINITIONS,
+    "Dataset": Kind("data.fluid.io", "v1alpha1", "datasets", "Dataset", ApiObject),
+    "AlluxioRuntime": Kind("data.fluid.io", "v1alpha1", "alluxioruntimes", "AlluxioRuntime", ApiObject),
+    "PersistentVolumeClaim": Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", ApiObject),
+    "CacheReport": Kind("fairlead.io", "v1alpha1", "cachereports", "CacheReport", ApiObject, namespaced=False),
 }
 
 
@@ -127,6 +133,9 @@ async def up(
         runtime = await opener.unfenced("fairlead")
         classes = app.select_capabilities(tuple(name for name in known if name not in options.without), known)
         await _bootstrap(runtime.writer, settings.namespace, classes.values())
+        if options.demo:
+            # Before anybody looks for them: a missing kind is looked for again only after a while.
+            await _demonstrate(runtime.writer, clock, kinds=True)
         runtime.routes.guard = Guard(runtime.reader, clock)
         url = await stack.enter_async_context(app.listening(settings, probes, runtime.routes, clock, metrics))
         write_secret(options.data / "api.url", url.encode())
@@ -161,7 +170,7 @@ async def up(
                 metrics_api.serving(usage, authentication, settings.namespace, runtime.writer, clock)
             )
         if options.demo:
-            await _demonstrate(runtime.writer)
+            await _demonstrate(runtime.writer, clock)
         _greet(cluster, url, options, mode, say)
         await stop.wait()
         say("stopping")
@@ -271,10 +280,13 @@ async def _bootstrap(writer: Writer, namespace: str, capabilities: Iterable[type
                 log.warning("kind not defined", kind=name, problem=str(applied.error))
 
 
-async def _demonstrate(writer: Writer) -> None:
-    """Apply the demo's objects; those of an earlier start stay as they are now."""
-    for thing in yaml.safe_load_all(files("fairlead.local").joinpath("demo.yaml").read_text()):
+async def _demonstrate(writer: Writer, clock: Clock, *, kinds: bool = False) -> None:
+    """Create the demo's objects, or the kinds that they need; those of an earlier start stay as they are now."""
+    text = files("fairlead.local").joinpath("demo.yaml").read_text().replace("$NOW", rfc3339(clock.now()))
+    for thing in yaml.safe_load_all(text):
         kind = DEMO_KINDS[thing["kind"]]
+        if kinds != (kind is DEFINITIONS):
+            continue
         metadata = thing["metadata"]
         result = await writer.carry_out(Create(kind=kind, body=thing, namespace=metadata.get("namespace", "")))
         if result.outcome not in (Outcome.DONE, Outcome.EXISTS):
