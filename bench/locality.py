@@ -44,6 +44,7 @@ VARIANTS: Final = ("none", "fluid", "ours1", "ours2", "ours3")
 NODES, CPUS, SETS, LOAD, LIFE_S = 200, 16, 30, 0.85, 300.0
 GIB: Final = float(1 << 30)
 WAIT_S: Final = 20.0
+MEAN_CPUS: Final = 7 / 3
 LOCAL, REMOTE = 2e9, 2e8
 
 
@@ -108,6 +109,7 @@ class Simulation:
     table: NodeTable = field(default_factory=NodeTable)
     placed: dict[str, tuple[Arrival, int]] = field(default_factory=dict)
     read_until_s: dict[str, float] = field(default_factory=dict)
+    used: list[int] = field(default_factory=lambda: [0] * NODES)
     draining: set[tuple[int, int]] = field(default_factory=set)
     waiting: list[tuple[float, Arrival]] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
@@ -213,7 +215,8 @@ class Simulation:
             elif kind == "leave":
                 self._read(what, now_s)
                 self.table.remove_pod(what)
-                self.placed.pop(what, None)
+                gone, number = self.placed.pop(what)
+                self.used[number] -= gone.cpus
             elif kind == "change":
                 self._read_all(what, now_s)
                 self._change(what)
@@ -258,16 +261,17 @@ class Simulation:
             return False
         values = local_values(self.cache, readings)
         size = sum(self.data[i].size for i in arrival.datasets)
-        if max(values.values(), default=0.0) * size * (1 / REMOTE - 1 / LOCAL) <= WAIT_S:
-            return False
-        return not any(value >= WARM and self._room(node) >= arrival.cpus for node, value in values.items())
+        best = max(values.values(), default=0.0)
+        now = max((value for node, value in values.items() if self._room(node) >= arrival.cpus), default=0.0)
+        # What is free now is good enough, or the best is not worth the wait.
+        return now < WARM * best and (best - now) * size * (1 / REMOTE - 1 / LOCAL) > WAIT_S
 
     def _room(self, node: str) -> int:
-        used = sum(arrival.cpus for arrival, number in self.placed.values() if f"n{number}" == node)
-        return CPUS - used
+        return CPUS - self.used[int(node[1:])]
 
     def _count(self, arrival: Arrival, number: int, now_s: float, waited_s: float) -> None:
         self.placed[arrival.name] = (arrival, number)
+        self.used[number] += arrival.cpus
         self.read_until_s[arrival.name] = now_s
         self.waits.append(waited_s)
         for i in arrival.datasets:
@@ -295,11 +299,14 @@ class Simulation:
         if (i, gone) in self.draining:
             return
         if self.variant == "ours3":
-            readers: dict[int, int] = {}
+            # Those who read there now, and those for whom there would be room.
+            demand = {
+                number: self._room(f"n{number}") / MEAN_CPUS for number in range(NODES) if number not in each.shares
+            }
             for arrival, number in self.placed.values():
-                if i in arrival.datasets and number not in each.shares:
-                    readers[number] = readers.get(number, 0) + 1
-            lot = max(readers, key=lambda number: (readers[number], -number), default=lot)
+                if i in arrival.datasets and number in demand:
+                    demand[number] += 1
+            lot = max(demand, key=lambda number: (demand[number], -number))
         del each.shares[gone]
         each.shares[lot] = share
         for number in (gone, lot):

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from fairlead import settings as configuration
@@ -145,6 +146,16 @@ class Capability:
 
     def webhooks(self) -> Sequence[WebhookConfiguration]:
         """Admission webhooks of its own; every replica answers them."""
+        return ()
+
+    @classmethod
+    def local_settings(cls, settings: Settings, folder: Path) -> Settings:
+        """The settings as `up` runs it, with its data folder: where these name nothing else."""
+        return settings
+
+    @classmethod
+    def demo_definitions(cls) -> Sequence[Mapping[str, Any]]:
+        """Foreign kinds that its demo needs; defined before it starts."""
         return ()
 
     async def demo(self) -> Sequence[Mapping[str, Any]]:

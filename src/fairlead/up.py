@@ -42,7 +42,7 @@ from fairlead.nodes.node import NODES, PROVIDER_LABEL
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
 from fairlead.nodes.streaming.serving import Streams
 from fairlead.runtime import Capability, Runtime, open_runtime
-from fairlead.settings import ModuleSettings, Settings, WebhookSettings, identity
+from fairlead.settings import Settings, WebhookSettings, identity
 from fairlead.web.aggregated import AUTHENTICATION
 from fairlead.web.guard import Guard
 from fairlead.web.probes import Probes
@@ -57,22 +57,6 @@ PARTS: Final = ("controllers", *app.CAPABILITIES, "nodes")
 DEFINITIONS = Kind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", ApiObject, namespaced=False
 )
-
-_RBAC: Final = "rbac.authorization.k8s.io"
-MANIFEST_KINDS: dict[str, Kind[Any]] = {
-    "ServiceAccount": Kind("", "v1", "serviceaccounts", "ServiceAccount", ApiObject),
-    "ClusterRole": Kind(_RBAC, "v1", "clusterroles", "ClusterRole", ApiObject, namespaced=False),
-    "ClusterRoleBinding": Kind(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", ApiObject, namespaced=False),
-    "Role": Kind(_RBAC, "v1", "roles", "Role", ApiObject),
-    "RoleBinding": Kind(_RBAC, "v1", "rolebindings", "RoleBinding", ApiObject),
-}
-DEMO_KINDS: dict[str, Kind[Any]] = {
-    "Namespace": NAMESPACES,
-    "Service": Kind("", "v1", "services", "Service", ApiObject),
-    "Deployment": Kind("apps", "v1", "deployments", "Deployment", ApiObject),
-    "Job": Kind("batch", "v1", "jobs", "Job", ApiObject),
-    "TYJob": Kind("fairlead.io", "v1alpha1", "tyjobs", "TYJob", ApiObject),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +99,8 @@ async def up(
         # Only this machine's API server calls them, and another `up` may be running.
         loopback = msgspec.structs.replace(settings.webhooks, listen="127.0.0.1:0")
         settings = msgspec.structs.replace(settings, webhooks=loopback)
-    settings = msgspec.structs.replace(settings, modules=_module_settings(settings.modules, options.data))
+    for capability in known.values():
+        settings = capability.local_settings(settings, options.data)
     async with AsyncExitStack() as stack:
         say(f"starting the API server on {options.data}")
         cluster = await stack.enter_async_context(embedded(options.data, clock, port=options.port))
@@ -138,7 +123,7 @@ async def up(
         # What needs a part that is left out is left out with it.
         names = (name for name in known if not {name, *known[name].needs} & set(options.without))
         classes = app.select_capabilities(tuple(names), known)
-        await _bootstrap(runtime.writer, settings.namespace, classes.values())
+        await _bootstrap(runtime.writer, settings.namespace, classes.values(), demo=options.demo)
         runtime.routes.guard = Guard(runtime.reader, clock)
         url = await stack.enter_async_context(app.listening(settings, probes, runtime.routes, clock, metrics))
         write_secret(options.data / "api.url", url.encode())
@@ -273,42 +258,39 @@ def _streams(
     return answer
 
 
-async def _bootstrap(writer: Writer, namespace: str, capabilities: Iterable[type[Capability]]) -> None:
+async def _bootstrap(
+    writer: Writer, namespace: str, capabilities: Iterable[type[Capability]], *, demo: bool = False
+) -> None:
     """What Fairlead needs on any cluster and an administrator applies there: its namespace and its kinds."""
     await writer.carry_out(Create(kind=NAMESPACES, body={"metadata": {"name": namespace}}))
     for capability in capabilities:
-        for definition in capability.definitions():
+        for definition in (*capability.definitions(), *(capability.demo_definitions() if demo else ())):
             name = definition["metadata"]["name"]
             applied = await writer.carry_out(Apply(kind=DEFINITIONS, name=name, body=definition))
             if not applied.is_done:
                 log.warning("kind not defined", kind=name, problem=str(applied.error))
         for body in capability.manifests(namespace):
-            kind, metadata = MANIFEST_KINDS[body["kind"]], body["metadata"]
+            metadata = body["metadata"]
             where = metadata.get("namespace", "")
-            await writer.carry_out(Apply(kind=kind, name=metadata["name"], namespace=where, body=body))
+            await writer.carry_out(Apply(kind=_kind_of(body), name=metadata["name"], namespace=where, body=body))
 
 
-def _module_settings(settings: ModuleSettings, data: Path) -> ModuleSettings:
-    """Bases are pods of this machine: a port of their own is told in a file, and loopback is trusted."""
-    usual = ModuleSettings()
-    return msgspec.structs.replace(
-        settings,
-        listen="127.0.0.1:0" if settings.listen == usual.listen else settings.listen,
-        url_file=settings.url_file or str(data / "modules.url"),
-        trusted_networks=settings.trusted_networks or ("127.0.0.0/8",),
-        artefacts=settings.artefacts or str(data / "artefacts"),
-    )
+def _kind_of(thing: Mapping[str, Any]) -> Kind[Any]:
+    """The kind of a manifest of ours, all of which have regular plurals."""
+    group, _, version = thing["apiVersion"].rpartition("/")
+    kind = thing["kind"]
+    return Kind(group, version, f"{kind.lower()}s", kind, ApiObject, namespaced="namespace" in thing["metadata"])
 
 
 async def _demonstrate(writer: Writer, capabilities: Iterable[Capability]) -> None:
-    """Apply the demo's objects; those of an earlier start stay as they are now."""
+    """Create the demo's objects; those of an earlier start stay as they are now."""
     things = list(yaml.safe_load_all(files("fairlead.local").joinpath("demo.yaml").read_text()))
     for capability in capabilities:
         things += await capability.demo()
     for thing in things:
-        kind = DEMO_KINDS[thing["kind"]]
         metadata = thing["metadata"]
-        result = await writer.carry_out(Create(kind=kind, body=thing, namespace=metadata.get("namespace", "")))
+        where = metadata.get("namespace", "")
+        result = await writer.carry_out(Create(kind=_kind_of(thing), body=thing, namespace=where))
         if result.outcome not in (Outcome.DONE, Outcome.EXISTS):
             log.warning("not in the demo", kind=thing["kind"], name=metadata["name"], problem=str(result.error))
 

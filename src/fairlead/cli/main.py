@@ -118,7 +118,6 @@ def up(
     flags["log_level"] = flags["log_level"] or "warning"
     # Here Fairlead is the scheduler, for pods that name none as well.
     flags["schedulers"] = "default-scheduler,fairlead"
-    flags["data.namespaceMode"] = True
     settings = _settings(config, flags)
     folder = (data or default_data_folder()).expanduser().absolute()
     options = up_module.UpOptions(folder, 0 if empty else nodes, 0 if empty else simulate, port, parts, demo, program())

@@ -5,9 +5,13 @@ Every replica answers the webhook and knows what is cached where; the leader wri
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import structlog
+import yaml
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.errors import Refused
@@ -30,9 +34,9 @@ from fairlead.data.view import ClusterView
 from fairlead.data.webhook import DataMetrics, DataWebhook, PodRecorder, ProfileFile
 from fairlead.engine.locality import CacheMap
 from fairlead.model.kinds import LEASES
-from fairlead.model.times import parse_time_or_none
+from fairlead.model.times import parse_time_or_none, rfc3339
 from fairlead.runtime import Capability, Runtime, lease_name
-from fairlead.settings import BadSettings
+from fairlead.settings import BadSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
 
 log = structlog.get_logger("fairlead.data")
@@ -88,6 +92,19 @@ class Data(Capability):
     @classmethod
     def definitions(cls) -> Sequence[Mapping[str, Any]]:
         return definitions()
+
+    @classmethod
+    def local_settings(cls, settings: Settings, folder: Path) -> Settings:
+        """A laptop's namespaces may take part by a label."""
+        return msgspec.structs.replace(settings, data=msgspec.structs.replace(settings.data, namespace_mode=True))
+
+    @classmethod
+    def demo_definitions(cls) -> Sequence[Mapping[str, Any]]:
+        return tuple(yaml.safe_load_all(files("fairlead.data").joinpath("demo_kinds.yaml").read_text()))
+
+    async def demo(self) -> Sequence[Mapping[str, Any]]:
+        text = files("fairlead.data").joinpath("demo.yaml").read_text()
+        return tuple(yaml.safe_load_all(text.replace("$NOW", rfc3339(self.runtime.clock.now()))))
 
     # -- every replica ---------------------------------------------------------------------------------------------
 

@@ -125,7 +125,9 @@ def _run_chain(
     draft = Draft.of(pod)
     mode = opt_in.mode(draft.labels, by_namespace=review.by_namespace)
     spec = pod.get("spec") or {}
-    draft.preferences = spec.get("schedulerName", "default-scheduler") not in options.scoring_schedulers
+    # Of pods without datasets such a scheduler knows nothing: they keep theirs.
+    scheduler = spec.get("schedulerName", "default-scheduler")
+    draft.preferences = not (datasets and scheduler in options.scoring_schedulers)
     steps = profile.chain(mode, bool(datasets))
     context = PluginContext(
         datasets,

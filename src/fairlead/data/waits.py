@@ -31,7 +31,7 @@ PREFETCH_GATE: Final = f"{DOMAIN}prefetch"
 LONGEST_WAIT_S: Final = 60.0
 LONGEST_PREFETCH_S: Final = 3600.0
 WARM: Final = 0.5
-"""The value from which a node counts as warm."""
+"""The part of the best node's value from which a node counts as warm."""
 LOOK_S: Final = 1.0
 _DURATION: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -133,7 +133,8 @@ def plan(seen: WaitInput) -> WaitStep:
 
 def _plan_locality(seen: WaitInput) -> WaitStep:
     values = local_values(seen.cache, seen.readings)
-    warm = sorted(node for node, value in values.items() if value >= WARM and node in seen.fitting)
+    enough = WARM * max(values.values(), default=1.0)
+    warm = sorted(node for node, value in values.items() if value >= enough > 0 and node in seen.fitting)
     left_s = _left_s(seen, LOCALITY_DEADLINE, LONGEST_WAIT_S)
     if warm:
         term = {

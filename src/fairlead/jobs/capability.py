@@ -1,7 +1,10 @@
 """The jobs capability: TYJobs from submit to success, as gangs for placement in the same process."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
+
+import yaml
 
 from fairlead.jobs.api import JobApi
 from fairlead.jobs.controller import JobController, JobMirrors
@@ -55,6 +58,9 @@ class Jobs(Capability):
     @classmethod
     def definitions(cls) -> Sequence[Mapping[str, Any]]:
         return definitions()
+
+    async def demo(self) -> Sequence[Mapping[str, Any]]:
+        return tuple(yaml.safe_load_all(files("fairlead.jobs").joinpath("demo.yaml").read_text()))
 
     def routes(self) -> Sequence[Route]:
         return self._api.routes()

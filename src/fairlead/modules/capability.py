@@ -32,7 +32,7 @@ from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT, VNODE
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.runtime import Capability, Listener, Runtime
-from fairlead.settings import BadSettings
+from fairlead.settings import BadSettings, ModuleSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
 from fairlead.web.probes import served
 
@@ -130,6 +130,19 @@ class Modules(Capability):
                 runtime.offers.kubelets.remove(kubelet)
                 for task in working:
                     task.cancel()
+
+    @classmethod
+    def local_settings(cls, settings: Settings, folder: Path) -> Settings:
+        """Bases are pods of this machine: a port of their own is told in a file, and loopback is trusted."""
+        usual, given = ModuleSettings(), settings.modules
+        modules = msgspec.structs.replace(
+            given,
+            listen="127.0.0.1:0" if given.listen == usual.listen else given.listen,
+            url_file=given.url_file or str(folder / "modules.url"),
+            trusted_networks=given.trusted_networks or ("127.0.0.0/8",),
+            artefacts=given.artefacts or str(folder / "artefacts"),
+        )
+        return msgspec.structs.replace(settings, modules=modules)
 
     async def demo(self) -> Sequence[Mapping[str, Any]]:
         """Three Python bases, and a web module with a replica on each."""

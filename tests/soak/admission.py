@@ -1,0 +1,291 @@
+"""Two replicas of the data webhook behind a forwarder that follows their readiness, on the real kube-apiserver.
+
+    scripts/soak admission [--seconds 150] [--rate 200] [--renewals 10] [--kills 10]
+
+Pods are created with dryRun at a steady rate while certificates and authorities are renewed and replicas are ended by
+SIGTERM, again and again. A review failed if its pod came back without the webhook's terms. The last line is JSON:
+`{"reviews", "failed", "renewals", "kills"}`. The short form is tests/kube/test_data_soak.py.
+"""
+
+import asyncio
+import contextlib
+import json
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import click
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.clock import RealClock
+from fairlead.cluster.errors import AlreadyExists, ClusterError
+from fairlead.cluster.kubeconfig import connect_by_kubeconfig
+from fairlead.data import entries
+from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES
+from fairlead.data.spec import definitions
+from fairlead.model.kinds import NAMESPACES, POD_OBJECTS, Kind
+from fairlead.model.meta import ApiObject
+from fairlead.testing.fluid import DEFINITIONS, define
+from fairlead.web.admission import Review, Verdict
+from fairlead.webhooks import MUTATING, SECRET, SECRETS, SERVICE, manifest
+from tests.data.objects import claim, dataset, reader, runtime
+from tests.journeys.test_toy_capability import eventually, free_port
+from tests.rigs.kube.build import ensure_built
+from tests.rigs.kube.servers import Rig
+
+NAMESPACE: Final = "fairlead-system"
+SPACE: Final = "soak-admission"
+SERVICES = Kind("", "v1", "services", "Service", ApiObject)
+CALLERS: Final = 24
+
+
+@dataclass
+class Replica:
+    """One `fairlead serve --capabilities data`."""
+
+    kubeconfig: Path
+    folder: Path
+    port: int = field(default_factory=free_port)
+    process: "subprocess.Popen[bytes] | None" = None
+    is_ready: bool = False
+
+    def start(self) -> None:
+        environment = {
+            "FAIRLEAD_WEBHOOKS_LISTEN": f"127.0.0.1:{self.port}",
+            "FAIRLEAD_WEBHOOKS_CERTIFICATE_LIFE_S": "12",
+            "FAIRLEAD_WEBHOOKS_AUTHORITY_LIFE_S": "40",
+            "FAIRLEAD_WEBHOOKS_OVERLAP_S": "3",
+            "FAIRLEAD_WEBHOOKS_DRAIN_S": "2",
+            "FAIRLEAD_LEASE_DURATION_S": "6",
+            "FAIRLEAD_LEASE_RENEW_DEADLINE_S": "4",
+            "FAIRLEAD_LEASE_RETRY_S": "1",
+            "PATH": "/usr/bin:/bin",
+        }
+        command = [sys.executable, "-m", "fairlead", "serve", "--capabilities", "data", "--listen", "127.0.0.1:0",
+                   "--kubeconfig", str(self.kubeconfig)]  # fmt: skip
+        with (self.folder / f"replica-{self.port}.log").open("ab") as log:
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def end(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    async def gone(self) -> None:
+        assert self.process is not None
+        await asyncio.to_thread(self.process.wait, 60)
+        self.is_ready = False
+
+
+class Forwarder:
+    """A Service in small: new connections go to a replica that says it is ready."""
+
+    def __init__(self, replicas: list[Replica]) -> None:
+        self.port = free_port()
+        self._replicas = replicas
+        self._turn = 0
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
+        looking = asyncio.create_task(self._look())
+        async with server:
+            try:
+                yield
+            finally:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look(self) -> None:
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as http:
+            while True:
+                for replica in self._replicas:
+                    try:
+                        url = f"https://127.0.0.1:{replica.port}/readyz/data"
+                        async with http.get(url, ssl=tls) as answer:
+                            replica.is_ready = answer.status == 200
+                    except (aiohttp.ClientError, TimeoutError, OSError):
+                        replica.is_ready = False
+                await asyncio.sleep(0.1)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ready = [each for each in self._replicas if each.is_ready] or self._replicas
+        self._turn += 1
+        try:
+            other, into = await asyncio.open_connection("127.0.0.1", ready[self._turn % len(ready)].port)
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(_pump(reader, into), _pump(other, writer), return_exceptions=True)
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    try:
+        while chunk := await source.read(65536):
+            sink.write(chunk)
+            await sink.drain()
+    finally:
+        sink.close()
+
+
+@dataclass
+class Soak:
+    client: Client
+    replicas: list[Replica]
+    reviews: int = 0
+    failed: int = 0
+    renewals: int = 0
+    kills: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    async def load(self, rate: float, stop: asyncio.Event) -> None:
+        """Pods at a steady rate, by so many callers at once."""
+        begun_s, number = time.monotonic(), 0
+
+        async def caller() -> None:
+            nonlocal number
+            while not stop.is_set():
+                number += 1
+                await asyncio.sleep(max(0.0, begun_s + number / rate - time.monotonic()))
+                await self._create()
+
+        await asyncio.gather(*(caller() for _ in range(CALLERS)))
+
+    async def _create(self) -> None:
+        path = POD_OBJECTS.collection_path(SPACE)
+        try:
+            body = await self.client.request("POST", path, body=reader("hbase"), query={"dryRun": "All"})
+            pod = json.loads(body)
+            problem = "" if "storage-scalein" in json.dumps(pod["spec"].get("affinity")) else "not patched"
+        except ClusterError as refusal:
+            problem = str(refusal)
+        self.reviews += 1
+        if problem:
+            self.failed += 1
+            self.problems.append(problem[:300])
+
+    async def count_renewals(self, stop: asyncio.Event) -> None:
+        before = ""
+        while not stop.is_set():
+            secret = await self.client.find(SECRETS, SECRET, NAMESPACE)
+            current = (secret.data or {}).get("tls.crt", "") if secret is not None else ""
+            self.renewals += bool(before) and current != before
+            before = current
+            await asyncio.sleep(0.5)
+
+    async def has(self, renewals: int, kills: int) -> bool:
+        return self.renewals >= renewals and self.kills >= kills
+
+    async def kill(self, times: int, stop: asyncio.Event) -> None:
+        while self.kills < times and not stop.is_set():
+            replica = self.replicas[self.kills % len(self.replicas)]
+            if not all(each.is_ready for each in self.replicas):
+                await asyncio.sleep(0.1)
+                continue
+            replica.end(signal.SIGTERM)
+            await replica.gone()
+            self.kills += 1
+            replica.start()
+
+
+async def run(kubeconfig: Path, folder: Path, seconds: float, rate: float, renewals: int, kills: int) -> Soak:
+    clock = RealClock()
+    async with Client(connect_by_kubeconfig([kubeconfig], clock), clock=clock, pool=CALLERS + 4) as client:
+        replicas = [Replica(kubeconfig, folder) for _ in range(2)]
+        forwarder = Forwarder(replicas)
+        await _prepare(client, forwarder.port)
+        for each in replicas:
+            each.start()
+        click.echo("replicas started")
+        soak, stop = Soak(client, replicas), asyncio.Event()
+        try:
+            async with forwarder.serving():
+
+                async def all_ready() -> bool:
+                    return all(each.is_ready for each in replicas)
+
+                await eventually(all_ready, 120)
+
+                async def is_patched() -> Any:
+                    body = await client.request(
+                        "POST", POD_OBJECTS.collection_path(SPACE), body=reader("hbase"), query={"dryRun": "All"}
+                    )
+                    return json.loads(body)["spec"].get("affinity")
+
+                await eventually(is_patched, 60)
+                click.echo("pods are patched")
+                tasks = [
+                    asyncio.create_task(soak.load(rate, stop)),
+                    asyncio.create_task(soak.count_renewals(stop)),
+                    asyncio.create_task(soak.kill(kills, stop)),
+                ]
+                with contextlib.suppress(TimeoutError):
+                    await eventually(lambda: soak.has(renewals, kills), seconds)
+                stop.set()
+                await asyncio.gather(*tasks)
+        finally:
+            await client.request("DELETE", MUTATING.path("", entries.NAME))
+            await client.request("DELETE", SERVICES.path(NAMESPACE, SERVICE))
+            for each in replicas:
+                if each.process is not None and each.process.poll() is None:
+                    each.process.kill()
+                    await asyncio.to_thread(each.process.wait, 30)
+        return soak
+
+
+async def _prepare(client: Client, port: int) -> None:
+    """The administrator's part: namespaces, kinds, the Service, the configuration, and one dataset."""
+    for name in (NAMESPACE, SPACE):
+        with contextlib.suppress(AlreadyExists):
+            await client.create(NAMESPACES, {"metadata": {"name": name}})
+    for each in definitions():
+        with contextlib.suppress(AlreadyExists):
+            await client.create(DEFINITIONS, each)
+    await define(client)
+    await eventually(lambda: client.create(DATASETS, dataset("hbase", SPACE), SPACE))
+    await eventually(lambda: client.create(RUNTIMES["alluxio"], runtime("hbase", SPACE), SPACE))
+    await client.create(CLAIMS, claim("hbase", SPACE), SPACE)
+    spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
+    await client.create(SERVICES, {"metadata": {"name": SERVICE}, "spec": spec}, NAMESPACE)
+
+    async def never(review: Review) -> Verdict:
+        return Verdict()
+
+    configuration = entries.configuration(
+        by_label=never, by_namespace=never, worker=never, scale=never, namespace=NAMESPACE, namespace_mode=False
+    )
+    body = manifest(configuration, namespace=NAMESPACE)
+    for entry in body["webhooks"]:
+        entry["clientConfig"]["service"]["port"] = port
+    await client.create(MUTATING, body)
+
+
+@click.command()
+@click.option("--seconds", default=300.0, show_default=True, help="At the most.")
+@click.option("--rate", default=200.0, show_default=True, help="Pods per second.")
+@click.option("--renewals", default=10, show_default=True)
+@click.option("--kills", default=10, show_default=True)
+def main(seconds: float, rate: float, renewals: int, kills: int) -> None:
+    with tempfile.TemporaryDirectory() as name, Rig(ensure_built(click.echo), Path(name) / "rig") as rig:
+        rig.start()
+        begun_s = time.monotonic()
+        soak = asyncio.run(run(rig.kubeconfig(), Path(name), seconds, rate, renewals, kills))
+        click.echo(f"{soak.reviews / (time.monotonic() - begun_s):.0f} reviews per second over all")
+        for problem in dict.fromkeys(soak.problems[:50]):
+            click.echo(problem)
+    found = {"reviews": soak.reviews, "failed": soak.failed, "renewals": soak.renewals, "kills": soak.kills}
+    click.echo(json.dumps(found))
+    sys.exit(1 if soak.failed or soak.renewals < renewals or soak.kills < kills else 0)
+
+
+if __name__ == "__main__":
+    main()
