@@ -5,6 +5,7 @@ on a real cluster.
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -277,11 +278,25 @@ def _module_settings(settings: ModuleSettings, data: Path) -> ModuleSettings:
     usual = ModuleSettings()
     return msgspec.structs.replace(
         settings,
-        listen="127.0.0.1:0" if settings.listen == usual.listen else settings.listen,
+        listen=f"127.0.0.1:{_port_before(data / 'modules.url')}"
+        if settings.listen == usual.listen
+        else settings.listen,
         url_file=settings.url_file or str(data / "modules.url"),
         trusted_networks=settings.trusted_networks or ("127.0.0.0/8",),
         artefacts=settings.artefacts or str(data / "artefacts"),
     )
+
+
+def _port_before(file: Path) -> int:
+    """The port of an earlier start, which bases that come back know; any, where somebody else has it now."""
+    try:
+        port = int(file.read_text().rpartition(":")[2])
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+    except (OSError, ValueError, OverflowError):
+        return 0
+    return port
 
 
 async def _demonstrate(writer: Writer, capabilities: Iterable[Capability]) -> None:
