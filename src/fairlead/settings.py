@@ -115,6 +115,7 @@ class ModuleSettings(Section, frozen=True):
     memory_per_base: Annotated[int, msgspec.Meta(ge=0, le=2**50)] = 512 << 20
     poll_s: Annotated[float, msgspec.Meta(ge=0.1, le=600)] = 5.0
     remove_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
+    sweep: Literal["on", "dry-run", "off"] = "on"
     artefacts: str = ""
 
 

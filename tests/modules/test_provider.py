@@ -15,8 +15,10 @@ from fairlead.modules import client as calls
 from fairlead.modules import reports
 from fairlead.modules.client import ArkletClient, connections
 from fairlead.modules.provider import ArkletProvider
+from fairlead.modules.sweep import Sweeper
 from fairlead.nodes.provider import NotNow, RunPhase, RunReport, Sandbox
 from fairlead.nodes.spec import KubeletPod
+from fairlead.testing.clock import ManualClock
 from fairlead.testing.mock_base import Fault, MockBase
 from fairlead.testing.provider_suite import ProviderCase, ProviderSuite, runs_of
 
@@ -247,6 +249,34 @@ async def test_the_modules_of_a_base_that_says_goodbye_are_not_ready(rig: Rig) -
     assert report is not None
     assert not report.runs["cart"].is_ready
     assert report.conditions[1].reason == reports.STOPPING
+
+
+async def test_k37_k41_k42_a_stray_of_ours_is_removed_and_a_foreign_module_is_not(rig: Rig) -> None:
+    now = list[KubeletPod]()
+
+    async def list_pods(node: str) -> list[KubeletPod]:
+        return now
+
+    clock = ManualClock()
+    rig.provider._sweeper = Sweeper(rig.provider._client, list_pods, clock)
+    await rig.start(cart())
+    await rig.until(cart())
+    rig.base.modules["foreign:1"] = "activated"
+    # Its pod is deleted by force while the base does not answer.
+    rig.base.faults["uninstallBiz"] = [Fault.ANSWER_500] * 5000
+    await rig.provider.delete("uid-p")
+    assert "cart:1" in rig.provider.ledger("node")
+    rig.base.faults.clear()
+    rig.base.calls.clear()
+    now.append(cart())  # the API server still has such a pod: spared
+    for seconds in (0, 61):
+        await clock.advance(seconds)
+        await rig.provider.poll("node", "java")
+    assert rig.base.count("uninstallBiz", "cart:1") == 0
+    now.clear()
+    await rig.provider.poll("node", "java")
+    assert rig.base.modules == {"foreign:1": "activated"}
+    assert rig.provider.ledger("node") == frozenset()
 
 
 async def test_nothing_is_sent_once_the_lease_is_gone(rig: Rig) -> None:

@@ -30,7 +30,9 @@ from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
 from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, Unreadable, parse_heartbeat, parse_metadata
 from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT, VNODE
 from fairlead.modules.provider import ArkletProvider
+from fairlead.modules.sweep import Sweeper
 from fairlead.nodes.kubelet import VirtualKubelet
+from fairlead.nodes.spec import PODS, KubeletPod
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings
 from fairlead.web.admission import WebhookConfiguration
@@ -91,7 +93,8 @@ class Modules(Capability):
             # Where there are no other replicas there is no lease to hold.
             is_fenced = runtime.lease.is_open()
             may_act = runtime.lease.is_open if is_fenced else lambda: not runtime.stop.is_set()
-            provider = ArkletProvider(client, runtime.clock, may_act)
+            sweeper = Sweeper(client, self._pods_on, runtime.clock, is_dry=settings.sweep == "dry-run")
+            provider = ArkletProvider(client, runtime.clock, may_act, sweeper if settings.sweep != "off" else None)
             kubelet = VirtualKubelet(
                 runtime.reader,
                 runtime.writer,
@@ -130,6 +133,9 @@ class Modules(Capability):
                 runtime.offers.kubelets.remove(kubelet)
                 for task in working:
                     task.cancel()
+
+    async def _pods_on(self, node: str) -> Sequence[KubeletPod]:
+        return await self.runtime.reader.list(PODS, query={"fieldSelector": f"spec.nodeName={node}"})
 
     async def demo(self) -> Sequence[Mapping[str, Any]]:
         """Three Python bases, and a web module with a replica on each."""

@@ -8,7 +8,7 @@ What runs outlives us: nothing is uninstalled because we stop. One task per pod;
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -21,6 +21,7 @@ from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
 from fairlead.modules.client import ArkletClient
 from fairlead.modules.names import FAILURE_POLICY
 from fairlead.modules.spec import BROKEN, Module, ModuleState, modules_of, problem_with
+from fairlead.modules.sweep import Sweeper
 from fairlead.nodes.probing import probe_address
 from fairlead.nodes.provider import (
     LogOptions,
@@ -61,6 +62,8 @@ class Served:
     owners: dict[str, str] = field(default_factory=dict)
     """Which pod a module is for, by `name:version`."""
     usage: dict[str, Usage] = field(default_factory=dict)
+    ledger: set[str] = field(default_factory=set)
+    """What was installed through us, whether or not its pod still is."""
     is_stopping: bool = False
     """The base said goodbye: what still runs there serves nobody new."""
 
@@ -75,8 +78,15 @@ class PodWork:
 
 
 class ArkletProvider:
-    def __init__(self, client: ArkletClient, clock: Clock, may_act: Callable[[], bool] = lambda: True) -> None:
-        """`may_act`: whether our lease still allows commands to bases."""
+    def __init__(
+        self,
+        client: ArkletClient,
+        clock: Clock,
+        may_act: Callable[[], bool] = lambda: True,
+        sweeper: Sweeper | None = None,
+    ) -> None:
+        """`may_act`: whether our lease still allows commands to bases; `sweeper` removes strays."""
+        self._sweeper = sweeper
         self._client = client
         self._clock = clock
         self._may_act = may_act
@@ -101,11 +111,11 @@ class ArkletProvider:
 
     # -- bases ----------------------------------------------------------------------------------------------
 
-    def serve(self, node: str, address: tuple[str, int], wake: Callable[[], None]) -> None:
-        """The node's base is at this address; `wake` asks for a poll soon."""
+    def serve(self, node: str, address: tuple[str, int], wake: Callable[[], None], ledger: Iterable[str] = ()) -> None:
+        """The node's base is at this address; `wake` asks for a poll soon; `ledger`: what was installed before us."""
         known = self._bases.get(node)
         if known is None:
-            self._bases[node] = Served(address, wake)
+            self._bases[node] = Served(address, wake, ledger=set(ledger))
         elif known.address != address:
             known.address = address
             for uid, work in self._pods.items():
@@ -114,6 +124,12 @@ class ArkletProvider:
 
     def leave(self, node: str) -> None:
         self._bases.pop(node, None)
+        if self._sweeper is not None:
+            self._sweeper.forget(node)
+
+    def ledger(self, node: str) -> frozenset[str]:
+        base = self._bases.get(node)
+        return frozenset(base.ledger) if base is not None else frozenset()
 
     def stand(self, node: str, is_active: bool) -> None:
         """Whether the base goes on or has said goodbye; its modules are ready accordingly."""
@@ -140,6 +156,9 @@ class ArkletProvider:
                 await self._compare(base, work, container, module, by_key.get(module.key), stack)
         if stack != "java" and works:
             await self._measure(base)
+        if self._sweeper is not None and self._may_act():
+            pods = [work.pod for work in works]
+            base.ledger -= await self._sweeper.sweep(node, base.address, states, pods, frozenset(base.ledger))
 
     async def _compare(
         self, base: Served, work: PodWork, container: str, module: Module, state: ModuleState | None, stack: str
@@ -386,6 +405,9 @@ class ArkletProvider:
             base.wake()  # other versions of the module may have stepped back
             return None if report.phase is RunPhase.RUNNING else BUSY_S
         self._set(work, container, reports.waiting(run, reports.INSTALLING))
+        if module.key not in base.ledger:
+            base.ledger.add(module.key)
+            base.wake()  # so that the node tells of it
         before = {each.key for each in states}
         answer = await self._install_once(base, work, container, module, run)
         return await self._after_install(base, work, container, module, run, answer, before)
@@ -466,6 +488,8 @@ class ArkletProvider:
                     return BUSY_S
                 log.warning("module not removed", pod=work.pod.key, module=module.key, problem=sentence_of(answer))
         base.owners.pop(module.key, None)
+        if outcome in (Outcome.DONE, Outcome.ALREADY):
+            base.ledger.discard(module.key)
         base.wake()
         self._set(work, container, _ended(run, self._clock.now()))
         return None
