@@ -467,7 +467,9 @@ def _put(into: dict[str, Any], key: str, value: Any) -> None:
     for section in sections:
         into = into.setdefault(section, {})
     # Lists come as comma-separated text from where there is only text.
-    if key in ("capabilities", "schedulers", "extender.clientNames", "modules.trustedNetworks") and isinstance(value, str):
+    if key in ("capabilities", "schedulers", "extender.clientNames", "modules.trustedNetworks") and isinstance(
+        value, str
+    ):
         value = [part.strip() for part in value.split(",") if part.strip()]
     into[last] = value
 

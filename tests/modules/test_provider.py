@@ -147,6 +147,27 @@ async def test_k17_a_failed_install_waits_with_the_cause_and_is_tried_again(rig:
             await asyncio.sleep(0.02)
 
 
+async def test_k15_a_group_is_installed_in_order_and_one_that_fails_leaves_the_others(rig: Rig) -> None:
+    def container(name: str) -> dict[str, Any]:
+        env = [{"name": "BIZ_VERSION", "value": "1"}]
+        return {"name": name, "image": f"http://h/{name}-1.zip", "env": env}
+
+    metadata = {"name": "g", "namespace": "ns", "uid": "uid-g"}
+    spec = {"nodeName": "node", "containers": [container(name) for name in ("zebra", "fails", "cart")]}
+    pod = msgspec.convert({"metadata": metadata, "spec": spec}, KubeletPod)
+    rig.base.install_s = 0.05
+    await rig.start(pod)
+    await rig.until(pod)
+    installs = [key for command, key in rig.base.calls if command == "installBiz"]
+    assert installs[:3] == ["zebra:1", "fails:1", "cart:1"]
+    report = rig.provider.status("uid-g")
+    assert report is not None
+    assert report.runs["fails"].reason == reports.BACK_OFF
+    installed = report.conditions[0]
+    assert (installed.is_true, installed.reason, installed.message) == (False, "InstallFailed", "not installed: fails")
+    assert set(rig.base.modules) == {"zebra:1", "cart:1"}
+
+
 async def test_a_pod_that_is_not_restarted_fails_with_its_module(rig: Rig) -> None:
     pod = cart(url="http://h/fails-1.zip", restartPolicy="Never")
     await rig.start(pod)

@@ -73,8 +73,16 @@ class PodWork:
     pod: KubeletPod
     runs: dict[str, RunReport] = field(default_factory=dict)
     wanted: dict[str, Run] = field(default_factory=dict)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    events: dict[str, asyncio.Event] = field(default_factory=dict)
+    """Each container's own, so that none takes another's wakeup."""
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def event(self, container: str) -> asyncio.Event:
+        return self.events.setdefault(container, asyncio.Event())
+
+    def wake(self) -> None:
+        for event in self.events.values():
+            event.set()
 
 
 class ArkletProvider:
@@ -170,7 +178,7 @@ class ArkletProvider:
             lost = reports.waiting(run, reports.LOST, "the base does not have the module any more")
             self._set(work, container, lost)
             base.owners.pop(module.key, None)
-            work.changed.set()
+            work.wake()
             self._converge(work, container)
             return
         found = reports.run_report(state, module, base.address[0], run.attempt, self._clock.now())
@@ -239,7 +247,7 @@ class ArkletProvider:
                 ip = self._ip(work)
                 first = RunReport(run.attempt, RunPhase.WAITING, reason=reports.CREATING)
                 work.runs[name] = replace(first, id=reports.run_id(ip, modules[name]))
-        work.changed.set()
+        work.wake()
         for name in {*work.wanted, *work.runs}:
             self._converge(work, name)
 
@@ -250,7 +258,7 @@ class ArkletProvider:
         work.wanted = {}
         for name in list(work.runs):
             self._converge(work, name)
-        work.changed.set()
+        work.wake()
         tasks = [task for task in work.tasks.values() if not task.done()]
         if tasks:
             await asyncio.wait(tasks, timeout=max(grace_s, AWAY_S))
@@ -344,7 +352,7 @@ class ArkletProvider:
     async def _work(self, work: PodWork, container: str) -> None:
         backoff_s = FIRST_BACKOFF_S
         while True:
-            work.changed.clear()
+            work.event(container).clear()
             run = work.runs.get(container)
             wanted = work.wanted.get(container)
             if run is None or run.phase is RunPhase.EXITED:
@@ -366,11 +374,11 @@ class ArkletProvider:
                 continue
             if wait_s == FIRST_BACKOFF_S:
                 wait_s, backoff_s = backoff_s, min(MOST_BACKOFF_S, backoff_s * 2)
-            await self._pause(work, wait_s)
+            await self._pause(work.event(container), wait_s)
 
-    async def _pause(self, work: PodWork, seconds: float) -> None:
+    async def _pause(self, event: asyncio.Event, seconds: float) -> None:
         """Wait, or less where something about the pod changes."""
-        waking = asyncio.create_task(work.changed.wait())
+        waking = asyncio.create_task(event.wait())
         sleeping = asyncio.create_task(self._clock.sleep(seconds))
         try:
             await asyncio.wait((waking, sleeping), return_when=asyncio.FIRST_COMPLETED)
@@ -380,6 +388,8 @@ class ArkletProvider:
 
     async def _install(self, work: PodWork, container: str, run: RunReport) -> float | None:
         """One step towards the module being there; seconds to wait before the next, None for at once."""
+        if self._waits_for_another(work, container):
+            return OPERATION_S
         module = modules_of(work.pod)[container]
         found = work.pod.container(container)
         if found is not None and (problem := problem_with(found)) is not None:
@@ -411,6 +421,17 @@ class ArkletProvider:
         before = {each.key for each in states}
         answer = await self._install_once(base, work, container, module, run)
         return await self._after_install(base, work, container, module, run, answer, before)
+
+    def _waits_for_another(self, work: PodWork, container: str) -> bool:
+        """A group is installed in the pod's order; one that fails does not hold up those after it."""
+        for earlier in work.pod.spec.containers:
+            if earlier.name == container:
+                return False
+            run = work.runs.get(earlier.name)
+            is_wanted = run is not None and earlier.name in work.wanted and run.phase is RunPhase.WAITING
+            if is_wanted and run is not None and run.reason in (reports.CREATING, reports.INSTALLING):
+                return True
+        return False
 
     async def _install_once(
         self, base: Served, work: PodWork, container: str, module: Module, run: RunReport
