@@ -285,9 +285,9 @@ async def test_a_capability_that_fails_ends_the_run_and_gives_the_lease_back(clu
 
 
 async def test_a_capability_that_is_not_in_this_version_is_a_mistake(cluster: Cluster) -> None:
-    with pytest.raises(BadSettings, match=r"capabilities: modules is not in this version; there is: "):
+    with pytest.raises(BadSettings, match=r"capabilities: nosuch is not in this version; there is: "):
         await app.serve(
-            cluster.settings(capabilities=("modules",)), clock=ManualClock(), rng=lambda: 0.0, stop=asyncio.Event()
+            cluster.settings(capabilities=("nosuch",)), clock=ManualClock(), rng=lambda: 0.0, stop=asyncio.Event()
         )
 
 

@@ -123,6 +123,7 @@ class ModuleSettings(Section, frozen=True):
     memory_per_base: Annotated[int, msgspec.Meta(ge=0, le=2**50)] = 512 << 20
     poll_s: Annotated[float, msgspec.Meta(ge=0.1, le=600)] = 5.0
     remove_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
+    sweep: Literal["on", "dry-run", "off"] = "on"
     artefacts: str = ""
 
 
@@ -538,12 +539,15 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             into[key] = value
 
 
+LISTS: Final = ("capabilities", "schedulers", "extender.clientNames", "data.schedulers", "modules.trustedNetworks")
+
+
 def _put(into: dict[str, Any], key: str, value: Any) -> None:
     *sections, last = key.split(".")
     for section in sections:
         into = into.setdefault(section, {})
     # Lists come as comma-separated text from where there is only text.
-    if key in ("capabilities", "schedulers", "extender.clientNames", "data.schedulers") and isinstance(value, str):
+    if key in LISTS and isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     into[last] = value
 

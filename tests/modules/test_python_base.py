@@ -57,7 +57,7 @@ async def test_a_module_is_installed_served_and_removed(base: BaseProcess, tmp_p
     assert outcome_of(arklet.UNINSTALL, gone) is Outcome.DONE
     assert (await base.get("/hello/"))[0] == 404
     again = await base.client.uninstall(base.address, one)
-    assert (outcome_of(arklet.UNINSTALL, again), again.inner_code) == (Outcome.ALREADY, arklet.NOT_FOUND_BIZ)
+    assert (outcome_of(arklet.UNINSTALL, again), again.inner_code) == (Outcome.ALREADY, arklet.MISSING_BIZ)
 
 
 async def test_a_new_version_takes_over_without_a_failed_request(base: BaseProcess, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_what_goes_wrong_is_told_with_its_cause(base: BaseProcess, tmp_pat
 
 
 async def test_odd_requests_get_the_answers_of_arklet(base: BaseProcess) -> None:
-    assert (await base.client.call(base.address, "nosuch", {})).code == arklet.CMD_NOT_FOUND
+    assert (await base.client.call(base.address, "nosuch", {})).code == arklet.UNKNOWN_COMMAND
     assert (await base.client.call(base.address, "uninstallBiz", {"bizName": "x"})).code == arklet.INTERNAL_ERROR
     unknown = await base.client.call(base.address, "queryBizOps", {"requestId": "never"})
     assert (unknown.code, unknown.message) == ("FAILED", "Not found the corresponding ops record.")

@@ -24,10 +24,10 @@ HEALTH: Final = "health"
 
 SUCCESS: Final = "SUCCESS"
 FAILED: Final = "FAILED"
-CMD_NOT_FOUND: Final = "CMD_NOT_FOUND"
+UNKNOWN_COMMAND: Final = "CMD_NOT_FOUND"
 INTERNAL_ERROR: Final = "CMD_PROCESS_INTERNAL_ERROR"
 REPEAT_BIZ: Final = "REPEAT_BIZ"
-NOT_FOUND_BIZ: Final = "NOT_FOUND_BIZ"
+MISSING_BIZ: Final = "NOT_FOUND_BIZ"
 
 MOST_MODULES: Final = 10_000
 
@@ -121,10 +121,10 @@ def outcome_of(command: str, answer: Answer) -> Outcome:
         if status in ("INITIALIZED", "EXECUTING"):
             return Outcome.RUNNING
         return Outcome.BROKEN if status == FAILED else Outcome.DONE
-    if answer.code == CMD_NOT_FOUND:
+    if answer.code == UNKNOWN_COMMAND:
         return Outcome.UNSUPPORTED
     if answer.code == FAILED:
-        already = {INSTALL: REPEAT_BIZ, UNINSTALL: NOT_FOUND_BIZ}.get(command)
+        already = {INSTALL: REPEAT_BIZ, UNINSTALL: MISSING_BIZ}.get(command)
         if already is not None and answer.inner_code == already:
             return Outcome.ALREADY
         # The mutex answers without data; so does a request id that was used before.

@@ -7,9 +7,10 @@ answers there. `modules.capability` runs this where it leads.
 import asyncio
 import hmac
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
 from fairlead.cluster.backoff import Rng
@@ -21,6 +22,7 @@ from fairlead.modules.arklet import Health
 from fairlead.modules.base_node import Liveness, NodeOptions, is_activated, liveness, node_name, node_profile, remember
 from fairlead.modules.client import ArkletClient
 from fairlead.modules.heartbeats import Heartbeat
+from fairlead.modules.names import LEDGER
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
@@ -32,6 +34,7 @@ CHECK_S = 3.0
 STOPPED_REMOVE_S = 10.0
 """A base that said it stops, and does not answer, is gone; its node follows soon, so that modules move."""
 MOST_BASES = 5000
+MOST_LEDGER = 2000
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -58,6 +61,14 @@ class Trust:
         if any(said in network for network in self.networks):
             return None
         return f"{said} is in no trusted network and bears no token"
+
+
+def read_ledger(text: str) -> frozenset[str]:
+    """The keys on a node; what cannot be read names none, and then nothing is removed."""
+    try:
+        return frozenset(msgspec.json.decode(text, type=list[str])[:MOST_LEDGER]) if text else frozenset()
+    except msgspec.DecodeError:
+        return frozenset()
 
 
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
@@ -118,7 +129,8 @@ class Bases:
             beat = remember(node)
             if beat.ip and node.name not in self._bases:
                 self._names[beat.metadata.identity] = node.name
-                self._add(Base(node.name, beat, self._clock.elapsed_s(), is_active=True))
+                base = Base(node.name, beat, self._clock.elapsed_s(), is_active=True)
+                self._add(base, read_ledger(node.metadata.annotations.get(LEDGER, "")))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -193,9 +205,9 @@ class Bases:
                 raise Refused(f"IdentityConflict: node {name} is the base at {base.beat.ip}:{base.beat.arklet_port}")
         return base
 
-    def _add(self, base: Base) -> None:
+    def _add(self, base: Base, ledger: Iterable[str] = ()) -> None:
         self._bases[base.name] = base
-        self._provider.serve(base.name, base.address, base.wakeup.set)
+        self._provider.serve(base.name, base.address, base.wakeup.set, ledger)
         self._kubelet.add(self._profile(base), self._provider)
         if self._tasks is not None:
             base.task = self._tasks.create_task(self._follow(base), name=f"base {base.name}")
@@ -260,7 +272,8 @@ class Bases:
 
     def _profile(self, base: Base) -> Profile:
         standing = liveness(self._clock.elapsed_s() - base.heard_s, base.is_active)
-        return node_profile(base.name, base.beat, base.health, standing, self._options)
+        notes = {LEDGER: msgspec.json.encode(sorted(self._provider.ledger(base.name))[:MOST_LEDGER]).decode()}
+        return node_profile(base.name, base.beat, base.health, standing, self._options, notes)
 
     def __len__(self) -> int:
         return len(self._bases)

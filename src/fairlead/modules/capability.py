@@ -4,6 +4,7 @@ One replica leads and serves every base; the others listen and answer that they 
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -30,7 +31,9 @@ from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
 from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, Unreadable, parse_heartbeat, parse_metadata
 from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT, VNODE
 from fairlead.modules.provider import ArkletProvider
+from fairlead.modules.sweep import Sweeper
 from fairlead.nodes.kubelet import VirtualKubelet
+from fairlead.nodes.spec import PODS, KubeletPod
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings, ModuleSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
@@ -91,7 +94,8 @@ class Modules(Capability):
             # Where there are no other replicas there is no lease to hold.
             is_fenced = runtime.lease.is_open()
             may_act = runtime.lease.is_open if is_fenced else lambda: not runtime.stop.is_set()
-            provider = ArkletProvider(client, runtime.clock, may_act)
+            sweeper = Sweeper(client, self._pods_on, runtime.clock, is_dry=settings.sweep == "dry-run")
+            provider = ArkletProvider(client, runtime.clock, may_act, sweeper if settings.sweep != "off" else None)
             kubelet = VirtualKubelet(
                 runtime.reader,
                 runtime.writer,
@@ -131,13 +135,17 @@ class Modules(Capability):
                 for task in working:
                     task.cancel()
 
+    async def _pods_on(self, node: str) -> Sequence[KubeletPod]:
+        return await self.runtime.reader.list(PODS, query={"fieldSelector": f"spec.nodeName={node}"})
+
     @classmethod
     def local_settings(cls, settings: Settings, folder: Path) -> Settings:
         """Bases are pods of this machine: a port of their own is told in a file, and loopback is trusted."""
         usual, given = ModuleSettings(), settings.modules
+        port = _port_before(folder / "modules.url")
         modules = msgspec.structs.replace(
             given,
-            listen="127.0.0.1:0" if given.listen == usual.listen else given.listen,
+            listen=f"127.0.0.1:{port}" if given.listen == usual.listen else given.listen,
             url_file=given.url_file or str(folder / "modules.url"),
             trusted_networks=given.trusted_networks or ("127.0.0.0/8",),
             artefacts=given.artefacts or str(folder / "artefacts"),
@@ -242,3 +250,15 @@ class Modules(Capability):
 def _pack_hello(target: Path, version: str) -> None:
     source = Path(str(files("fairlead.modules").joinpath("example")))
     pack(source, target, name="hello", version=version, entry="hello:app", context_path="/hello")
+
+
+def _port_before(file: Path) -> int:
+    """The port of an earlier start, which bases that come back know; any, where somebody else has it now."""
+    try:
+        port = int(file.read_text().rpartition(":")[2])
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+    except (OSError, ValueError, OverflowError):
+        return 0
+    return port

@@ -107,7 +107,7 @@ def _operation(identity: str, data: Any, at_ms: int) -> MqttReport | None:
     if command not in (arklet.INSTALL, arklet.UNINSTALL):
         return None
     answer = _answer(fields.get("response"))
-    is_gone = command == arklet.UNINSTALL and answer.inner_code == arklet.NOT_FOUND_BIZ
+    is_gone = command == arklet.UNINSTALL and answer.inner_code == arklet.MISSING_BIZ
     is_done = answer.code == arklet.SUCCESS or is_gone
     name, version = text_of(fields, "bizName"), text_of(fields, "bizVersion")
     state = ModuleState(

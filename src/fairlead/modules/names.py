@@ -28,6 +28,8 @@ BASEMENT_VERSION: Final = "basement.koupleless.io/version"
 IDENTITY: Final = "base.koupleless.io/identity"
 RAW_VERSION: Final = "base.koupleless.io/raw-version"
 ADDRESS: Final = "base.koupleless.io/address"
+LEDGER: Final = "fairlead.io/installed-modules"
+"""On a node: the keys that Fairlead installed on its base, as a JSON list."""
 BOOT_ID: Final = "base.koupleless.io/boot-id"
 
 VIRTUAL_NODE_TAINT: Final = "schedule.koupleless.io/virtual-node"

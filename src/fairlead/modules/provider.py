@@ -8,7 +8,7 @@ What runs outlives us: nothing is uninstalled because we stop. One task per pod;
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -21,6 +21,7 @@ from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
 from fairlead.modules.client import ArkletClient
 from fairlead.modules.names import FAILURE_POLICY
 from fairlead.modules.spec import BROKEN, Module, ModuleState, modules_of, problem_with
+from fairlead.modules.sweep import Sweeper
 from fairlead.nodes.probing import probe_address
 from fairlead.nodes.provider import (
     LogOptions,
@@ -61,6 +62,8 @@ class Served:
     owners: dict[str, str] = field(default_factory=dict)
     """Which pod a module is for, by `name:version`."""
     usage: dict[str, Usage] = field(default_factory=dict)
+    ledger: set[str] = field(default_factory=set)
+    """What was installed through us, whether or not its pod still is."""
     is_stopping: bool = False
     """The base said goodbye: what still runs there serves nobody new."""
 
@@ -70,13 +73,28 @@ class PodWork:
     pod: KubeletPod
     runs: dict[str, RunReport] = field(default_factory=dict)
     wanted: dict[str, Run] = field(default_factory=dict)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    events: dict[str, asyncio.Event] = field(default_factory=dict)
+    """Each container's own, so that none takes another's wakeup."""
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def event(self, container: str) -> asyncio.Event:
+        return self.events.setdefault(container, asyncio.Event())
+
+    def wake(self) -> None:
+        for event in self.events.values():
+            event.set()
 
 
 class ArkletProvider:
-    def __init__(self, client: ArkletClient, clock: Clock, may_act: Callable[[], bool] = lambda: True) -> None:
-        """`may_act`: whether our lease still allows commands to bases."""
+    def __init__(
+        self,
+        client: ArkletClient,
+        clock: Clock,
+        may_act: Callable[[], bool] = lambda: True,
+        sweeper: Sweeper | None = None,
+    ) -> None:
+        """`may_act`: whether our lease still allows commands to bases; `sweeper` removes strays."""
+        self._sweeper = sweeper
         self._client = client
         self._clock = clock
         self._may_act = may_act
@@ -101,11 +119,11 @@ class ArkletProvider:
 
     # -- bases ----------------------------------------------------------------------------------------------
 
-    def serve(self, node: str, address: tuple[str, int], wake: Callable[[], None]) -> None:
-        """The node's base is at this address; `wake` asks for a poll soon."""
+    def serve(self, node: str, address: tuple[str, int], wake: Callable[[], None], ledger: Iterable[str] = ()) -> None:
+        """The node's base is at this address; `wake` asks for a poll soon; `ledger`: what was installed before us."""
         known = self._bases.get(node)
         if known is None:
-            self._bases[node] = Served(address, wake)
+            self._bases[node] = Served(address, wake, ledger=set(ledger))
         elif known.address != address:
             known.address = address
             for uid, work in self._pods.items():
@@ -114,6 +132,12 @@ class ArkletProvider:
 
     def leave(self, node: str) -> None:
         self._bases.pop(node, None)
+        if self._sweeper is not None:
+            self._sweeper.forget(node)
+
+    def ledger(self, node: str) -> frozenset[str]:
+        base = self._bases.get(node)
+        return frozenset(base.ledger) if base is not None else frozenset()
 
     def stand(self, node: str, is_active: bool) -> None:
         """Whether the base goes on or has said goodbye; its modules are ready accordingly."""
@@ -140,6 +164,9 @@ class ArkletProvider:
                 await self._compare(base, work, container, module, by_key.get(module.key), stack)
         if stack != "java" and works:
             await self._measure(base)
+        if self._sweeper is not None and self._may_act():
+            pods = [work.pod for work in works]
+            base.ledger -= await self._sweeper.sweep(node, base.address, states, pods, frozenset(base.ledger))
 
     async def _compare(
         self, base: Served, work: PodWork, container: str, module: Module, state: ModuleState | None, stack: str
@@ -151,7 +178,7 @@ class ArkletProvider:
             lost = reports.waiting(run, reports.LOST, "the base does not have the module any more")
             self._set(work, container, lost)
             base.owners.pop(module.key, None)
-            work.changed.set()
+            work.wake()
             self._converge(work, container)
             return
         found = reports.run_report(state, module, base.address[0], run.attempt, self._clock.now())
@@ -220,7 +247,7 @@ class ArkletProvider:
                 ip = self._ip(work)
                 first = RunReport(run.attempt, RunPhase.WAITING, reason=reports.CREATING)
                 work.runs[name] = replace(first, id=reports.run_id(ip, modules[name]))
-        work.changed.set()
+        work.wake()
         for name in {*work.wanted, *work.runs}:
             self._converge(work, name)
 
@@ -231,7 +258,7 @@ class ArkletProvider:
         work.wanted = {}
         for name in list(work.runs):
             self._converge(work, name)
-        work.changed.set()
+        work.wake()
         tasks = [task for task in work.tasks.values() if not task.done()]
         if tasks:
             await asyncio.wait(tasks, timeout=max(grace_s, AWAY_S))
@@ -325,7 +352,7 @@ class ArkletProvider:
     async def _work(self, work: PodWork, container: str) -> None:
         backoff_s = FIRST_BACKOFF_S
         while True:
-            work.changed.clear()
+            work.event(container).clear()
             run = work.runs.get(container)
             wanted = work.wanted.get(container)
             if run is None or run.phase is RunPhase.EXITED:
@@ -347,11 +374,11 @@ class ArkletProvider:
                 continue
             if wait_s == FIRST_BACKOFF_S:
                 wait_s, backoff_s = backoff_s, min(MOST_BACKOFF_S, backoff_s * 2)
-            await self._pause(work, wait_s)
+            await self._pause(work.event(container), wait_s)
 
-    async def _pause(self, work: PodWork, seconds: float) -> None:
+    async def _pause(self, event: asyncio.Event, seconds: float) -> None:
         """Wait, or less where something about the pod changes."""
-        waking = asyncio.create_task(work.changed.wait())
+        waking = asyncio.create_task(event.wait())
         sleeping = asyncio.create_task(self._clock.sleep(seconds))
         try:
             await asyncio.wait((waking, sleeping), return_when=asyncio.FIRST_COMPLETED)
@@ -361,6 +388,8 @@ class ArkletProvider:
 
     async def _install(self, work: PodWork, container: str, run: RunReport) -> float | None:
         """One step towards the module being there; seconds to wait before the next, None for at once."""
+        if self._waits_for_another(work, container):
+            return OPERATION_S
         module = modules_of(work.pod)[container]
         found = work.pod.container(container)
         if found is not None and (problem := problem_with(found)) is not None:
@@ -386,9 +415,23 @@ class ArkletProvider:
             base.wake()  # other versions of the module may have stepped back
             return None if report.phase is RunPhase.RUNNING else BUSY_S
         self._set(work, container, reports.waiting(run, reports.INSTALLING))
+        if module.key not in base.ledger:
+            base.ledger.add(module.key)
+            base.wake()  # so that the node tells of it
         before = {each.key for each in states}
         answer = await self._install_once(base, work, container, module, run)
         return await self._after_install(base, work, container, module, run, answer, before)
+
+    def _waits_for_another(self, work: PodWork, container: str) -> bool:
+        """A group is installed in the pod's order; one that fails does not hold up those after it."""
+        for earlier in work.pod.spec.containers:
+            if earlier.name == container:
+                return False
+            run = work.runs.get(earlier.name)
+            is_wanted = run is not None and earlier.name in work.wanted and run.phase is RunPhase.WAITING
+            if is_wanted and run is not None and run.reason in (reports.CREATING, reports.INSTALLING):
+                return True
+        return False
 
     async def _install_once(
         self, base: Served, work: PodWork, container: str, module: Module, run: RunReport
@@ -466,6 +509,8 @@ class ArkletProvider:
                     return BUSY_S
                 log.warning("module not removed", pod=work.pod.key, module=module.key, problem=sentence_of(answer))
         base.owners.pop(module.key, None)
+        if outcome in (Outcome.DONE, Outcome.ALREADY):
+            base.ledger.discard(module.key)
         base.wake()
         self._set(work, container, _ended(run, self._clock.now()))
         return None

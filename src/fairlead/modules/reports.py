@@ -68,12 +68,12 @@ def changed_at(state: ModuleState) -> datetime | None:
 def is_newer(pod: KubeletPod, state: ModuleState) -> bool:
     """Whether the base's word is later than what the pod's status says of that container."""
     statuses = {status.name: status for status in pod.status.container_statuses or ()}
-    told_at = _told_at(pod, statuses.get(state.name))
+    shown_at = _status_time(pod, statuses.get(state.name))
     at = changed_at(state)
-    return told_at is None or at is None or at > told_at
+    return shown_at is None or at is None or at > shown_at
 
 
-def _told_at(pod: KubeletPod, status: ContainerStatus | None) -> datetime | None:
+def _status_time(pod: KubeletPod, status: ContainerStatus | None) -> datetime | None:
     if status is None:
         return None
     if status.state.running is not None:

@@ -25,6 +25,11 @@ from fairlead.web.admission import Review, Verdict, Webhook, WebhookConfiguratio
 
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 HOSTNAME: Final = "kubernetes.io/hostname"
+IS_FOR_MODULES: Final = (
+    f"(has(object.metadata.labels) && '{COMPONENT}' in object.metadata.labels && "
+    f"object.metadata.labels['{COMPONENT}'] == '{MODULE}') || (has(object.spec.tolerations) && "
+    f"object.spec.tolerations.exists(t, has(t.key) && t.key == '{VIRTUAL_NODE_TAINT}'))"
+)
 
 
 def is_for_modules(pod: Mapping[str, Any]) -> bool:
@@ -130,6 +135,8 @@ def configuration(env: str) -> WebhookConfiguration:
 
     entry = {
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        # The same rule as `is_for_modules`: other pods do not wait for us.
+        "matchConditions": [{"name": "module-pods", "expression": IS_FOR_MODULES}],
         "failurePolicy": "Ignore",
         "matchPolicy": "Equivalent",
     }

@@ -145,7 +145,7 @@ def _check_module_command(
     if answer.problem:
         # Recorded as broken without a word why.
         yield from differ("one_biz", said, None)
-    elif command == arklet.UNINSTALL and (answer.code == arklet.SUCCESS or answer.inner_code == arklet.NOT_FOUND_BIZ):
+    elif command == arklet.UNINSTALL and (answer.code == arklet.SUCCESS or answer.inner_code == arklet.MISSING_BIZ):
         yield from differ("state", state.state if state is not None else None, STOPPED)
         outcome = arklet.outcome_of(command, answer)
         yield from differ("outcome", outcome in (Outcome.DONE, Outcome.ALREADY), True)

@@ -1,7 +1,8 @@
 """The laws of `nodes.provider` as tests that every provider passes.
 
-A test module subclasses `ProviderSuite` and gives it a fixture `case`: the provider at work, pods it can run, and a
-clock. Time here is real and short, because some providers start real things.
+A test module subclasses `ProviderSuite`, or `ContainerProviderSuite` where pods have addresses of their own and
+containers end by themselves, and gives it a fixture `case`: the provider at work, pods it can run, and a clock. Time
+here is real and short, because some providers start real things.
 """
 
 import asyncio
@@ -89,14 +90,6 @@ class ProviderSuite:
         assert report.runs == {}
         assert pod.uid in case.provider.known()
 
-    async def test_two_pods_have_two_addresses(self, case: ProviderCase) -> None:
-        for name in ("a", "b"):
-            await case.provider.create(Sandbox(case.pod(name)))
-        one, other = (case.provider.status(f"uid-{name}") for name in ("a", "b"))
-        assert one is not None
-        assert other is not None
-        assert one.ip != other.ip
-
     async def test_creating_again_changes_nothing(self, case: ProviderCase) -> None:
         pod = case.pod()
         await case.started(pod)
@@ -117,29 +110,6 @@ class ProviderSuite:
         before = await case.until(pod.uid, is_in(RunPhase.RUNNING))
         await case.provider.update(pod.uid, runs)
         assert case.provider.status(pod.uid) == before
-
-    async def test_an_attempt_that_has_ended_is_not_run_again(self, case: ProviderCase) -> None:
-        pod = case.pod(exits=0)
-        runs = await case.started(pod)
-        before = await case.until(pod.uid, is_in(RunPhase.EXITED))
-        await case.provider.update(pod.uid, runs)
-        assert case.provider.status(pod.uid) == before
-
-    async def test_exit_codes_are_reported(self, case: ProviderCase) -> None:
-        pod = case.pod(exits=3)
-        await case.started(pod)
-        run = (await case.until(pod.uid, is_in(RunPhase.EXITED))).runs["main"]
-        assert run.exit_code == 3
-        assert run.started_at is not None
-        assert run.finished_at is not None
-        assert run.started_at <= run.finished_at
-
-    async def test_a_next_attempt_replaces_the_one_that_ended(self, case: ProviderCase) -> None:
-        pod = case.pod(exits=1)
-        await case.started(pod)
-        await case.until(pod.uid, is_in(RunPhase.EXITED))
-        await case.provider.update(pod.uid, runs_of(pod, 1))
-        await case.until(pod.uid, is_in(RunPhase.EXITED, attempt=1))
 
     async def test_what_is_to_end_ends_within_its_grace(self, case: ProviderCase) -> None:
         pod = case.pod()
@@ -190,3 +160,38 @@ class ProviderSuite:
         await case.provider.adopt(pod)
         report = case.provider.status(pod.uid)
         assert report is None or report.runs == {}
+
+
+class ContainerProviderSuite(ProviderSuite):
+    """More laws, for providers whose pods have addresses of their own and whose containers may end by themselves."""
+
+    async def test_two_pods_have_two_addresses(self, case: ProviderCase) -> None:
+        for name in ("a", "b"):
+            await case.provider.create(Sandbox(case.pod(name)))
+        one, other = (case.provider.status(f"uid-{name}") for name in ("a", "b"))
+        assert one is not None
+        assert other is not None
+        assert one.ip != other.ip
+
+    async def test_an_attempt_that_has_ended_is_not_run_again(self, case: ProviderCase) -> None:
+        pod = case.pod(exits=0)
+        runs = await case.started(pod)
+        before = await case.until(pod.uid, is_in(RunPhase.EXITED))
+        await case.provider.update(pod.uid, runs)
+        assert case.provider.status(pod.uid) == before
+
+    async def test_exit_codes_are_reported(self, case: ProviderCase) -> None:
+        pod = case.pod(exits=3)
+        await case.started(pod)
+        run = (await case.until(pod.uid, is_in(RunPhase.EXITED))).runs["main"]
+        assert run.exit_code == 3
+        assert run.started_at is not None
+        assert run.finished_at is not None
+        assert run.started_at <= run.finished_at
+
+    async def test_a_next_attempt_replaces_the_one_that_ended(self, case: ProviderCase) -> None:
+        pod = case.pod(exits=1)
+        await case.started(pod)
+        await case.until(pod.uid, is_in(RunPhase.EXITED))
+        await case.provider.update(pod.uid, runs_of(pod, 1))
+        await case.until(pod.uid, is_in(RunPhase.EXITED, attempt=1))

@@ -12,7 +12,7 @@ import pytest
 from fairlead.cluster.clock import RealClock
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.local.providers.simulated import EXIT_AFTER, EXIT_CODE, SimulatedProvider, Span, Stages
-from fairlead.testing.provider_suite import ProviderCase, ProviderSuite
+from fairlead.testing.provider_suite import ContainerProviderSuite, ProviderCase
 
 
 def acting(exits: int | None) -> dict[str, Any]:
@@ -36,7 +36,7 @@ async def at_work(case: ProviderCase) -> AsyncIterator[ProviderCase]:
             await work
 
 
-class TestSimulated(ProviderSuite):
+class TestSimulated(ContainerProviderSuite):
     @pytest.fixture
     async def case(self) -> AsyncIterator[ProviderCase]:
         stages = Stages(start_after=Span(0.01, 0.05))
@@ -45,7 +45,7 @@ class TestSimulated(ProviderSuite):
             yield case
 
 
-class TestProcess(ProviderSuite):
+class TestProcess(ContainerProviderSuite):
     @pytest.fixture(params=["mounts", "no mounts"])
     async def case(self, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[ProviderCase]:
         provider = ProcessProvider(tmp_path, clock=RealClock(), mounts=request.param == "mounts")

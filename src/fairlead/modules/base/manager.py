@@ -9,6 +9,7 @@ Called by `base.server` for each command. Commands on one module are serial; oth
 import asyncio
 import contextlib
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -23,7 +24,7 @@ import structlog
 
 from fairlead.cluster.clock import Clock
 from fairlead.modules import arklet
-from fairlead.modules.arklet import FAILED, INTERNAL_ERROR, NOT_FOUND_BIZ, REPEAT_BIZ, SUCCESS
+from fairlead.modules.arklet import FAILED, INTERNAL_ERROR, MISSING_BIZ, REPEAT_BIZ, SUCCESS
 from fairlead.modules.base.artefact import BadArtefact, Limits, Manifest, fetch, unpack
 from fairlead.modules.base.memory import total_bytes
 from fairlead.modules.base.records import Installed, Journal, Operation, Operations, epoch_ms
@@ -64,8 +65,9 @@ class Manager:
         self._journal = Journal(options.folder / "journal.json")
         self._cache = options.folder / "cache"
         self._run = options.folder / "run"
-        # A Unix socket's path is short, and the folder's may not be.
         self._sockets = Path(tempfile.mkdtemp(prefix="base-"))
+        # A Unix socket's path has at most 107 bytes, and a pod's folder for temporary files more: we go by descriptor.
+        self._socket_folder = os.open(self._sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.logs = options.folder / "logs"
         self._numbers = itertools.count(1)
         self._workers = Workers(self._exited)
@@ -87,6 +89,7 @@ class Manager:
                 self.is_draining = True
                 leaving = [self._end(each) for each in self.modules.values()]
                 await asyncio.gather(*leaving)
+                os.close(self._socket_folder)
                 shutil.rmtree(self._sockets, ignore_errors=True)
                 working.cancel()
 
@@ -171,7 +174,7 @@ class Manager:
             with self._alone(key, arklet.UNINSTALL):
                 module = self.modules.get(key)
                 if module is None:
-                    return failure("uninstall biz not success!", NOT_FOUND_BIZ, f"Uninstall biz: {key} not found.")
+                    return failure("uninstall biz not success!", MISSING_BIZ, f"Uninstall biz: {key} not found.")
                 await self._end(module)
                 module.become(STOPPED, "Stopped", self._clock.now())
                 await self._forget(module)
@@ -184,7 +187,7 @@ class Manager:
         key = f"{request.get('bizName') or ''}:{request.get('bizVersion') or ''}"
         module = self.modules.get(key)
         if module is None:
-            return failure("switch biz not success!", NOT_FOUND_BIZ, f"Switch biz: {key} not found.")
+            return failure("switch biz not success!", MISSING_BIZ, f"Switch biz: {key} not found.")
         if module.state not in (ACTIVATED, DEACTIVATED):
             message = f"Switch biz: {key} is {module.state.lower()}."
             return failure("switch biz not success!", "ILLEGAL_STATE_BIZ", message)
@@ -253,7 +256,7 @@ class Manager:
     async def _start(self, module: Installed, timeout_s: float) -> None:
         manifest = module.manifest
         number = next(self._numbers)
-        socket = str(self._sockets / f"{number}.sock")
+        name = f"{number}.sock"
         log_path = self.log_path(manifest)
         with contextlib.suppress(OSError):
             if log_path.stat().st_size > MOST_LOG_BYTES:
@@ -269,9 +272,12 @@ class Manager:
             "args": [str(each) for each in arguments] if isinstance(arguments, list) else [],
             "envs": module.request.get("envs") if isinstance(module.request.get("envs"), dict) else {},
             "log": str(log_path.resolve()),
+            "socket_folder": str(self._sockets),
+            "socket": name,
             "drain_s": self.options.drain_s,
         }
-        module.worker = await self._workers.start(f"{module.key}#{number}", socket, command, timeout_s)
+        reached_at = f"/proc/self/fd/{self._socket_folder}/{name}"
+        module.worker = await self._workers.start(f"{module.key}#{number}", reached_at, command, timeout_s)
 
     def log_path(self, manifest: Manifest) -> Path:
         return self.logs / f"{manifest.name}-{manifest.version}.log"
@@ -306,7 +312,7 @@ class Manager:
             del self.modules[module.key]
         if module.worker is not None:
             await self._workers.end(module.worker, 0.0)
-            await asyncio.to_thread(Path(module.worker.socket).unlink, missing_ok=True)
+            await asyncio.to_thread((self._sockets / Path(module.worker.socket).name).unlink, missing_ok=True)
         if not any(each.folder == module.folder for each in self.modules.values()):
             await asyncio.to_thread(shutil.rmtree, module.folder, ignore_errors=True)
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from fairlead.cluster.clock import Clock
 from fairlead.modules import arklet
-from fairlead.modules.arklet import CMD_NOT_FOUND, FAILED, SUCCESS
+from fairlead.modules.arklet import FAILED, SUCCESS, UNKNOWN_COMMAND
 from fairlead.modules.base import memory
 from fairlead.modules.base.manager import Manager, Reply, internal_error
 from fairlead.modules.base.worker import CONTEXT_HEADER, CONTROL
@@ -121,7 +121,7 @@ class ArkletServer:
             case "bizStats":
                 return _success(self._stats())
             case _:
-                return {"code": CMD_NOT_FOUND, "message": "please follow the doc"}
+                return {"code": UNKNOWN_COMMAND, "message": "please follow the doc"}
 
     async def _health(self, body: dict[str, Any]) -> Reply:
         if body.get("bizName"):

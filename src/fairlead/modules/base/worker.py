@@ -24,6 +24,8 @@ MOST_TRACE = 3000
 CONTROL = "/.base"
 """Requests of the base itself: not reachable through the front, which forwards below the context path only."""
 CONTEXT_HEADER = "X-Base-Context-Path"
+END = signal.SIGUSR2
+"""The base's word to end. Not SIGTERM, which may reach the whole process group: then the base drains first."""
 
 
 def run(command: dict[str, Any], emit: Emit) -> int:
@@ -60,10 +62,11 @@ async def _serve(command: dict[str, Any], emit: Emit) -> int:
         handler = _asgi(entry) if _is_asgi(entry, command["interface"]) else _wsgi(entry)
         application.router.add_route("*", "/{path:.*}", handler)
     ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    asyncio.get_running_loop().add_signal_handler(END, ended.set)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=float(command["drain_s"]))
     await runner.setup()
-    await web.UnixSite(runner, command["socket"]).start()
+    folder = os.open(command["socket_folder"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    await web.UnixSite(runner, f"/proc/self/fd/{folder}/{command['socket']}").start()
     emit({"event": "ready"})
     await ended.wait()
     await _call(_hook(module, "pre_stop"), float(command["drain_s"]))

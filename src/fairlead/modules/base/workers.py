@@ -11,6 +11,8 @@ from typing import Any
 
 import structlog
 
+from fairlead.modules.base.worker import END
+
 log = structlog.get_logger("fairlead.base")
 
 MOST_LINE = 1 << 16
@@ -101,7 +103,7 @@ class Workers:
             async with asyncio.timeout(timeout_s):
                 await self._is_up.wait()
                 self._workers[name] = worker
-                await self._send({**command, "do": "start", "id": name, "socket": socket})
+                await self._send({**command, "do": "start", "id": name})
                 await worker.ready.wait()
         except TimeoutError:
             await self.end(worker, 0.0)
@@ -118,7 +120,7 @@ class Workers:
         if worker.id not in self._workers:
             return
         if grace_s > 0:
-            await self._send({"do": "signal", "id": worker.id, "signal": int(signal.SIGTERM)})
+            await self._send({"do": "signal", "id": worker.id, "signal": int(END)})
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(worker.ended.wait(), grace_s)
         if not worker.ended.is_set():

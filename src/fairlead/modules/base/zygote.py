@@ -78,8 +78,7 @@ def start(command: dict[str, Any], events: int, wakeup: tuple[int, int]) -> int:
     try:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in wakeup:
             os.close(descriptor)
         nothing = os.open(os.devnull, os.O_RDONLY)

@@ -1,0 +1,158 @@
+"""A base that only acts, on arklet's wire: it keeps a log of its calls, and misbehaves as it is told.
+
+    async with MockBase().serving() as base:
+        base.faults["installBiz"] = [Fault.NO_REPLY]
+
+For tests of the arklet provider: thousands of them run in one process. The artefact's URL says what is installed:
+`http://h/NAME-VERSION.zip`; a NAME of `fails` does not start.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+
+class Fault(Enum):
+    """What happens to one call. The command is carried out where the name says so."""
+
+    HANG = "accepts the call and never answers"
+    NO_REPLY = "carries it out and closes without an answer"
+    HALF_REPLY = "carries it out and sends half of the answer"
+    ANSWER_500 = "does nothing and answers 500"
+    NO_JSON = "carries it out and answers nonsense"
+    BUSY = "another command is at work on the module"
+
+
+@dataclass(slots=True)
+class MockBase:
+    modules: dict[str, str] = field(default_factory=dict)
+    """State by `name:version`."""
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    """Every command that reached it, with the module."""
+    faults: dict[str, list[Fault]] = field(default_factory=dict)
+    operations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    install_s: float = 0.0
+    keeps_active: bool = False
+    is_away: bool = False
+    port: int = 0
+
+    @asynccontextmanager
+    async def serving(self, host: str = "127.0.0.1") -> AsyncIterator["MockBase"]:
+        application = web.Application()
+        application.router.add_post("/{command}", self._answer)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, host, 0).start()
+        self.port = runner.addresses[0][1]
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    def count(self, command: str, key: str) -> int:
+        return self.calls.count((command, key))
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        command = request.match_info["command"]
+        body: dict[str, Any] = msgspec.json.decode(await request.read() or b"{}")
+        self.calls.append((command, f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"))
+        faults = self.faults.get(command)
+        fault = faults.pop(0) if faults else None
+        if self.is_away or fault is Fault.HANG:
+            await asyncio.Event().wait()
+        if fault is Fault.ANSWER_500:
+            return web.Response(status=500, text="oops")
+        if fault is Fault.BUSY:
+            return _json({"code": "FAILED", "message": "conflict, exist unfinished command(installBiz) for this biz"})
+        reply = await self._carry_out(command, body)
+        match fault:
+            case Fault.NO_REPLY:
+                assert request.transport is not None
+                request.transport.abort()
+            case Fault.HALF_REPLY:
+                text = msgspec.json.encode(reply)
+                return web.Response(body=text[: len(text) // 2])
+            case Fault.NO_JSON:
+                return web.Response(text="<html>")
+        return _json(reply)
+
+    async def _carry_out(self, command: str, body: dict[str, Any]) -> dict[str, Any]:
+        known: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "uninstallBiz": self._uninstall,
+            "queryAllBiz": lambda _: self._list(),
+            "queryBizOps": lambda asked: _success(self.operations[asked["requestId"]]),
+            "health": self._health,
+        }
+        if command == "installBiz":
+            return await self._begin(body)
+        found = known.get(command)
+        return found(body) if found is not None else {"code": "CMD_NOT_FOUND", "message": "please follow the doc"}
+
+    async def _begin(self, body: dict[str, Any]) -> dict[str, Any]:
+        if not body.get("async"):
+            return self._install(body)
+        request_id = body["requestId"]
+        if request_id in self.operations:
+            return {"code": "FAILED", "message": f"The request ({request_id}) has been executed."}
+        self.operations[request_id] = {"requestId": request_id, "status": "EXECUTING"}
+        asyncio.get_running_loop().call_later(self.install_s, self._finish, request_id, body)
+        return _success(self.operations[request_id])
+
+    def _finish(self, request_id: str, body: dict[str, Any]) -> None:
+        reply = self._install(body)
+        is_done = reply["code"] == "SUCCESS"
+        message = reply.get("data", {}).get("message") or reply.get("message", "")
+        self.operations[request_id] |= {"status": "SUCCEEDED" if is_done else "FAILED", "message": message}
+
+    def _install(self, body: dict[str, Any]) -> dict[str, Any]:
+        name, _, version = body["bizUrl"].rpartition("/")[2].removesuffix(".zip").rpartition("-")
+        key = f"{name}:{version}"
+        if key in self.modules:
+            return _failure("REPEAT_BIZ", f"Biz: {key} has been installed or registered.")
+        if name == "fails":
+            return {"code": "CMD_PROCESS_INTERNAL_ERROR", "message": "Internal Error: boom at start"}
+        others = [other for other in self.modules if other.rpartition(":")[0] == name]
+        if self.keeps_active and others:
+            self.modules[key] = "deactivated"
+        else:
+            self.modules |= dict.fromkeys(others, "deactivated") | {key: "activated"}
+        info = {"bizName": name, "bizVersion": version, "bizState": self.modules[key]}
+        return _success({"code": "SUCCESS", "message": "done", "bizInfos": [info]})
+
+    def _uninstall(self, body: dict[str, Any]) -> dict[str, Any]:
+        key = f"{body.get('bizName')}:{body.get('bizVersion')}"
+        if self.modules.pop(key, None) is None:
+            return _failure("NOT_FOUND_BIZ", f"Uninstall biz: {key} not found.")
+        return _success({"code": "SUCCESS", "message": f"Uninstall biz: {key} success."})
+
+    def _list(self) -> dict[str, Any]:
+        split = ((*key.rpartition(":")[::2], state) for key, state in self.modules.items())
+        return _success(
+            [
+                {"bizName": name, "bizVersion": version, "bizState": state, "bizStateRecords": [{}]}
+                for name, version, state in split
+            ]
+        )
+
+    def _health(self, body: dict[str, Any]) -> dict[str, Any]:
+        jvm = {"java max metaspace": 1 << 28, "java committed metaspace": 1 << 20, "java used metaspace": 1 << 20}
+        master = {"bizName": "base", "bizVersion": "1", "bizState": "activated"}
+        return _success({"healthData": {"jvm": jvm, "masterBizInfo": master}})
+
+
+def _json(reply: dict[str, Any]) -> web.Response:
+    return web.Response(body=msgspec.json.encode(reply))
+
+
+def _success(data: Any) -> dict[str, Any]:
+    return {"code": "SUCCESS", "data": data}
+
+
+def _failure(code: str, message: str) -> dict[str, Any]:
+    return {"code": "FAILED", "data": {"code": code, "message": message}, "message": "not success!"}

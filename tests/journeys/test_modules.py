@@ -1,0 +1,94 @@
+"""Modules as a newcomer meets them: `fairlead up --demo` with three Python bases and a web module on each."""
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.test_up import Cluster
+from tests.rigs.kube.servers import until
+
+
+@pytest.fixture
+def cluster(kube_programs: Path, tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(kube_programs / "kubectl", tmp_path / "data")
+    cluster.start("--demo")
+    yield cluster
+    assert cluster.process is not None
+    cluster.process.kill()
+    cluster.process.wait(60)
+
+
+class Load:
+    """Requests without a pause, counted by what came back."""
+
+    def __init__(self, url: str) -> None:
+        self.answers: Counter[str] = Counter()
+        self._url = url
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(3)]
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with urllib.request.urlopen(self._url, timeout=20) as answer:
+                    self.answers[answer.read().decode().strip()] += 1
+            except (urllib.error.URLError, OSError) as problem:
+                self.answers[f"failed: {problem}"] += 1
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30)
+
+
+def nodes_of(cluster: Cluster) -> set[str]:
+    """Where ready modules are."""
+    pods = json.loads(cluster.kubectl("-n", "demo", "get", "pods", "-l", "app=hello", "-o", "json"))["items"]
+
+    def is_ready(pod: dict[str, object]) -> bool:
+        status = pod["status"]
+        assert isinstance(status, dict)
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
+
+    return {pod["spec"]["nodeName"] for pod in pods if is_ready(pod)}
+
+
+def test_a_web_module_is_served_by_three_bases_rolled_out_and_moved_when_a_base_goes(cluster: Cluster) -> None:
+    available: Callable[[], bool] = lambda: len(nodes_of(cluster)) == 3  # noqa: E731
+    assert until(available, 120), cluster.log()
+    nodes = nodes_of(cluster)
+    assert all(name.startswith("virtual-node-python-demo-base-") for name in nodes)
+    address = cluster.kubectl("-n", "demo", "get", "service", "hello", "-o", "jsonpath={.spec.clusterIP}")
+    assert "hello 1.0.0 starts" in cluster.kubectl("-n", "demo", "logs", "deployment/hello")
+
+    with Load(f"http://{address}:8089/hello/") as load:
+        url = (cluster.data / "modules.url").read_text()
+        container = {
+            "name": "hello",
+            "image": f"{url}/artefacts/hello-2.0.0.zip",
+            "env": [{"name": "BIZ_VERSION", "value": "2.0.0"}],
+        }
+        patch = {"spec": {"template": {"spec": {"containers": [container]}}}}
+        cluster.kubectl("-n", "demo", "patch", "deployment", "hello", "-p", json.dumps(patch))
+        cluster.kubectl("-n", "demo", "rollout", "status", "deployment/hello", "--timeout=120s")
+    assert set(load.answers) == {"hello from version 1.0.0", "hello from version 2.0.0"}
+
+    gone = min(nodes)
+    started_s = time.monotonic()
+    pod = gone.removeprefix("virtual-node-python-demo-")
+    cluster.kubectl("-n", "demo", "delete", "pod", pod, "--wait=false")
+    assert until(lambda: gone not in nodes_of(cluster) and len(nodes_of(cluster)) == 3, 60), cluster.log()
+    assert time.monotonic() - started_s < 60
+    assert gone not in cluster.kubectl("get", "nodes")

@@ -1,0 +1,99 @@
+"""Modules on the real server, under the roles that are shipped: a base becomes a node, a pod a module on it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kube.test_runtime import said, serving
+from tests.modules.bases import hello
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, until
+
+ROLES = ("placement", "nodes", "webhooks", "modules")
+MANIFESTS = (RUNTIME_RBAC, *(DEPLOY / "rbac" / f"{role}.yaml" for role in ROLES))
+NODE = "virtual-node-python-shop-base-0"
+
+
+@pytest.fixture(scope="module")
+def rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A server of its own: the roles given here must not show in tests about what the runtime alone may do."""
+    with Rig(kube_programs, tmp_path_factory.mktemp("rig")) as own:
+        yield own.start()
+
+
+@contextmanager
+def running_base(data: Path, url: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "fairlead.modules.base", "--port=0", "--web-port=0", f"--data={data}"]
+    env = {"POD_NAME": "base-0", "POD_NAMESPACE": "shop", "POD_UID": "u-1"}
+    process = subprocess.Popen(
+        [*command, f"--heartbeat={url}", "--linger-seconds=0"],
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(30)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def module_pod(url: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "hello", "labels": {"virtual-kubelet.koupleless.io/component": "module"}},
+        "spec": {
+            "schedulerName": "fairlead",
+            "tolerations": [{"operator": "Exists", "effect": "NoExecute"}, {"operator": "Exists"}],
+            "nodeSelector": {"basement.koupleless.io/stack": "python"},
+            "readinessGates": [{"conditionType": "module.koupleless.io/ready"}],
+            "containers": [{"name": "hello", "image": url, "env": [{"name": "BIZ_VERSION", "value": "1.0.0"}]}],
+        },
+    }
+
+
+def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(
+    rig: Rig, namespace: str, tmp_path: Path
+) -> None:
+    variables = {
+        "FAIRLEAD_MODULES_LISTEN": "127.0.0.1:0",
+        "FAIRLEAD_MODULES_URL_FILE": str(tmp_path / "url"),
+        "FAIRLEAD_MODULES_TRUSTED_NETWORKS": "127.0.0.0/8",
+        "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
+    }
+    kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
+    flags = ("--capabilities=placement,modules", "--log-level=info")
+    path = f"/api/v1/namespaces/{namespace}/pods/hello"
+
+    def pod() -> dict[str, Any]:
+        found: dict[str, Any] = rig.request("GET", path).json()
+        return found
+
+    def is_ready() -> bool:
+        conditions = {each["type"]: each["status"] for each in pod().get("status", {}).get("conditions", ())}
+        return conditions.get("Ready") == conditions.get("module.koupleless.io/installed") == "True"
+
+    with serving(kubeconfig, *flags, variables=variables) as process:
+        said(process, "leading")
+        assert until((tmp_path / "url").exists, 30)
+        with running_base(tmp_path / "data", (tmp_path / "url").read_text()) as base:
+            assert said(process, "base found")["node"] == NODE
+            assert until(lambda: rig.request("GET", f"/api/v1/nodes/{NODE}").status == 200, 30)
+            body = module_pod(hello(tmp_path))
+            assert rig.request("POST", f"/api/v1/namespaces/{namespace}/pods", body).status == 201
+            assert until(is_ready, 60), pod()
+            status = pod()["status"]
+            assert status["phase"] == "Running"
+            assert status["containerStatuses"][0]["containerID"] == "arklet://127.0.0.1:hello:1.0.0"
+
+            assert rig.request("DELETE", path).status == 200
+            assert until(lambda: rig.request("GET", path).status == 404, 60)
+            base.send_signal(signal.SIGTERM)
+            assert until(lambda: rig.request("GET", f"/api/v1/nodes/{NODE}").status == 404, 60)

@@ -1,0 +1,197 @@
+"""Bases as nodes: who is believed, how silence is judged, what stays when a base moves or another leads."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from fairlead.model.node import Node
+from fairlead.modules.base_node import NodeOptions
+from fairlead.modules.bases import Bases, Refused, Trust, parse_networks
+from fairlead.modules.client import ArkletClient, connections
+from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
+from fairlead.modules.provider import ArkletProvider
+from fairlead.nodes.node import Profile, node_body
+from fairlead.nodes.spec import KubeletPod
+from fairlead.testing.clock import ManualClock
+from fairlead.testing.mock_base import Fault, MockBase
+
+
+@dataclass(slots=True)
+class FakeKubelet:
+    """Nodes as they would be written, and the pods on them."""
+
+    nodes: dict[str, Profile] = field(default_factory=dict)
+    bound: list[KubeletPod] = field(default_factory=list)
+
+    @property
+    def pods(self) -> "PodsOf":
+        return PodsOf(self)
+
+    def add(self, profile: Profile, provider: object) -> None:
+        self.nodes[profile.name] = profile
+
+    def change(self, profile: Profile) -> None:
+        self.nodes[profile.name] = profile
+
+    async def remove(self, name: str) -> None:
+        del self.nodes[name]
+
+
+@dataclass(slots=True)
+class FakeWriter:
+    deleted: list[str] = field(default_factory=list)
+
+    async def carry_out(self, intent: Any) -> None:
+        self.deleted.append(intent.name)
+
+
+class PodsOf:
+    def __init__(self, kubelet: FakeKubelet) -> None:
+        self._kubelet = kubelet
+
+    def pods(self) -> list[KubeletPod]:
+        return self._kubelet.bound
+
+
+@dataclass(slots=True)
+class Rig:
+    base: MockBase
+    bases: Bases
+    kubelet: FakeKubelet
+    writer: FakeWriter
+    clock: ManualClock
+    outcomes: list[str]
+
+    def beat(self, **other: Any) -> Heartbeat:
+        metadata = BaseMetadata("b1", "base", "1.0", "blue")
+        return Heartbeat(metadata, **{"ip": "127.0.0.1", "port": self.base.port, "is_active": True, **other})
+
+    async def hear(self, **other: Any) -> None:
+        await self.bases.hear(self.beat(**other), "127.0.0.1", "")
+
+    @property
+    def ready(self) -> str:
+        (profile,) = self.kubelet.nodes.values()
+        assert profile.ready is not None
+        return profile.ready[0]
+
+    async def judge(self) -> None:
+        for base in list(self.bases._bases.values()):
+            await self.bases._judge(base)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    async with MockBase().serving() as base, connections() as session:
+        clock, kubelet, writer, outcomes = ManualClock(), FakeKubelet(), FakeWriter(), list[str]()
+        client = ArkletClient(session)
+        bases = Bases(
+            cast("Any", kubelet),
+            cast("Any", writer),
+            ArkletProvider(client, clock),
+            client,
+            NodeOptions(),
+            Trust(parse_networks(["127.0.0.0/8"])),
+            clock=clock,
+            rng=lambda: 0.5,
+            poll_s=5.0,
+            remove_s=300.0,
+            count=outcomes.append,
+        )
+        yield Rig(base, bases, kubelet, writer, clock, outcomes)
+
+
+async def test_k01_a_heartbeat_of_a_base_that_answers_makes_a_node(rig: Rig) -> None:
+    await rig.hear()
+    (profile,) = rig.kubelet.nodes.values()
+    assert profile.name == "virtual-node-blue-b1"
+    assert profile.ip == "127.0.0.1"
+    assert profile.labels["basement.koupleless.io/stack"] == "java"
+    assert profile.capacity["memory"] == f"{(1 << 28) // 1024}Ki"
+    assert rig.outcomes == ["met"]
+
+
+async def test_k02_the_same_heartbeat_again_changes_nothing(rig: Rig) -> None:
+    await rig.hear()
+    before = dict(rig.kubelet.nodes)
+    for _ in range(10):
+        await rig.hear()
+    assert rig.kubelet.nodes == before
+
+
+async def test_a_heartbeat_from_another_address_makes_no_node(rig: Rig) -> None:
+    with pytest.raises(Refused, match=r"names 127.0.0.1 and comes from 127.0.0.9"):
+        await rig.bases.hear(rig.beat(), "127.0.0.9", "")
+    with pytest.raises(Refused, match="in no trusted network"):
+        await rig.bases.hear(rig.beat(ip="10.0.0.1"), "10.0.0.1", "")
+    assert rig.kubelet.nodes == {}
+    assert rig.outcomes == ["refused", "refused"]
+
+
+async def test_a_heartbeat_without_an_arklet_behind_it_makes_no_node(rig: Rig) -> None:
+    rig.base.faults["health"] = [Fault.ANSWER_500]
+    with pytest.raises(Refused, match="no arklet answers"):
+        await rig.hear()
+    assert rig.kubelet.nodes == {}
+
+
+async def test_k06_a_second_base_of_the_same_identity_is_refused_while_the_first_lives(rig: Rig) -> None:
+    await rig.hear(boot_id="one")
+    async with MockBase().serving() as other:
+        with pytest.raises(Refused, match="IdentityConflict"):
+            await rig.hear(port=other.port, boot_id="two")
+        await rig.clock.advance(61)
+        await rig.hear(port=other.port, boot_id="two")
+    assert rig.outcomes[1] == "conflict"
+    (profile,) = rig.kubelet.nodes.values()
+    assert profile.annotations["base.koupleless.io/address"] == f"127.0.0.1:{other.port}"
+
+
+async def test_k08_a_base_that_says_goodbye_is_not_ready_at_once_and_gone_soon(rig: Rig) -> None:
+    await rig.hear()
+    await rig.hear(is_active=False)
+    assert rig.ready == "False"
+    await rig.clock.advance(11)
+    await rig.judge()
+    assert rig.kubelet.nodes == {}
+
+
+async def test_k09_a_silent_base_is_unknown_then_not_ready_then_gone_with_its_pods(rig: Rig) -> None:
+    await rig.hear()
+    name = next(iter(rig.kubelet.nodes))
+    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"nodeName": name}}
+    rig.kubelet.bound.append(msgspec.convert(pod, KubeletPod))
+    for seconds, expected in ((24, "True"), (2, "Unknown"), (40, "False")):
+        await rig.clock.advance(seconds)
+        await rig.judge()
+        assert rig.ready == expected
+    await rig.clock.advance(300)
+    await rig.judge()
+    assert rig.kubelet.nodes == {}
+    assert rig.writer.deleted == ["p"]
+
+
+async def test_k09_polls_alone_keep_a_base_ready(rig: Rig) -> None:
+    await rig.hear()
+    (base,) = rig.bases._bases.values()
+    for _ in range(4):
+        await rig.clock.advance(20)
+        await rig.bases._poll(base)
+        await rig.judge()
+    assert rig.ready == "True"
+
+
+async def test_k46_a_new_leader_finds_bases_by_their_nodes_and_gives_them_time(rig: Rig) -> None:
+    await rig.hear(boot_id="one")
+    (profile,) = rig.kubelet.nodes.values()
+    node = msgspec.convert(node_body(profile, rig.clock.now()), Node)
+    rig.kubelet.nodes.clear()
+    rig.bases._bases.clear()
+    rig.bases.recall([node])
+    assert list(rig.kubelet.nodes) == [profile.name]
+    assert rig.ready == "True"
+    await rig.hear(boot_id="one")
+    assert list(rig.kubelet.nodes) == [profile.name]

@@ -1,0 +1,307 @@
+"""The arklet provider: the laws of every provider, and what bases that misbehave are spared."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.cluster.clock import RealClock
+from fairlead.modules import client as calls
+from fairlead.modules import reports
+from fairlead.modules.client import ArkletClient, connections
+from fairlead.modules.provider import ArkletProvider
+from fairlead.modules.sweep import Sweeper
+from fairlead.nodes.provider import NotNow, RunPhase, RunReport, Sandbox
+from fairlead.nodes.spec import KubeletPod
+from fairlead.testing.clock import ManualClock
+from fairlead.testing.mock_base import Fault, MockBase
+from fairlead.testing.provider_suite import ProviderCase, ProviderSuite, runs_of
+
+
+class QuickClock(RealClock):
+    """Waits fifty times shorter, so that back-off of minutes takes seconds."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / 50)
+
+
+@asynccontextmanager
+async def providing(base: MockBase) -> AsyncIterator[ArkletProvider]:
+    async with connections() as session:
+        provider = ArkletProvider(ArkletClient(session), QuickClock())
+        provider.serve("node", ("127.0.0.1", base.port), lambda: None)
+        running = asyncio.create_task(provider.run())
+        yield provider
+        running.cancel()
+
+
+class TestArkletProvider(ProviderSuite):
+    @pytest.fixture
+    async def case(self) -> AsyncIterator[ProviderCase]:
+        async with MockBase().serving() as base, providing(base) as provider:
+            numbers = iter(range(1, 100))
+
+            def container(exits: int | None) -> dict[str, Any]:
+                version = str(next(numbers))
+                image = f"http://h/main-{version}.zip"
+                return {"image": image, "env": [{"name": "BIZ_VERSION", "value": version}]}
+
+            case = ProviderCase(provider, QuickClock(), container)
+            case.listen()
+            yield case
+
+
+@dataclass(slots=True)
+class Rig:
+    base: MockBase
+    provider: ArkletProvider
+    changed: asyncio.Event
+
+    async def start(self, pod: KubeletPod) -> None:
+        await self.provider.create(Sandbox(pod))
+        await self.provider.update(pod.uid, runs_of(pod))
+
+    async def until(self, pod: KubeletPod, reason: str = "", phase: RunPhase = RunPhase.RUNNING) -> RunReport:
+        async with asyncio.timeout(20):
+            while True:
+                self.changed.clear()
+                report = self.provider.status(pod.uid)
+                run = report.runs.get("cart") if report is not None else None
+                if run is not None and run.phase is phase and (not reason or run.reason == reason):
+                    return run
+                await self.changed.wait()
+
+    async def end(self, pod: KubeletPod) -> None:
+        kill_at = QuickClock().now() + timedelta(seconds=5)
+        await self.provider.update(pod.uid, tuple(replace(run, kill_at=kill_at) for run in runs_of(pod)))
+        await self.until(pod, phase=RunPhase.EXITED)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    async with MockBase().serving() as base, providing(base) as provider:
+        changed = asyncio.Event()
+        provider.listen(lambda uid: changed.set())
+        yield Rig(base, provider, changed)
+
+
+def cart(name: str = "p", version: str = "1", *, url: str = "", **spec: Any) -> KubeletPod:
+    container = {
+        "name": "cart",
+        "image": url or f"http://h/cart-{version}.zip",
+        "env": [{"name": "BIZ_VERSION", "value": version}],
+    }
+    body = {
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
+        "spec": {"nodeName": "node", "containers": [container], **spec},
+    }
+    return msgspec.convert(body, KubeletPod)
+
+
+async def test_k14_an_installed_module_runs_and_is_named_by_base_module_and_version(rig: Rig) -> None:
+    await rig.start(cart())
+    run = await rig.until(cart())
+    assert run.id == "arklet://127.0.0.1:cart:1"
+    report = rig.provider.status("uid-p")
+    assert report is not None
+    assert [(each.type, each.is_true) for each in report.conditions] == [
+        ("module.koupleless.io/installed", True),
+        ("module.koupleless.io/ready", True),
+    ]
+
+
+@pytest.mark.parametrize("fault", [Fault.NO_REPLY, Fault.HALF_REPLY, Fault.NO_JSON, Fault.ANSWER_500, Fault.BUSY])
+async def test_k20_k25_k27_whatever_happens_to_the_answer_a_module_is_installed_once(rig: Rig, fault: Fault) -> None:
+    rig.base.faults["installBiz"] = [fault]
+    await rig.start(cart())
+    await rig.until(cart())
+    done_at_once = fault not in (Fault.ANSWER_500, Fault.BUSY)
+    assert rig.base.modules == {"cart:1": "activated"}
+    assert rig.base.count("installBiz", "cart:1") == (1 if done_at_once else 2)
+
+
+async def test_k22_a_call_that_is_never_answered_is_given_up_and_others_go_on(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "COMMAND_S", 0.3)
+    rig.base.faults["installBiz"] = [Fault.HANG]
+    await rig.start(cart())
+    await rig.start(cart("q", "2"))
+    await rig.until(cart("q", "2"))
+    await rig.until(cart())
+    assert set(rig.base.modules) == {"cart:1", "cart:2"}
+
+
+async def test_k17_a_failed_install_waits_with_the_cause_and_is_tried_again(rig: Rig) -> None:
+    pod = cart(url="http://h/fails-1.zip")
+    await rig.start(pod)
+    run = await rig.until(pod, reports.BACK_OFF, RunPhase.WAITING)
+    assert "boom at start" in run.message
+    async with asyncio.timeout(20):
+        while rig.base.count("installBiz", "cart:1") < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_k15_a_group_is_installed_in_order_and_one_that_fails_leaves_the_others(rig: Rig) -> None:
+    def container(name: str) -> dict[str, Any]:
+        env = [{"name": "BIZ_VERSION", "value": "1"}]
+        return {"name": name, "image": f"http://h/{name}-1.zip", "env": env}
+
+    metadata = {"name": "g", "namespace": "ns", "uid": "uid-g"}
+    spec = {"nodeName": "node", "containers": [container(name) for name in ("zebra", "fails", "cart")]}
+    pod = msgspec.convert({"metadata": metadata, "spec": spec}, KubeletPod)
+    rig.base.install_s = 0.05
+    await rig.start(pod)
+    await rig.until(pod)
+    installs = [key for command, key in rig.base.calls if command == "installBiz"]
+    assert installs[:3] == ["zebra:1", "fails:1", "cart:1"]
+    report = rig.provider.status("uid-g")
+    assert report is not None
+    assert report.runs["fails"].reason == reports.BACK_OFF
+    installed = report.conditions[0]
+    assert (installed.is_true, installed.reason, installed.message) == (False, "InstallFailed", "not installed: fails")
+    assert set(rig.base.modules) == {"zebra:1", "cart:1"}
+
+
+async def test_a_pod_that_is_not_restarted_fails_with_its_module(rig: Rig) -> None:
+    pod = cart(url="http://h/fails-1.zip", restartPolicy="Never")
+    await rig.start(pod)
+    run = await rig.until(pod, phase=RunPhase.EXITED)
+    assert (run.exit_code, run.reason) == (1, reports.BACK_OFF)
+
+
+async def test_k16_k18_what_no_base_could_install_is_not_even_asked_for(rig: Rig) -> None:
+    pod = cart(url="cart.zip")
+    await rig.start(pod)
+    await rig.until(pod, "ModuleUrlInvalid", RunPhase.WAITING)
+    assert rig.base.calls == []
+
+
+async def test_k19_an_artefact_that_is_another_module_is_removed_again(rig: Rig) -> None:
+    pod = cart(url="http://h/cart-7.zip")
+    await rig.start(pod)
+    run = await rig.until(pod, reports.MISMATCH, RunPhase.WAITING)
+    assert run.message == "the artefact is cart:7, not cart:1"
+    assert rig.base.modules == {}
+
+
+async def test_k21_a_second_pod_of_one_identity_waits_until_the_first_is_gone(rig: Rig) -> None:
+    first, second = cart("a"), cart("b")
+    await rig.start(first)
+    await rig.until(first)
+    await rig.start(second)
+    run = await rig.until(second, reports.CONFLICT, RunPhase.WAITING)
+    assert "pod ns/a" in run.message
+    await rig.end(first)
+    await rig.until(second)
+    assert rig.base.modules == {"cart:1": "activated"}
+
+
+async def test_k35_removing_a_module_that_is_not_there_is_done_with_one_call(rig: Rig) -> None:
+    await rig.start(cart())
+    await rig.until(cart())
+    rig.base.modules.clear()
+    await rig.end(cart())
+    assert rig.base.count("uninstallBiz", "cart:1") == 1
+
+
+async def test_k38_a_late_removal_of_the_old_pod_never_touches_the_new_one(rig: Rig) -> None:
+    old, new = cart("old"), cart("new")
+    await rig.start(old)
+    await rig.until(old)
+    await rig.end(old)
+    await rig.start(new)
+    await rig.until(new)
+    await rig.provider.delete(old.uid)
+    assert rig.base.modules == {"cart:1": "activated"}
+
+
+async def test_k23_k24_a_base_that_comes_back_empty_gets_its_module_once_more(rig: Rig) -> None:
+    await rig.start(cart())
+    await rig.until(cart())
+    rig.base.modules.clear()
+    await rig.provider.poll("node", "java")
+    await rig.until(cart())
+    assert rig.base.count("installBiz", "cart:1") == 2
+    assert rig.base.modules == {"cart:1": "activated"}
+
+
+async def test_k31_a_superseded_version_runs_and_is_not_ready(rig: Rig) -> None:
+    one, two = cart("a", "1"), cart("b", "2")
+    for pod in (one, two):
+        await rig.start(pod)
+        await rig.until(pod)
+    await rig.provider.poll("node", "java")
+    run = await rig.until(one, reports.SUPERSEDED)
+    assert not run.is_ready
+    report = rig.provider.status(one.uid)
+    assert report is not None
+    assert report.conditions[1].reason == "Superseded"
+
+
+async def test_k48_adopting_finds_what_runs_and_installs_nothing(rig: Rig) -> None:
+    rig.base.modules["cart:1"] = "activated"
+    status = {"containerStatuses": [{"name": "cart", "restartCount": 2, "state": {"running": {}}}]}
+    pod = msgspec.convert({**msgspec.to_builtins(cart()), "status": status}, KubeletPod)
+    await rig.provider.adopt(pod)
+    await rig.provider.update(pod.uid, runs_of(pod, 2))
+    run = await rig.until(pod)
+    assert run.attempt == 2
+    assert rig.base.count("installBiz", "cart:1") == 0
+
+
+async def test_a_base_that_is_away_is_not_now_instead_of_lost(rig: Rig) -> None:
+    rig.base.faults["queryAllBiz"] = [Fault.ANSWER_500]
+    with pytest.raises(NotNow):
+        await rig.provider.adopt(cart())
+    assert rig.provider.known() == frozenset()
+
+
+async def test_the_modules_of_a_base_that_says_goodbye_are_not_ready(rig: Rig) -> None:
+    await rig.start(cart())
+    await rig.until(cart())
+    rig.provider.stand("node", is_active=False)
+    report = rig.provider.status("uid-p")
+    assert report is not None
+    assert not report.runs["cart"].is_ready
+    assert report.conditions[1].reason == reports.STOPPING
+
+
+async def test_k37_k41_k42_a_stray_of_ours_is_removed_and_a_foreign_module_is_not(rig: Rig) -> None:
+    now = list[KubeletPod]()
+
+    async def list_pods(node: str) -> list[KubeletPod]:
+        return now
+
+    clock = ManualClock()
+    rig.provider._sweeper = Sweeper(rig.provider._client, list_pods, clock)
+    await rig.start(cart())
+    await rig.until(cart())
+    rig.base.modules["foreign:1"] = "activated"
+    # Its pod is deleted by force while the base does not answer.
+    rig.base.faults["uninstallBiz"] = [Fault.ANSWER_500] * 5000
+    await rig.provider.delete("uid-p")
+    assert "cart:1" in rig.provider.ledger("node")
+    rig.base.faults.clear()
+    rig.base.calls.clear()
+    now.append(cart())  # the API server still has such a pod: spared
+    for seconds in (0, 61):
+        await clock.advance(seconds)
+        await rig.provider.poll("node", "java")
+    assert rig.base.count("uninstallBiz", "cart:1") == 0
+    now.clear()
+    await rig.provider.poll("node", "java")
+    assert rig.base.modules == {"foreign:1": "activated"}
+    assert rig.provider.ledger("node") == frozenset()
+
+
+async def test_nothing_is_sent_once_the_lease_is_gone(rig: Rig) -> None:
+    rig.provider._may_act = lambda: False
+    await rig.start(cart())
+    await asyncio.gather(*rig.provider._pods["uid-p"].tasks.values())
+    assert rig.base.count("installBiz", "cart:1") == 0
