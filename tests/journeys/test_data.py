@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import random
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -58,6 +59,14 @@ async def cluster(folder: Path, **options: Any) -> AsyncIterator[Client]:
 
             await eventually(is_trusted)
             yield client
+
+
+async def fairlead(folder: Path, *arguments: str) -> str:
+    """`fairlead data ...` as a user runs it."""
+    command = [sys.executable, "-m", "fairlead", "data", *arguments, "--kubeconfig", f"{folder}/data/kubeconfig"]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 async def raw(client: Client, name: str, namespace: str = "default") -> Any:
@@ -164,7 +173,11 @@ async def test_s38_s44_a_reader_holds_the_node_and_new_ones_go_elsewhere(tmp_pat
                 return (await client.get(PODS, "holder", "default")).status.phase == "Running"
 
             await eventually(runs)
-            await client.patch(ALLUXIO, "hbase", {"metadata": {"annotations": {SCALE_IN_TO: "1"}}}, "default")
+            answer = await fairlead(tmp_path, "scale", "default/hbase", "--replicas", "1")
+            assert answer == "AlluxioRuntime default/hbase: from 2 to 1 workers when their readers have left\n"
+            folder = f"default/hbase:SSD:{tmp_path}/data/pods"
+            reported = await fairlead(tmp_path, "report", "--once", "--node", "node-1", "--folder", folder)
+            assert reported == "reported 1 datasets of node-1\n"
 
             async def is_draining() -> bool:
                 return await labelled(label) == [leaving]
@@ -186,6 +199,8 @@ async def test_s38_s44_a_reader_holds_the_node_and_new_ones_go_elsewhere(tmp_pat
 
             await eventually(is_unlabelled)
             assert leaving in warm
+            why = await fairlead(tmp_path, "explain", "pod/r2")
+            assert "AvoidDraining required: data.fluid.io/storage-scalein-default-hbase NotIn true" in why
         finally:
             actor.cancel()
             await asyncio.gather(actor, return_exceptions=True)

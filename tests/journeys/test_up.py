@@ -278,6 +278,9 @@ def test_the_demo_shows_what_runs_what_ends_and_what_cannot_be_placed(new_cluste
     cluster = new_cluster("--demo")
     cluster.kubectl("-n", "demo", "wait", "--for=condition=Available", "deployment/web", "--timeout=120s")
     cluster.kubectl("-n", "demo", "wait", "--for=condition=Complete", "job/greet", "--timeout=120s")
+    cluster.kubectl("-n", "demo", "wait", "--for=condition=Available", "deployment/readers", "--timeout=120s")
+    nodes = ("-n", "demo", "get", "pods", "-l", "app=readers", "-o", "jsonpath={.items[*].spec.nodeName}")
+    assert cluster.kubectl(*nodes) == "node-1 node-1", "where the dataset is cached"
     assert cluster.kubectl("-n", "demo", "logs", "job/greet") == "hello from a pod\n"
     cluster.kubectl("-n", "demo", "wait", "--for=condition=Complete", "tyj/relay", "--timeout=120s")
     greetings = cluster.kubectl("-n", "demo", "logs", "relay-leader").splitlines()

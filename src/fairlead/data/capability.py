@@ -46,6 +46,7 @@ REFUSED_S: Final = 60.0
 ADDITIONS: Final = tuple(Step(plugin, plugin.policy) for plugin in (AvoidDraining(), WaitForData()))
 """What every pod with a dataset gets, whatever the profile says."""
 AUTO: Final = "auto"
+MEASURE_EVERY_S: Final = 15.0
 
 
 class Data(Capability):
@@ -126,9 +127,18 @@ class Data(Capability):
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._profile.follow(self.runtime.clock), name="data: profile")
                 tasks.create_task(self.view.follow(self._changed), name="data: caches")
+                tasks.create_task(self._measure(), name="data: metrics")
         finally:
             self._runner.close()
             self._recorder.close()
+
+    async def _measure(self) -> None:
+        while True:
+            await self.runtime.clock.sleep(MEASURE_EVERY_S)
+            shares = self.view.local_shares()
+            self._metrics.local_share.clear()
+            for dataset, share in shares.items():
+                self._metrics.local_share.labels(dataset).set(share)
 
     def problem(self) -> str | None:
         unread = [mirror.kind.plural for mirror in self.view.mirrors if not mirror.is_synced]

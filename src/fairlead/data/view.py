@@ -14,7 +14,7 @@ from fairlead.data.facts import Ref
 from fairlead.data.names import DatasetName
 from fairlead.data.objects import CLAIMS, DAEMON_SETS, DATASETS, RUNTIMES, VOLUMES, Dataset, FluidRuntime
 from fairlead.data.spec import CACHE_REPORTS, DATA_GROUPS, DATA_LOADS, NODES, PODS, CacheNode, ReaderPod
-from fairlead.engine.locality import NO_CACHE, CacheMap
+from fairlead.engine.locality import NO_CACHE, CacheMap, value
 from fairlead.model.kinds import Kind
 from fairlead.model.quantity import QuantityError, nanos
 from fairlead.runtime import Runtime
@@ -121,6 +121,21 @@ class ClusterView:
                 if pod.spec.node_name:
                     found.setdefault(pod.spec.node_name, set()).add(pod.metadata.key)
         return {node: tuple(sorted(pods)) for node, pods in found.items()}
+
+    def local_shares(self) -> dict[str, float]:
+        """By dataset that is read, what its readers find on their nodes, on average."""
+        found = {}
+        for key, of_dataset in self.cache.datasets.items():
+            readers = self.readers(key)
+            count = sum(len(pods) for pods in readers.values())
+            if count:
+                shares = (
+                    len(pods) * value(of_dataset, of_dataset.nodes[node])
+                    for node, pods in readers.items()
+                    if node in of_dataset.nodes
+                )
+                found[key] = sum(shares) / count
+        return found
 
     def workers(self, name: DatasetName) -> tuple[ReaderPod, ...]:
         return tuple(self.pods.by("data: dataset", f"{name.namespace}/{name.namespace}-{name.name}"))

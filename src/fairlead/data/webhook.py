@@ -51,6 +51,12 @@ class DataMetrics:
         self.profile_errors = Counter(
             "fairlead_data_profile_errors_total", "Profiles that could not be used.", registry=registry
         )
+        self.local_share = Gauge(
+            "fairlead_data_local_share",
+            "How much of a dataset its readers find on their nodes, on average over the pods that run.",
+            ["dataset"],
+            registry=registry,
+        )
         self.absent = Gauge("fairlead_data_fluid_absent", "1 while the cluster lacks Fluid's kinds.", registry=registry)
 
 

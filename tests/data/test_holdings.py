@@ -1,0 +1,111 @@
+"""What a node reports: by metrics of runtimes, by folders, by the page cache."""
+
+from pathlib import Path
+
+import msgspec
+
+from fairlead.data.explain import dry_run, explain, matches
+from fairlead.data.holdings import Holding, measure_folder, parse_metrics, report_body
+from fairlead.data.mutate import MutateOptions
+from fairlead.data.plugin import LocalityOptions
+from fairlead.data.spec import CacheNode, CacheReport
+from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache
+from tests.data.objects import PROFILE, admit, reader, sources, term, whole
+
+ALLUXIO = """\
+# HELP Worker_CapacityTotal Generated from Dropwizard metric import
+# TYPE Worker_CapacityTotal gauge
+Worker_CapacityTotal 4.294967296E9
+Worker_CapacityUsed 1.073741824E9
+Worker_CapacityUsedTierMEM 1.0E9
+Worker_CapacityUsedTierHDD 7.3741824E7
+Worker_CapacityTotalTierMEM 2.147483648E9
+Worker_CapacityTotalTierHDD 2.147483648E9
+Worker_BlocksCached 12.0
+"""
+JUICEFS = """\
+# TYPE juicefs_blockcache_bytes gauge
+juicefs_blockcache_bytes{mp="/jfs",vol_name="imgs"} 5.24288e+06
+juicefs_blockcache_blocks{mp="/jfs",vol_name="imgs"} 3
+nonsense
+juicefs_blockcache_bytes{mp="/other",vol_name="imgs"} NaN
+"""
+
+
+def test_an_alluxio_worker_says_what_it_holds_by_tier() -> None:
+    assert parse_metrics(ALLUXIO) == Holding({"MEM": 1_000_000_000, "HDD": 73_741_824}, 4_294_967_296)
+    assert parse_metrics("Worker_CapacityUsed 17\n") == Holding({"MEM": 17})
+
+
+def test_a_juicefs_mount_says_what_it_caches() -> None:
+    assert parse_metrics(JUICEFS.replace("NaN", "1e3")) == Holding({"SSD": 5_243_880})
+    assert parse_metrics("") == Holding({})
+
+
+def test_a_folder_is_measured_and_what_is_in_memory_counts_as_such(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a").write_bytes(b"x" * 100_000)
+    (tmp_path / "b").write_bytes(b"y" * 50_000)
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    held = measure_folder(tmp_path, "SSD")
+    assert sum(held.tiers.values()) == 150_000
+    assert held.tiers["PageCache"] > 0, "just written"
+    assert sum(measure_folder(tmp_path, "SSD", most_files=1).tiers.values()) in (100_000, 50_000)
+    assert measure_folder(tmp_path / "none", "SSD").tiers == {"SSD": 0, "PageCache": 0}
+
+
+def test_a_report_is_what_the_kind_takes() -> None:
+    body = report_body("n1", {"ml/imgs": Holding({"SSD": 5, "MEM": 0}, 9)}, "2026-05-01T00:00:00Z")
+    (held,) = msgspec.convert(body, CacheReport).spec.datasets
+    assert (held.namespace, held.name, held.capacity_bytes) == ("ml", "imgs", 9)
+    assert [(each.medium, each.bytes) for each in held.tiers] == [("SSD", 5)]
+
+
+# --- explain ----------------------------------------------------------------------------------------------------------
+
+CACHE = CacheMap(
+    {"default/hbase": DatasetCache(100.0, 0.0, {"n1": NodeCache(80.0, 80.0), "n2": NodeCache(20.0, 20.0)})},
+    {"default/hbase": "default/hbase"},
+)
+
+
+def node(name: str, **labels: str) -> CacheNode:
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}}, CacheNode)
+
+
+def test_each_term_of_a_pod_is_explained_with_its_plugin_fact_and_effect() -> None:
+    pod = dict(admit(reader("hbase"), whole("hbase"), whole_chain=True).pod)
+    nodes = [node("n1", **{"fluid.io/s-default-hbase": "true"}), node("n2"),
+             node("n3", **{"data.fluid.io/storage-scalein-default-hbase": "true"})]  # fmt: skip
+    options = MutateOptions(locality=LocalityOptions(cache=CACHE))
+    found = explain(pod, "default", sources(whole("hbase")), PROFILE, options, nodes)
+    (liked,) = [each for each in found.terms if each.effect == "preferred"]
+    assert (liked.plugin, liked.because, liked.is_in_pod) == (
+        "NodeAffinityWithCache", "nodes with workers of default/hbase", True,
+    )  # fmt: skip
+    assert [(each.node, each.is_allowed, each.score, each.local_share) for each in found.nodes] == [
+        ("n1", True, 100, 0.8), ("n2", True, 0, 0.2), ("n3", False, 0, 0.0),
+    ]  # fmt: skip
+
+
+def test_a_pod_that_could_not_be_created_now_says_why() -> None:
+    found = explain(reader("hbase"), "default", sources([]), PROFILE, MutateOptions(), [])
+    assert "claims of the pod do not exist" in found.problem
+
+
+def test_levels_are_compared_as_numbers() -> None:
+    above = term(("level", "Gt", ["4"]))
+    assert [matches(above, {"level": text}) for text in ("5", "4", "10", "x", "")] == [True, False, True, False, False]
+    assert not matches(above, {})
+    assert not matches({}, {"level": "5"})
+
+
+def test_a_dry_run_says_what_was_local_and_what_could_be() -> None:
+    def ran(name: str, on: str) -> dict[str, object]:
+        pod = reader(name, nodeName=on)
+        pod["metadata"]["namespace"] = "default"
+        return pod
+
+    found = dry_run([ran("hbase", "n1"), ran("hbase", "n2"), ran("plain", "n1")], CACHE)
+    assert (found.pods, found.pods_with_datasets, found.local_share, found.best_local_share) == (3, 2, 0.5, 0.8)
+    assert found.by_dataset == {"default/hbase": 0.5}

@@ -1,0 +1,205 @@
+"""The shell around the webhook: live reads, absent kinds, plugins of others, reviews that are no pods, recordings."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fairlead.cluster.errors import Forbidden, Status
+from fairlead.data.draft import Draft
+from fairlead.data.facts import Ref
+from fairlead.data.fluid_reviews import FluidReviews
+from fairlead.data.mutate import MutateOptions
+from fairlead.data.plugin import PluginContext
+from fairlead.data.profile import PluginProfile, Step
+from fairlead.data.running import OPEN_AFTER, OPEN_S, PluginRunner
+from fairlead.data.spec import DataGroup
+from fairlead.data.webhook import DataMetrics, DataWebhook, PodRecorder, ProfileFile
+from fairlead.web.admission import GroupVersionKind, Review
+from tests.data.objects import KINDS, reader, whole
+
+
+class Shell:
+    """A webhook on objects that are mirrored, or only on the server."""
+
+    def __init__(self, mirrored: list[Any], on_server: list[Any], **options: Any) -> None:
+        self.registry = CollectorRegistry()
+        metrics = DataMetrics(self.registry)
+        self.reads: list[str] = []
+        self.server = _objects(on_server)
+        self.failure: Exception | None = None
+        self.now_s = 0.0
+        self.profile = ProfileFile("", metrics)
+        self.runner = PluginRunner(options.pop("budget_s", 2.0), lambda: self.now_s)
+        absent = options.pop("absent", False)
+        self.webhook = DataWebhook(
+            mirrored=_objects(mirrored).get,
+            read=self._read,
+            is_absent=lambda: absent,
+            profile=self.profile,
+            options=lambda: MutateOptions(**options),
+            runner=self.runner,
+            metrics=metrics,
+            now_s=lambda: self.now_s,
+        )
+
+    async def _read(self, ref: Ref) -> Any:
+        self.reads.append(f"{ref.kind.kind} {ref.key}")
+        if self.failure is not None:
+            raise self.failure
+        return self.server.get(ref)
+
+
+def _objects(found: list[Any]) -> dict[Ref, Any]:
+    kinds = {kind.kind: kind for kind in KINDS}
+    return {
+        Ref(kinds[each["kind"]], each["metadata"].get("namespace", ""), each["metadata"]["name"]): msgspec.convert(
+            each, kinds[each["kind"]].struct
+        )
+        for each in found
+    }
+
+
+def review(pod: Any, **more: Any) -> Review:
+    values = {"uid": "u", "operation": "CREATE", "kind": GroupVersionKind("", "v1", "Pod"), "namespace": "default"}
+    return Review(**{**values, "object": pod, **more})
+
+
+async def test_s11_what_no_mirror_has_is_read_once() -> None:
+    claim, dataset, runtime = whole("hbase")
+    shell = Shell([runtime], [claim, dataset])
+    verdict = await shell.webhook.by_label(review(reader("hbase")))
+    assert (verdict.allowed, bool(verdict.patch)) == (True, True)
+    assert shell.reads == ["PersistentVolumeClaim default/hbase", "Dataset default/hbase"]
+    counted = shell.registry.get_sample_value("fairlead_data_live_reads_total", {"kind": "Dataset"})
+    assert counted == 1
+
+
+async def test_s62_what_the_server_does_not_have_either_refuses_the_pod() -> None:
+    verdict = await Shell([], []).webhook.by_label(review(reader("gone")))
+    assert (verdict.allowed, verdict.code) == (False, 500)
+
+
+async def test_s82_a_read_that_is_forbidden_is_our_failure_and_no_verdict() -> None:
+    shell = Shell([], [])
+    shell.failure = Forbidden("GET", Status(code=403, message="no"))
+    with pytest.raises(Forbidden):
+        await shell.webhook.by_label(review(reader("hbase")))
+
+
+async def test_s64_without_fluids_kinds_nothing_is_changed() -> None:
+    shell = Shell([], [], absent=True)
+    verdict = await shell.webhook.by_label(review(reader("hbase")))
+    assert (verdict.allowed, verdict.patch, shell.reads) == (True, (), [])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"operation": "DELETE"}, id="a deletion"),
+        pytest.param({"object": None}, id="no object"),
+        pytest.param({"kind": GroupVersionKind("apps", "v1", "Deployment")}, id="a Deployment"),
+        pytest.param({"sub_resource": "binding"}, id="a subresource"),
+    ],
+)
+async def test_s60_what_is_no_creation_of_a_pod_passes(more: Any) -> None:
+    verdict = await Shell(whole("hbase"), []).webhook.by_label(review(reader("hbase"), **more))
+    assert (verdict.allowed, verdict.patch) == (True, ())
+
+
+class Foreign:
+    name = "Foreign"
+    policy = "ignore"
+
+    def __init__(self, wait: threading.Event | None = None, problem: str = "") -> None:
+        self.wait, self.problem, self.calls = wait, problem, 0
+
+    def mutate(self, draft: Draft, context: PluginContext) -> bool:
+        self.calls += 1
+        draft.annotate("foreign", "was here")
+        if self.problem:
+            raise ValueError(self.problem)
+        if self.wait is not None:
+            self.wait.wait(20)
+        return False
+
+
+def with_plugin(shell: Shell, plugin: Foreign) -> None:
+    own = shell.profile.current.chain("serverful", True)
+    step = Step(plugin, "ignore", is_foreign=True)  # type: ignore[arg-type]
+    shell.profile.current = PluginProfile({("serverful", True): (step, *own)})
+
+
+async def test_s67_a_plugin_that_is_late_is_cut_off_and_the_others_count() -> None:
+    held, shell = threading.Event(), Shell(whole("hbase"), [], budget_s=0.05)
+    with_plugin(shell, Foreign(held))
+    verdict = await shell.webhook.by_label(review(reader("hbase")))
+    held.set()
+    assert verdict.warnings == ["plugin Foreign was left out: did not end within 0.05 s"]
+    assert "fluid.io/datasets-in-use" in json.dumps(verdict.patch)
+    assert "foreign" not in json.dumps(verdict.patch)
+    labels = {"plugin": "Foreign", "outcome": "late"}
+    assert shell.registry.get_sample_value("fairlead_data_plugin_runs_total", labels) == 1
+
+
+async def test_a_plugin_that_keeps_failing_is_not_called_for_a_while() -> None:
+    plugin, shell = Foreign(problem="no"), Shell(whole("hbase"), [])
+    with_plugin(shell, plugin)
+    for _ in range(OPEN_AFTER + 3):
+        await shell.webhook.by_label(review(reader("hbase")))
+    assert plugin.calls == OPEN_AFTER
+    shell.now_s = OPEN_S + 1
+    await shell.webhook.by_label(review(reader("hbase")))
+    assert plugin.calls == OPEN_AFTER + 1
+
+
+def test_pods_are_recorded_up_to_a_bound_and_dry_runs_are_not(tmp_path: Path) -> None:
+    recorder = PodRecorder(str(tmp_path / "pods"), 2)
+    for dry_run in (True, False, False, False):
+        recorder.record(review(reader("hbase"), dry_run=dry_run))
+    recorder.close()
+    lines = [json.loads(line) for line in (tmp_path / "pods").read_text().splitlines()]
+    assert [each["metadata"]["namespace"] for each in lines] == ["default", "default"]
+
+
+# --- Fluid's own objects ----------------------------------------------------------------------------------------------
+
+
+def group(**status: Any) -> DataGroup:
+    body = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"datasets": ["hbase"]}, "status": status}
+    return msgspec.convert(body, DataGroup)
+
+
+async def test_s51_a_worker_prefers_its_groups_nodes_and_where_it_is_read() -> None:
+    labels = {"fluid.io/dataset": "default-hbase", "role": "alluxio-worker"}
+    fluid = FluidReviews(lambda: [group(phase="Placed", nodes=["n3"])], lambda: ["default/hbase"], "warn")
+    verdict = await fluid.worker(review(reader(labels=labels)))
+    (patch,) = verdict.patch
+    terms = patch["value"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert terms[0]["preference"]["matchExpressions"][0]["values"] == ["n3"]
+    assert [each["weight"] for each in terms] == [100, 10, 20, 20, 20, 30]
+    fuse = await fluid.worker(review(reader(labels={**labels, "role": "alluxio-fuse"})))
+    assert fuse.patch == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "annotation", "warns"),
+    [(3, 2, "", True), (3, 3, "", False), (2, 3, "", False), (3, 2, "2", False), (3, 1, "2", True)],
+)
+async def test_a_direct_scale_down_is_answered_with_the_command(
+    before: int, after: int, annotation: str, warns: bool
+) -> None:
+    def held(replicas: int) -> dict[str, Any]:
+        annotations = {"data.fairlead.io/scale-in-to": annotation} if annotation else {}
+        return {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}
+
+    asked = review(held(after), old_object=held(before), operation="UPDATE", name="hbase")
+    verdict = await FluidReviews(list, list, "warn").scale(asked)
+    assert (verdict.allowed, bool(verdict.warnings)) == (True, warns)
+    if warns:
+        assert f"fairlead data scale default/hbase --replicas {after}" in verdict.warnings[0]
+    assert (await FluidReviews(list, list, "deny").scale(asked)).allowed == (not warns)
