@@ -383,6 +383,35 @@ def load_forecast(case: Case, nodes: list[Doc]) -> Scores:
     return {case.name(node): round(50 - 50 * case.rise(node)) for node in nodes}
 
 
+def data_locality(case: Case, nodes: list[Doc]) -> Scores:
+    """What share of the bytes that the pod reads each node has, the warmest being 100."""
+    namespace, known = case.pod["metadata"]["namespace"], case.world["cache"]
+    mounted = [volume.get("persistentVolumeClaim") for volume in case.pod["spec"].get("volumes", ())]
+    claims = [each["claimName"] for each in mounted if each]
+    names = dict.fromkeys(known["claims"].get(f"{namespace}/{claim}", "") for claim in claims)
+    read = [known["datasets"][name] for name in names if name in known["datasets"]]
+    if not read:
+        return None
+    sizes = [each["total_bytes"] for each in read]
+    sized = [size for size in sizes if size]
+    weights = [size or (sum(sized) / len(sized) if sized else 1.0) for size in sizes]
+    raw = {}
+    for node in nodes:
+        name, local = case.name(node), 0.0
+        for dataset, weight in zip(read, weights, strict=True):
+            here = dataset["nodes"].get(name)
+            if here is None:
+                continue
+            size = dataset["total_bytes"] or dataset["capacity_bytes"]
+            cached = min(1.0, here["tier_bytes"] / size) if size else 0.0
+            floor = 0.1 if here["is_labelled"] else 0.0
+            fresh = here["freshness"]
+            local += weight / sum(weights) * max(floor, fresh * cached + (1 - fresh) * min(floor, cached))
+        raw[name] = round(10_000 * local)
+    warmest = max(raw.values())
+    return {name: 100 * each // warmest if warmest else 0 for name, each in raw.items()}
+
+
 def shares(case: Case, node: Doc) -> list[float]:
     return [min(used / has, 1.0) if has else 1.0 for used, has in case.assumed(node)]
 
@@ -558,6 +587,7 @@ PRIORITY_TWINS: dict[str, Scorer] = {
     "NodeResourcesBalancedAllocation": kube("NodeResourcesBalancedAllocation"),
     "ImageLocality": kube("ImageLocality"),
     "NodeLoadForecast": load_forecast,
+    "DataLocality": data_locality,
     "LeastRequested": kube("NodeResourcesFit"),
     "MostRequested": kube("MostAllocated"),
     "RequestedToCapacityRatio": each(ratio),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fairlead.engine.args import PluginArgs
 from fairlead.engine.forecast import Forecast
+from fairlead.engine.locality import CacheMap
 from fairlead.engine.priorities.node_resources_fit import REQUESTED_TO_CAPACITY_RATIO, Strategy
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.quirks import KUBE_1_36
@@ -53,6 +54,7 @@ def a_case(rng: Random) -> tuple[Case, NodeTable, PluginArgs]:
     mount(rng, pod, 0.5)
     world["controllers"] = worlds.controllers(rng)
     world["forecast"] = worlds.forecast(rng, world)
+    world["cache"] = worlds.cache(rng, world)
 
     table = build(world)
     table.catalog.set_all(msgspec.convert(each, KINDS[each["kind"]]) for each in world["controllers"])
@@ -61,6 +63,7 @@ def a_case(rng: Random) -> tuple[Case, NodeTable, PluginArgs]:
     table.catalog.set_all(msgspec.convert(each, PersistentVolumeClaim) for each in storage["claims"])
     table.catalog.set_all(msgspec.convert(each, CsiNode) for each in storage["csi_nodes"])
     table.catalog.set_forecast(msgspec.convert(world["forecast"], Forecast))
+    table.catalog.set_cache(msgspec.convert(world["cache"], CacheMap))
 
     at = sorted(rng.sample(range(101), rng.randint(1, 3)))
     shape = [(x, 10 * rng.randint(0, 10)) for x in at]

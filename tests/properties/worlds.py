@@ -311,6 +311,32 @@ def forecast(rng: Random, world: Doc) -> Doc:
     }
 
 
+def cache(rng: Random, world: Doc) -> Doc:
+    """Datasets behind some claims, and what nodes have of them; of a node that is not there, too."""
+    if some(rng, 0.3):
+        return {"datasets": {}, "claims": {}}
+    nodes = [node["metadata"]["name"] for node in world["nodes"]] + ["gone"]
+    datasets = {
+        f"{namespace}/d{number}": {
+            "total_bytes": rng.choice((0.0, 1e9, 4e9)),
+            "capacity_bytes": rng.choice((0.0, 2e9)),
+            "nodes": {
+                name: {
+                    "tier_bytes": rng.choice((0.0, 3e8, 1e9, 8e9)),
+                    "freshness": rng.choice((0.0, 0.25, 1.0)),
+                    "is_labelled": some(rng, 0.5),
+                }
+                for name in nodes
+                if some(rng, 0.4)
+            },
+        }
+        for namespace in NAMESPACES
+        for number in range(2)
+    }
+    claims = {f"{namespace}/c{n}": f"{namespace}/d{rng.randint(0, 2)}" for namespace in NAMESPACES for n in range(3)}
+    return {"datasets": datasets, "claims": claims}
+
+
 def amounts(rng: Random) -> Doc:
     """A change in milli and bytes, of which either may be unknown."""
     return {
