@@ -30,9 +30,11 @@ def plan_copy(missing: str, now: datetime) -> list[Intent]:
 class Copier:
     """Wants a copy of every config map in its own mirror, by a controller over shared mirrors."""
 
-    def __init__(self, client: Client, clock: ManualClock, metrics: Metrics, **narrowed: str) -> None:
+    def __init__(
+        self, client: Client, clock: ManualClock, metrics: Metrics, namespace: str = "", labels: str = ""
+    ) -> None:
         mirrors = Mirrors(client, clock=clock, rng=lambda: 0.0, metrics=metrics)
-        self.mirror: Mirror[ConfigMap] = mirrors.get(CONFIG_MAPS, **narrowed)
+        self.mirror: Mirror[ConfigMap] = mirrors.get(CONFIG_MAPS, namespace, labels=labels)
         self.mirror.replace({"ns/a": held("a")})
         recorder = Recorder(client, controller="test", instance="one", clock=clock, metrics=metrics)
         writer = Writer(client, recorder, clock=clock, rng=lambda: 0.0, metrics=metrics)

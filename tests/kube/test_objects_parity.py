@@ -178,7 +178,7 @@ def test_a_malformed_object_gets_the_real_servers_words(real: Real, manifest: Js
     assert shape is not None
     label = schema.kind_label(resource.kind, resource.version)
     try:
-        ours = schema.strict_error(label, [], schema.decode(shape, manifest, label).unknown)
+        ours = f"{label}: {schema.strict_problem([], schema.decode(shape, manifest, label).unknown)}"
     except schema.DecodeError as problem:
         ours = str(problem)
     assert ours == answer["message"]
@@ -503,7 +503,7 @@ def test_unknown_fields_of_a_custom_object_are_told_in_the_same_words(real: Real
     status, answer = real.ask("POST", f"{probes}?dryRun=All&fieldValidation=Strict", manifest)
     assert status == 400
     unknown = read_probe(manifest)[1]
-    assert schema.strict_error(schema.kind_label("Probe", "v1"), [], unknown) == answer["message"]
+    assert f"{schema.kind_label('Probe', 'v1')}: {schema.strict_problem([], unknown)}" == answer["message"]
 
 
 @pytest.mark.parametrize("patch", customs.CHANGES, ids=json.dumps)
