@@ -54,7 +54,7 @@ class Cycle:
 
         `within_N` narrows the choice to some rows, as for a gang that must stay in one domain. `nominated` are pods
         that a node was cleared for and that are not on it yet. `first` is a node that is taken before all others if
-        it will do: one cleared for this pod or promised to it.
+        it will do: one cleared or reserved for this pod.
         """
         request = self.table.request(pod)
         evaluation = self._evaluate(request)

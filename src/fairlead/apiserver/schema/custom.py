@@ -1,4 +1,4 @@
-"""A custom kind, as its CustomResourceDefinition says: names, shape, defaults, rules, columns, subresources."""
+"""A custom kind, by its CustomResourceDefinition: names, shape, defaults, rules, columns, subresources."""
 
 import re
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ class CustomKind:
         return {path.lstrip("."): _text(self.at(obj, path)) for path in self.selectable(version)}
 
     def deprecation(self, version: str) -> str:
-        """What users of a version are told; empty where it is as good as any."""
+        """The deprecation warning of a version; empty where it is not deprecated."""
         told = self._versions[version]
         if not told.get("deprecated"):
             return ""
@@ -186,7 +186,7 @@ class CustomKind:
         ]
 
     def _scaled(self, version: str, obj: Json, subresource: str) -> list[FieldError]:
-        """Replicas are counts, wherever the definition says they stand."""
+        """Replicas are counts, at the paths of the scale subresource."""
         paths = self.scale(version)
         found: list[FieldError] = []
         for path in (paths or ())[1 if subresource == "status" else 0 : 2]:
@@ -329,7 +329,7 @@ def _under(parent: str, field: str) -> str:
 
 
 def _without_metadata(source: Json) -> Json:
-    """Metadata has rules of its own; what a schema says of it is not asked."""
+    """Metadata has rules of its own; schemas do not apply to it."""
     properties = source.get("properties") or {}
     if "metadata" not in properties:
         return source
