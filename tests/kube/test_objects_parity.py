@@ -503,7 +503,8 @@ def test_unknown_fields_of_a_custom_object_are_told_in_the_same_words(real: Real
     status, answer = real.ask("POST", f"{probes}?dryRun=All&fieldValidation=Strict", manifest)
     assert status == 400
     unknown = read_probe(manifest)[1]
-    assert f"{schema.kind_label('Probe', 'v1')}: {schema.strict_problem([], unknown)}" == answer["message"]
+    label = schema.kind_label("Probe", "v1")
+    assert f"{label}: {schema.strict_problem([], unknown)}" == answer["message"]
 
 
 @pytest.mark.parametrize("patch", customs.CHANGES, ids=json.dumps)
