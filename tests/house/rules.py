@@ -220,7 +220,7 @@ KUBERNETES_WORDS: Final = frozenset({"not_found"})
 
 
 COINED: Final = re.compile(
-    r"\b(?:desks?|workshop|keeper|ledger|shelf|shelves|seats?|furnish\w*|immortal|upstairs)\b", re.IGNORECASE
+    r"\b(?:desks?|workshop|keeper|shelf|shelves|seats?|furnish\w*|immortal|upstairs)\b", re.IGNORECASE
 )
 """Words of our own for what Kubernetes or Python has an ordinary word for; they were renamed."""
 
