@@ -219,6 +219,12 @@ KUBERNETES_WORDS: Final = frozenset({"not_found"})
 """Kubernetes' own names that hold such a word: the reason NotFound."""
 
 
+COINED: Final = re.compile(
+    r"\b(?:desks?|workshop|keeper|shelf|shelves|seats?|furnish\w*|immortal|upstairs)\b", re.IGNORECASE
+)
+"""Words of our own for what Kubernetes or Python has an ordinary word for; they were renamed."""
+
+
 @cache
 def participle_names(source: Path) -> tuple[str, ...]:
     """`file::name` of modules, classes, functions and module-level names that hold a participle; locals may."""

@@ -6,7 +6,16 @@ from typing import Final
 import pytest
 
 from tests.house.questions import QUESTIONS
-from tests.house.rules import ROOT, docstring_of, missing_files, participle_names, question_table, too_long
+from tests.house.rules import (
+    COINED,
+    ROOT,
+    docstring_of,
+    lines_that_match,
+    missing_files,
+    participle_names,
+    question_table,
+    too_long,
+)
 
 SOURCE: Final = ROOT / "src" / "fairlead"
 
@@ -25,6 +34,11 @@ def test_no_name_is_a_participle() -> None:
 
 def test_the_list_of_names_from_before_the_rule_only_shrinks() -> None:
     assert sorted(NOT_RENAMED_YET.difference(participle_names(SOURCE))) == []
+
+
+def test_no_coined_word_comes_back() -> None:
+    files = [file for file in sorted(SOURCE.rglob("*.py")) if file != SOURCE / "placement" / "loop.py"]
+    assert lines_that_match(files, COINED) == []
 
 
 def test_no_file_and_no_function_is_too_long() -> None:
@@ -73,6 +87,11 @@ def test_participles_are_found_in_names_and_not_in_locals(tmp_path: Path) -> Non
     (tmp_path / "as_told.py").write_text("")
     names = ("SeenPod", "TOLD_BY", "_seen", "_wanted", "was_asked")
     assert participle_names(tmp_path) == (*(f"a.py::{name}" for name in names), "as_told.py::as_told")
+
+
+def test_coined_words_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("# at the Desk\nunseated = 1\n")
+    assert lines_that_match([tmp_path / "a.py"], COINED) == [f"{tmp_path / 'a.py'}:1: # at the Desk"]
 
 
 def test_long_files_and_functions_are_found(tmp_path: Path) -> None:
