@@ -89,9 +89,11 @@ class Units:
         self.places.clear()
         for source in self.sources:
             source.begin(wake)
-        if self.sources:
-            for pod in pods:
+        for pod in pods if self.sources else ():
+            try:
                 self.see(pod)
+            except Exception:
+                log.exception("pod not taken for a member", pod=pod.key)
 
     def is_ready(self) -> bool:
         return all(source.is_ready() for source in self.sources)
@@ -99,7 +101,12 @@ class Units:
     def take(self) -> None:
         """What the sources offer, offer otherwise or withdraw."""
         for source in self.sources:
-            for key, unit in source.changed():
+            try:
+                offered = list(source.changed())
+            except Exception:
+                log.exception("source of units broke off", source=type(source).__name__)
+                continue
+            for key, unit in offered:
                 try:
                     self._take(source, key, unit)
                 except Exception:
