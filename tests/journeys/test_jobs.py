@@ -123,3 +123,43 @@ def test_a_job_that_can_never_fit_says_so_and_fails(cluster: Cluster, observer: 
     assert fairlead(cluster, "what-if", str(file)).startswith("Never: ")
     assert observer.stages("huge") == ["Pending", "Failed"]
     cluster.kubectl("delete", "tyj", "huge")
+
+
+def test_s06_s08_a_claim_that_waits_for_its_first_consumer_is_bound_where_the_leader_is(
+    cluster: Cluster, observer: Observer, tmp_path: Path
+) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "shared"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    (tmp_path / "claim.yaml").write_text(yaml.safe_dump(claim))
+    cluster.kubectl("apply", "-f", str(tmp_path / "claim.yaml"))
+    spec = spec_json(2, minWorkersNum=2, cleanPodPolicy="None")
+    spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}]
+    # The workers write, and the leader waits until it has read both.
+    scripts = {
+        "leader": "until [ -e /data/0 ] && [ -e /data/1 ]; do sleep 0.2; done",
+        "workers": 'touch "/data/$TYJOB_WORKER_INDEX"; sleep 60',
+    }
+    for template, script in (
+        (spec["leader"]["template"], scripts["leader"]),
+        (spec["workerSets"][0]["template"], scripts["workers"]),
+    ):
+        container = template["spec"]["containers"][0]
+        container |= {"image": "bash", "command": ["bash", "-c", script]}
+        container |= {
+            "resources": {"requests": {"cpu": "50m"}},
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        }
+        template["spec"]["terminationGracePeriodSeconds"] = 1
+    apply(cluster, tmp_path, "vol", spec)
+    assert until(lambda: stage(cluster, "vol") == "Succeeded", 120), cluster.kubectl("get", "tyj", "vol", "-o", "yaml")
+    assert cluster.kubectl("get", "pvc", "shared", "-o", "jsonpath={.status.phase}") == "Bound"
+    assert len(set(cluster.pods("{.items[*].spec.nodeName}"))) == 1
+    for pod in json.loads(cluster.kubectl("get", "pods", "-o", "json"))["items"]:
+        assert [each["name"] for each in pod["spec"]["volumes"]].count("data") == 1
+    cluster.kubectl("delete", "tyj", "vol")
+    cluster.kubectl("delete", "pvc", "shared")
+    assert until(lambda: cluster.pods() == [], 60)

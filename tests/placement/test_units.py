@@ -172,6 +172,18 @@ async def test_a_source_that_lets_nobody_go_on_is_asked_again() -> None:
         assert jobs.placed == ["g"]
 
 
+async def test_a_source_that_breaks_off_stops_nobody_else() -> None:
+    class Broken(Jobs):
+        def first(self, waiting: Sequence[Unit]) -> Unit | None:
+            raise ZeroDivisionError
+
+    jobs = Broken(a_unit("g", 1))
+    async with looping(jobs) as (server, _):
+        server.put(wanting("p"))
+        await settle()
+        assert server.writes.bindings == {"p": "n1"}
+
+
 async def test_nothing_is_decided_before_the_sources_are_ready() -> None:
     jobs = Jobs(a_unit("g", 1))
     jobs.ready = False

@@ -156,9 +156,10 @@ def judge_rest(jobs: Sequence[Json], pods: Sequence[Json], nodes: Sequence[Json]
     for job in jobs:
         status = job.get("status") or {}
         stage = status.get("stage", "unseen")
-        if stage in ("Starting", "Rescheduling", "unseen"):
+        why = (status.get("explain") or {}).get("message")
+        if stage in ("Starting", "unseen") or (stage == "Rescheduling" and not why):
             wrong.append(f"{job['metadata']['name']} is still {stage}: {status.get('message', '')}")
-        elif stage == "Pending" and not (status.get("explain") or {}).get("message"):
+        elif stage == "Pending" and not why:
             wrong.append(f"{job['metadata']['name']} is pending without a reason")
     room = {node["metadata"]["name"]: int(node["status"]["allocatable"]["cpu"]) for node in nodes}
     for pod in pods:

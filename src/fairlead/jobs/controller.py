@@ -127,6 +127,7 @@ class JobController:
         self._since_s = self._clock.elapsed_s()
         self._expectations = Expectations(self._mirrors, self._reader, self._clock)
         self._refusals.clear()
+        self.source.reset()
         controller = Controller("tyjobs", self._reconcile, clock=self._clock, metrics=self._metrics, workers=WORKERS)
         controller.watches(self._mirrors.jobs)
         controller.watches(self._mirrors.pods, _keys_of_pod)

@@ -216,9 +216,15 @@ def may_be_planned(seen: JobInput, now: datetime) -> bool:
         and seen.template_problem == ""
         and not seen.queue_problem
         and not seen.strangers
-        and not (status.retry_after and seconds_left(status.retry_after, 0, now) > 0)
+        and _backoff_left_s(status, now) <= 0
         and seen.metadata.deletion_timestamp is None
     )
+
+
+def _backoff_left_s(status: JobStatus, now: datetime) -> float:
+    """Until it is planned again; a time further away than any back-off was written before the clock was set back."""
+    left_s = seconds_left(status.retry_after, 0, now) if status.retry_after else 0.0
+    return left_s if left_s <= LONGEST_BACKOFF_S + 1 else 0.0
 
 
 # --- stages -----------------------------------------------------------------------------------------------
@@ -535,6 +541,5 @@ def _deadlines(facts: Facts) -> list[float]:
             waits.append(seconds_left(status.stage_time, IMAGE_GRACE_S, now))
     if status.below_quorum_since:
         waits.append(seconds_left(status.below_quorum_since, QUORUM_GRACE_S, now))
-    if status.retry_after:
-        waits.append(seconds_left(status.retry_after, 0, now))
+    waits.append(_backoff_left_s(status, now))
     return waits

@@ -28,12 +28,12 @@ class Offer:
     """It got places that are not in the job's status yet."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class News:
-    """What was decided about a job since its status was written."""
+    """What was decided about a job since its status was written. Never changed: who plans with it keeps what it was."""
 
     outcome: UnitOutcome | None = None
-    lost: dict[str, Loss] = field(default_factory=dict)
+    lost: Mapping[str, Loss] = field(default_factory=dict)
 
 
 class JobSource:
@@ -164,6 +164,12 @@ class JobSource:
 
     # -- placement's side ---------------------------------------------------------------------------------------
 
+    def reset(self) -> None:
+        """A new term: what an earlier one offered is of the past."""
+        for kept in (self._offers, self._changed, self._again, self._news, self._used, self._refused):
+            kept.clear()
+        self._begun = False
+
     def begin(self, wake: Callable[[], None]) -> None:
         self._wake_loop = wake
         self._news.clear()
@@ -177,6 +183,8 @@ class JobSource:
         return self._begun
 
     def changed(self) -> Iterable[tuple[str, Unit | None]]:
+        if not self._begun:
+            return []
         keys, self._changed = self._changed, {}
         again, self._again = self._again, set()
         found: list[tuple[str, Unit | None]] = []
@@ -224,8 +232,7 @@ class JobSource:
         offer = self._offers.get(outcome.unit)
         if offer is None:
             return
-        news = self._news.setdefault(outcome.unit, News())
-        news.outcome = outcome
+        self._news[outcome.unit] = News(outcome, self.news(outcome.unit).lost)
         if isinstance(outcome, UnitPlaced):
             # The next decision reckons with it, though the status is not written yet.
             nodes = {placed.pod: placed.node for placed in outcome.placed}
@@ -243,5 +250,6 @@ class JobSource:
 
     def lost(self, place: LostPlace) -> None:
         log.info("place lost", job=place.unit, pod=place.member, node=place.node, loss=place.loss.value)
-        self._news.setdefault(place.unit, News()).lost[place.member] = place.loss
+        news = self.news(place.unit)
+        self._news[place.unit] = News(news.outcome, {**news.lost, place.member: place.loss})
         self._wake_job(place.unit)

@@ -329,13 +329,7 @@ class Loop:
     def _follow_members(self, changes: Sequence[Change[Pod]]) -> None:
         """The table knows of these pods: some were members', and some take what members were to have."""
         self.units.left(change.old.uid for change in changes if change.old is not None)
-        self.units.foreign_pods(
-            {
-                pod.spec.node_name
-                for change in changes
-                if (pod := change.new) is not None and pod.holds_a_node and self.units.member_of(pod) is None
-            }
-        )
+        self.units.foreign_pods(change.new for change in changes if change.new is not None)
 
     def _take_pod(self, change: Change[Pod], now_s: float) -> bool:
         """Queue the pod, or settle it; whether the table is to hear of the change."""

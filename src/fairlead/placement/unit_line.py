@@ -9,9 +9,13 @@ and not which change came first. Pure: the time is an argument.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import structlog
+
 from fairlead.engine.unit import Unit, UnitSource
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.placement.queue import FLUSH_AFTER_S, BackoffTimes
+
+log = structlog.get_logger("fairlead.placement")
 
 ANY_CHANGE = frozenset(ClusterEvent)
 # A source that lets nobody go on is asked again after this long, should nothing change meanwhile.
@@ -142,7 +146,12 @@ class UnitLine:
         found = []
         for group in by_source.values():
             source = group[0].source
-            first = source.first([waiting.unit for waiting in group])
+            try:
+                first = source.first([waiting.unit for waiting in group])
+            except Exception:
+                # A source that cannot order its own stops nobody else; it is asked again.
+                log.exception("source of units broke off", source=type(source).__name__)
+                first = None
             named = None if first is None else self._all.get(first.key)
             if named is not None:
                 found.append(named)

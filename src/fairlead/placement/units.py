@@ -89,9 +89,11 @@ class Units:
         self.places.clear()
         for source in self.sources:
             source.begin(wake)
-        if self.sources:
-            for pod in pods:
+        for pod in pods if self.sources else ():
+            try:
                 self.see(pod)
+            except Exception:
+                log.exception("pod not taken for a member", pod=pod.key)
 
     def is_ready(self) -> bool:
         return all(source.is_ready() for source in self.sources)
@@ -99,7 +101,12 @@ class Units:
     def take(self) -> None:
         """What the sources offer, offer otherwise or withdraw."""
         for source in self.sources:
-            for key, unit in source.changed():
+            try:
+                offered = list(source.changed())
+            except Exception:
+                log.exception("source of units broke off", source=type(source).__name__)
+                continue
+            for key, unit in offered:
                 try:
                     self._take(source, key, unit)
                 except Exception:
@@ -140,9 +147,9 @@ class Units:
         """These pods are gone or finished, and out of the table."""
         for uid in uids:
             if uid not in self._table.occupants:
-                self.ahead.lift()
+                if self._pod_keys.pop(uid, None) is not None:
+                    self.ahead.lift()
                 self.places.left(uid)
-                self._pod_keys.pop(uid, None)
 
     def _held(self, uid: str) -> None:
         if uid in self._pod_keys:
@@ -152,9 +159,10 @@ class Units:
         for node in nodes if len(self.standing) else ():
             self.places.node_changed(node)
 
-    def foreign_pods(self, nodes: Iterable[str]) -> None:
-        """Others bound pods to these nodes."""
+    def foreign_pods(self, pods: Iterable[Pod]) -> None:
+        """Pods were bound, some perhaps by others, where members were to go."""
         if len(self.standing):
+            nodes = {pod.spec.node_name for pod in pods if pod.holds_a_node and self.member_of(pod) is None}
             self.ahead.lift()
             self.places.check_room(nodes)
 
