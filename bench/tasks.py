@@ -189,14 +189,14 @@ def client_of(kubeconfig: Path) -> Client:
     return Client(connect_by_kubeconfig([kubeconfig], CLOCK), clock=CLOCK)
 
 
-async def light_p99(client: Client, url: str, *, heavy: bool, own: bool, qps: int) -> float:
+async def light_p99(client: Client, url: str, heavy_url: str, *, heavy: bool, own: bool, qps: int) -> float:
     """The p99 of a light task's own figures, perhaps beside a heavy one."""
     kind = KINDS["AppHttpHealthy"]
     schedule = {"schedule": "0 5", "roundTimeoutMinute": 5, "roundNumber": 1}
     for name, rate in (("heavy", qps), ("light", 20)) if heavy else (("light", 20),):
         spec: dict[str, Any] = {
             "schedule": schedule,
-            "target": {"host": url, "method": "GET", "enableLatencyMetric": True},
+            "target": {"host": heavy_url if name == "heavy" else url, "method": "GET", "enableLatencyMetric": True},
             "request": {"qps": rate, "durationInSecond": 10, "perRequestTimeoutInMS": 30_000},
             "expect": {"successRate": 0},
         }
@@ -231,20 +231,29 @@ def beside(folder: Path, qps: int) -> dict[str, float]:
     async def run() -> dict[str, float]:
         async with client_of(data / "kubeconfig") as client, serving(answering()) as url:
             return {
-                "alone": await light_p99(client, url, heavy=False, own=True, qps=qps),
-                "own_carrier": await light_p99(client, url, heavy=True, own=True, qps=qps),
-                "shared_agent": await light_p99(client, url, heavy=True, own=False, qps=qps),
+                "alone": await light_p99(client, url, heavy_url, heavy=False, own=True, qps=qps),
+                "own_carrier": await light_p99(client, url, heavy_url, heavy=True, own=True, qps=qps),
+                "shared_agent": await light_p99(client, url, heavy_url, heavy=True, own=False, qps=qps),
             }
 
-    with started(folder, "up", *up, mark="brings everything back", FAIRLEAD_TASKS_APP_HTTP_HEALTHY_MOST_QPS="100000"):
-        return asyncio.run(run())
+    # A server of its own for the heavy task, so that the agents are what is loaded.
+    server = subprocess.Popen([sys.executable, "-m", "bench.agent", "--server"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        heavy_url = f"http://127.0.0.1:{json.loads(server.stdout.readline())[0]}/"
+        variables = {"FAIRLEAD_TASKS_APP_HTTP_HEALTHY_MOST_QPS": "100000"}
+        with started(folder, "up", *up, mark="brings everything back", **variables):
+            return asyncio.run(run())
+    finally:
+        server.terminate()
+        server.wait(10)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=20)
-    parser.add_argument("--heavy-qps", type=int, default=3000)
+    parser.add_argument("--heavy-qps", type=int, default=4000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-tasks-") as folder:
         found = many(Path(folder), options.tasks, options.nodes)
