@@ -223,7 +223,7 @@ async def test_dns_behind_a_udp_service_is_probed_by_its_name(client: Client, cl
 
     async def is_running() -> bool:
         body = json.loads(await client.request("GET", PODS.path("default", "resolver")))
-        return body["status"].get("phase") == "Running"
+        return bool(body["status"].get("phase") == "Running")
 
     await eventually(is_running)
     target = {"targetDns": {"serviceName": "resolver", "serviceNamespace": "default"}}
