@@ -100,7 +100,7 @@ class World:
                 self.lose()
             case "PatchStatus":
                 merged = {**self.task.status.to_json(), **intent.status}  # type: ignore[attr-defined]
-                clean = {name: value for name, value in merged.items() if value is not None}
+                clean = {name: _without_null(value) for name, value in merged.items() if value is not None}
                 self.task = msgspec.structs.replace(self.task, status=msgspec.convert(clean, type(self.task.status)))
 
     def make_ready(self, *nodes: str) -> None:
@@ -112,3 +112,9 @@ class World:
 
     def writes(self, name: str) -> list[Intent]:
         return [intent for intent in self.log if type(intent).__name__ == name]
+
+
+def _without_null(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: each for name, each in value.items() if each is not None}

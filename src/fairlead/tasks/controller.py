@@ -16,7 +16,7 @@ from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.mirrors import caught_up
 from fairlead.cluster.writer import Outcome, Result
-from fairlead.model.intents import Create, Delete, Intent, RecordEvent, WakeAfter
+from fairlead.model.intents import Apply, Create, Delete, Intent, RecordEvent, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.runtime import Runtime
@@ -44,6 +44,8 @@ from fairlead.tasks.templates import (
 log = structlog.get_logger("fairlead.tasks")
 
 FAMILIES_KEPT_S: Final = 60.0
+OURS: Final = {"app.kubernetes.io/managed-by": "fairlead"}
+"""On a shared agent that came with the first task, and not with a manifest of the administrator's."""
 MOST_PRUNED: Final = 50
 """Reports of rounds that have left the history, deleted in one go."""
 BODY_FOLDER: Final = "/etc/fairlead-agent/body"
@@ -334,12 +336,26 @@ class TaskController:
             None,
             Adaptation(env=self._agent_env(), volumes=[token_volume()], mounts=[_mount("report-token", TOKEN_FOLDER)]),
         )
-        if self._mirrors.workloads["DaemonSet"].get(f"{namespace}/{name}") is None:
-            await self._carry_out([Create(kind=carriers.DAEMON_SETS, body=shared.workload, namespace=namespace)])
+        workload = shared.workload
+        workload["metadata"]["labels"] = {**workload["metadata"].get("labels", {}), **OURS}
+        found = self._mirrors.workloads["DaemonSet"].get(f"{namespace}/{name}")
+        if found is None:
+            await self._carry_out([Create(kind=carriers.DAEMON_SETS, body=workload, namespace=namespace)])
+        elif self._is_outdated(found, workload):
+            await self._carry_out([Apply(kind=carriers.DAEMON_SETS, name=name, namespace=namespace, body=workload)])
         for service in shared.services:
             body = {**service, "spec": {**service["spec"], "type": "NodePort"}}
             if self._mirrors.services.get(f"{namespace}/{body['metadata']['name']}") is None:
                 await self._carry_out([Create(kind=carriers.SERVICES, body=body, namespace=namespace)])
+
+    def _is_outdated(self, found: CarrierObject, wanted: dict[str, Any]) -> bool:
+        """Whether the shared agent is one that we made, from another template, and no round would be disturbed."""
+        name = carriers.HASH_ANNOTATION
+        is_other = found.metadata.annotations.get(name) != wanted["metadata"]["annotations"][name]
+        if not is_other or not OURS.items() <= found.metadata.labels.items():
+            return False
+        tasks = (task for mirror in self._mirrors.tasks.values() for task in mirror)
+        return not any(task.spec.agent_spec is None and task.status.actors for task in tasks)
 
     def _reports_to_prune(self, task: Task) -> list[Intent]:
         """Reports of rounds that have left the history."""

@@ -214,9 +214,10 @@ def _written(seen: Observed, intents: list[Intent], status: TaskStatus, wake_s: 
 def _status_patch(before: TaskStatus, after: TaskStatus) -> dict[str, Any]:
     """A merge patch: what is gone becomes null."""
     new, old = after.to_json(), before.to_json()
-    return {**{name: None for name in old if name not in new}, **{k: v for k, v in new.items() if old.get(k) != v}} | {
-        "finish": after.finish
-    }
+    patch = {name: value for name, value in new.items() if old.get(name) != value}
+    if "resource" in patch:
+        patch["resource"] = {**dict.fromkeys(old.get("resource") or ()), **patch["resource"]}
+    return {**{name: None for name in old if name not in new}, **patch, "finish": after.finish}
 
 
 def _ensure_carrier(seen: Observed, options: PlanOptions, now: datetime) -> tuple[list[Intent], TaskStatus, str]:

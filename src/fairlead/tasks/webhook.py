@@ -121,7 +121,7 @@ class TaskWebhooks:
         if not (isinstance(name, str) and isinstance(namespace, str) and name and namespace):
             return None, True
         guard = self._runtime.routes.guard
-        user = msgspec.convert(review.user_info, User, strict=False)
+        user = msgspec.convert(review.user_info, User, from_attributes=True)
         if guard is not None:
             action = Action("get", kind.plural, namespace=namespace, name=name)
             if not await guard.allows(user, action):

@@ -1,0 +1,114 @@
+"""The webhooks of tasks: facts looked up as the author of the task, and an answer to whatever is reviewed."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.settings import Settings
+from fairlead.tasks.webhook import SecretData, TaskWebhooks
+from fairlead.testing.clock import ManualClock
+from fairlead.web.admission import Review, answer
+
+TARGET = {"host": "https://a.example.org", "method": "GET", "tlsSecretName": "s", "tlsSecretNamespace": "n"}
+SPEC = {"target": TARGET, "schedule": {"schedule": "0 60", "roundTimeoutMinute": 60}, "expect": {"successRate": 1}}
+
+
+class Guard:
+    def __init__(self, allowed: bool) -> None:
+        self.allowed = allowed
+        self.questions: list[Any] = []
+
+    async def allows(self, user: Any, action: Any) -> bool:
+        self.questions.append((user.username, action.resource, action.namespace, action.name))
+        return self.allowed
+
+
+class Reader:
+    async def find(self, kind: Any, name: str, namespace: str) -> Any:
+        return SecretData(data={"ca.crt": "eA=="})
+
+
+class Families:
+    async def enabled(self) -> tuple[bool, bool, list[str]]:
+        return True, False, []
+
+
+class Empty:
+    services: dict[str, Any] = {}
+    ingresses: dict[str, Any] = {}
+
+
+def webhooks(guard: Guard) -> TaskWebhooks:
+    class Runtime:
+        settings = Settings()
+        clock = ManualClock()
+        reader = Reader()
+
+        class routes:  # noqa: N801
+            pass
+
+    runtime: Any = Runtime()
+    runtime.routes.guard = guard
+    mirrors: Any = Empty()
+    families: Any = Families()
+    return TaskWebhooks(runtime, mirrors, families)
+
+
+def review(spec: Any, kind: str = "AppHttpHealthy", operation: str = "CREATE") -> Review:
+    body = {
+        "uid": "1",
+        "operation": operation,
+        "kind": {"group": "kdoctor.io", "version": "v1beta1", "kind": kind},
+        "userInfo": {"username": "author", "groups": ["g"], "extra": {"k": ["v"]}},
+        "object": {"metadata": {"name": "a"}, "spec": spec},
+        "oldObject": {"metadata": {"name": "a"}, "spec": {}},
+    }
+    return msgspec.convert(body, Review)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_secret_is_for_authors_who_may_read_it(allowed: bool) -> None:
+    guard = Guard(allowed)
+    verdict = await webhooks(guard)._validate(review(SPEC))
+    assert guard.questions == [("author", "secrets", "n", "s")]
+    assert verdict.allowed == allowed
+    assert allowed or "you may not read Secret n/s" in verdict.message
+
+
+async def test_omitted_blocks_are_filled_in_by_a_patch() -> None:
+    verdict = await webhooks(Guard(True))._mutate(review({"agentSpec": {}}, "NetReach"))
+    (patch,) = verdict.patch
+    assert patch["value"]["agentSpec"]["terminationGracePeriodMinutes"] == 60
+    assert patch["value"]["target"]["ipv6"] is False
+
+
+async def test_an_update_of_the_spec_is_refused() -> None:
+    verdict = await webhooks(Guard(True))._validate(review({"x": 1}, "NetReach", "UPDATE"))
+    assert (verdict.allowed, verdict.code) == (False, 422)
+
+
+async def test_ten_thousand_reviews_of_any_shape_get_an_answer() -> None:
+    drawn = random.Random(14)
+    made = webhooks(Guard(True))
+    words = ["schedule", "target", "request", "expect", "agentSpec", "host", "header", "qps", "targetUser", "targetDns",
+             "roundTimeoutMinute", "roundNumber", "kind", "tlsSecretName", "domain", "0 60", "* * * * *"]  # fmt: skip
+
+    def anything(depth: int = 0) -> Any:
+        choice = drawn.randrange(10 if depth < 4 else 6)
+        if choice < 6:
+            return [None, True, drawn.randrange(-9, 1 << 40), drawn.random(), drawn.choice(words), ""][choice]
+        if choice < 9:
+            return {drawn.choice(words): anything(depth + 1) for _ in range(drawn.randrange(5))}
+        return [anything(depth + 1) for _ in range(3)]
+
+    answers = set()
+    for _ in range(10_000):
+        asked = review(anything(), drawn.choice(["NetReach", "AppHttpHealthy", "Netdns"]))
+        for handle in (made._mutate, made._validate):
+            verdict = await handle(asked)
+            answers.add(verdict.code if not verdict.allowed else 200)
+            assert answer("admission.k8s.io/v1", "1", verdict)
+    assert answers <= {200, 422}
+    assert 422 in answers
