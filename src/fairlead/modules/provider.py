@@ -245,7 +245,8 @@ class ArkletProvider:
             known = work.runs.get(name)
             if known is None or known.attempt < run.attempt:
                 ip = self._ip(work)
-                first = RunReport(run.attempt, RunPhase.WAITING, reason=reports.CREATING)
+                # Its install is begun before anybody reads this: one status less to write.
+                first = RunReport(run.attempt, RunPhase.WAITING, reason=reports.INSTALLING)
                 work.runs[name] = replace(first, id=reports.run_id(ip, modules[name]))
         work.wake()
         for name in {*work.wanted, *work.runs}:
@@ -429,7 +430,7 @@ class ArkletProvider:
                 return False
             run = work.runs.get(earlier.name)
             is_wanted = run is not None and earlier.name in work.wanted and run.phase is RunPhase.WAITING
-            if is_wanted and run is not None and run.reason in (reports.CREATING, reports.INSTALLING):
+            if is_wanted and run is not None and run.reason == reports.INSTALLING:
                 return True
         return False
 
