@@ -161,6 +161,33 @@ async def test_a_node_that_comes_later_takes_up_the_pods_that_wait_for_it(rig: R
         await until(rig, f"/api/v1/nodes/{later}", lambda seen: seen.get("code") == 404)
 
 
+async def test_a_node_changes_while_it_is_served_and_is_handed_over_with_its_pods(rig: Rig, namespace: str) -> None:
+    node = f"sim-{secrets.token_hex(3)}"
+    provider = SimulatedProvider(clock=RealClock(), rng=random.random)
+    async with kubelet_on(rig, {node: provider}) as (kubelet, api):
+        await placed(api, namespace, node, pod("runs"))
+        await until(rig, f"/api/v1/namespaces/{namespace}/pods/runs", is_phase("Running"))
+        away = Profile(node, "simulated", ip="127.0.0.9", capacity={"cpu": "1"}, ready=("Unknown", "Away", "silent"))
+        kubelet.change(away)
+
+        def is_away(seen: dict[str, Any]) -> bool:
+            status = seen["status"]
+            ready = next(each for each in status["conditions"] if each["type"] == "Ready")
+            is_moved = status["addresses"] == [{"type": "InternalIP", "address": "127.0.0.9"}]
+            return ready["status"] == "Unknown" and status["capacity"]["cpu"] == "1" and is_moved
+
+        await until(rig, f"/api/v1/nodes/{node}", is_away)
+        kubelet.release(node)
+        assert kubelet.nodes == []
+        before = rig.request("GET", f"/api/v1/namespaces/{namespace}/pods/runs").json()
+        assert before["status"]["phase"] == "Running"
+        # Served again, by us or by another: nothing of the pod has been ended meanwhile.
+        kubelet.add(Profile(node, "simulated", capacity=CAPACITY), provider)
+        await asyncio.wait_for(kubelet.wait_registered([node]), 60)
+        after = rig.request("GET", f"/api/v1/namespaces/{namespace}/pods/runs").json()
+        assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
+
+
 async def test_two_hundred_nodes_run_two_thousand_pods(rig: Rig, namespace: str) -> None:
     mark = secrets.token_hex(3)
     provider = SimulatedProvider(clock=RealClock(), rng=random.random, stages=Stages(start_after=Span(0.1, 0.5)))

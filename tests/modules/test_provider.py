@@ -202,6 +202,17 @@ async def test_k21_a_second_pod_of_one_identity_waits_until_the_first_is_gone(ri
     assert rig.base.modules == {"cart:1": "activated"}
 
 
+async def test_k32_a_changed_image_replaces_the_module(rig: Rig) -> None:
+    await rig.start(cart())
+    await rig.until(cart())
+    await rig.end(cart())
+    changed = cart(url="http://other/cart-1.zip")
+    await rig.provider.update(changed.uid, runs_of(changed, 1))
+    run = await rig.until(changed)
+    assert run.attempt == 1
+    assert rig.base.urls == ["http://h/cart-1.zip", "http://other/cart-1.zip"]
+
+
 async def test_k35_removing_a_module_that_is_not_there_is_done_with_one_call(rig: Rig) -> None:
     await rig.start(cart())
     await rig.until(cart())

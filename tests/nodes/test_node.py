@@ -163,3 +163,37 @@ def test_a_new_process_keeps_what_others_offer() -> None:
     (patch,) = plan(offering({"example.com/dongle": "4"}, {}), is_new=True)
     assert isinstance(patch, Patch)
     assert patch.patch["status"]["allocatable"] == {"cpu": "2", "pods": "110", "example.com/dongle": "4"}
+
+
+def test_taints_of_ours_are_kept_as_described_and_others_stay() -> None:
+    ours = Profile(
+        "n-1",
+        "arklet",
+        taints=({"key": "ours", "value": "new", "effect": "NoExecute"},),
+        taint_keys=frozenset({"ours", "gone"}),
+    )
+    body = node_body(ours, T0)
+    body["metadata"] |= {"resourceVersion": "7"}
+    body["spec"]["taints"] = [
+        {"key": "ours", "value": "old", "effect": "NoExecute"},
+        {"key": "gone", "effect": "NoSchedule"},
+        {"key": "theirs", "effect": "NoSchedule"},
+    ]
+    (patch,) = plan_node(ours, msgspec.convert(body, Node), T0, is_new=False)
+    assert isinstance(patch, Patch)
+    assert patch.resource_version == "7"
+    assert [(taint["key"], taint.get("value")) for taint in patch.patch["spec"]["taints"]] == [
+        ("theirs", None),
+        ("ours", "new"),
+    ]
+
+
+def test_a_node_may_say_that_it_is_not_ready_and_where_its_kubelet_is() -> None:
+    profile = Profile("n-1", "arklet", ip="10.0.0.1", internal_dns="fairlead.svc", ready=("Unknown", "Away", "silent"))
+    status = node_body(profile, T0)["status"]
+    assert [(each["type"], each["address"]) for each in status["addresses"]] == [
+        ("InternalDNS", "fairlead.svc"),
+        ("InternalIP", "10.0.0.1"),
+    ]
+    ready = next(each for each in status["conditions"] if each["type"] == "Ready")
+    assert (ready["status"], ready["reason"], ready["message"]) == ("Unknown", "Away", "silent")

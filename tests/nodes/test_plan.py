@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.nodes.plan import DueProbe, after_probe, plan_pod, recall, with_problems
-from fairlead.nodes.provider import PodReport, RunPhase, RunReport, Traits
+from fairlead.nodes.provider import PodCondition, PodReport, RunPhase, RunReport, Traits
 from fairlead.nodes.spec import Waiting
 from tests.nodes.kit import T0, Stage, at, conditions, container, ordered, pod, status, stopping
 
@@ -457,3 +457,21 @@ def test_quality_of_service(resources: dict[str, Any], expected: str) -> None:
     # Resources of the pod as a whole count instead of its containers'.
     whole = pod(containers=[container(resources={"requests": {"cpu": "2"}})], resources=resources)
     assert Stage(whole).look().status.qos_class == expected
+
+
+@pytest.mark.parametrize(
+    ("is_ready", "is_open", "expected"),
+    [(True, True, "True"), (False, True, "False"), (True, False, "False")],
+    ids=["serves", "cannot serve", "gate closed"],
+)
+def test_a_provider_says_whether_a_container_serves_and_what_gates_are_judged_by(
+    is_ready: bool, is_open: bool, expected: str
+) -> None:
+    waiting = pod(readinessGates=[{"conditionType": "module"}])
+    first = plan_pod(waiting, PodReport("10.0.0.1"), recall(waiting, T0), now=T0, node_ip="10.1")
+    run = RunReport(0, RunPhase.RUNNING, T0, id="x", is_ready=is_ready)
+    report = PodReport("10.0.0.1", {"main": run}, (PodCondition("module", is_open, "Because"),))
+    status = plan_pod(waiting, report, first.memory, now=T0, node_ip="10.1").status
+    conditions = {each.type: each for each in status.conditions or ()}
+    assert conditions["Ready"].status == expected
+    assert (conditions["module"].status, conditions["module"].reason) == ("True" if is_open else "False", "Because")

@@ -31,6 +31,7 @@ from fairlead.nodes.spec import PODS
 log = structlog.get_logger("fairlead.modules")
 
 CHECK_S = 3.0
+SETTLE_S = 0.3
 STOPPED_REMOVE_S = 10.0
 """A base that said it stops, and does not answer, is gone; its node follows soon, so that modules move."""
 MOST_BASES = 5000
@@ -227,6 +228,8 @@ class Bases:
             sleeping = asyncio.create_task(self._clock.sleep(wait_s))
             try:
                 await asyncio.wait((waking, sleeping), return_when=asyncio.FIRST_COMPLETED)
+                # Commands come in bursts; one look serves them all.
+                await self._clock.sleep(SETTLE_S if waking.done() else 0.0)
             finally:
                 waking.cancel()
                 sleeping.cancel()

@@ -20,7 +20,7 @@ from fairlead.modules import arklet, reports
 from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
 from fairlead.modules.client import ArkletClient
 from fairlead.modules.names import FAILURE_POLICY
-from fairlead.modules.spec import BROKEN, Module, ModuleState, modules_of, problem_with
+from fairlead.modules.spec import BROKEN, Module, ModuleState, module_of, modules_of, problem_with
 from fairlead.modules.sweep import Sweeper
 from fairlead.nodes.probing import probe_address
 from fairlead.nodes.provider import (
@@ -37,7 +37,7 @@ from fairlead.nodes.provider import (
     Unsupported,
     Usage,
 )
-from fairlead.nodes.spec import KubeletPod, Probe
+from fairlead.nodes.spec import Container, KubeletPod, Probe
 
 log = structlog.get_logger("fairlead.modules")
 
@@ -76,6 +76,13 @@ class PodWork:
     events: dict[str, asyncio.Event] = field(default_factory=dict)
     """Each container's own, so that none takes another's wakeup."""
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    containers: dict[str, Container] = field(default_factory=dict)
+    """As the present attempt of each was ordered: the image of a pod may change while an old one is still here."""
+
+    def modules(self) -> dict[str, Module]:
+        found = {each.name: self.containers.get(each.name, each) for each in self.pod.spec.containers}
+        return {name: module_of(each, self.pod.metadata.annotations) for name, each in found.items()}
 
     def event(self, container: str) -> asyncio.Event:
         return self.events.setdefault(container, asyncio.Event())
@@ -160,7 +167,7 @@ class ArkletProvider:
             return
         by_key = {state.key: state for state in states}
         for work in works:
-            for container, module in modules_of(work.pod).items():
+            for container, module in work.modules().items():
                 await self._compare(base, work, container, module, by_key.get(module.key), stack)
         if stack != "java" and works:
             await self._measure(base)
@@ -239,14 +246,15 @@ class ArkletProvider:
         if work is None:
             return
         work.wanted = {run.container.name: run for run in runs}
-        modules = modules_of(work.pod)
         for run in runs:
             name = run.container.name
             known = work.runs.get(name)
             if known is None or known.attempt < run.attempt:
+                work.containers[name] = run.container
                 ip = self._ip(work)
-                first = RunReport(run.attempt, RunPhase.WAITING, reason=reports.CREATING)
-                work.runs[name] = replace(first, id=reports.run_id(ip, modules[name]))
+                # Its install is begun before anybody reads this: one status less to write.
+                first = RunReport(run.attempt, RunPhase.WAITING, reason=reports.INSTALLING)
+                work.runs[name] = replace(first, id=reports.run_id(ip, work.modules()[name]))
         work.wake()
         for name in {*work.wanted, *work.runs}:
             self._converge(work, name)
@@ -302,18 +310,16 @@ class ArkletProvider:
         base = self._bases.get(work.pod.spec.node_name) if work is not None else None
         if work is None or base is None:
             return {}
-        return {
-            name: base.usage[module.key] for name, module in modules_of(work.pod).items() if module.key in base.usage
-        }
+        return {name: base.usage[module.key] for name, module in work.modules().items() if module.key in base.usage}
 
     def logs(self, uid: str, container: str, options: LogOptions) -> AsyncIterator[bytes]:
         work = self._pods.get(uid)
         base = self._bases.get(work.pod.spec.node_name) if work is not None else None
-        if work is None or base is None or container not in modules_of(work.pod):
+        if work is None or base is None or container not in work.modules():
             raise Unsupported("the module is on no base that is served here")
         if options.previous:
             raise Unsupported("logs of a module's earlier runs are not kept")
-        return self._log_lines(base, modules_of(work.pod)[container], options)
+        return self._log_lines(base, work.modules()[container], options)
 
     async def _log_lines(self, base: Served, module: Module, options: LogOptions) -> AsyncIterator[bytes]:
         body: dict[str, object] = {"bizName": module.name, "bizVersion": module.version}
@@ -390,8 +396,8 @@ class ArkletProvider:
         """One step towards the module being there; seconds to wait before the next, None for at once."""
         if self._waits_for_another(work, container):
             return OPERATION_S
-        module = modules_of(work.pod)[container]
-        found = work.pod.container(container)
+        module = work.modules()[container]
+        found = work.containers.get(container)
         if found is not None and (problem := problem_with(found)) is not None:
             return self._fail(work, container, run, *problem)
         base = self._bases.get(work.pod.spec.node_name)
@@ -429,7 +435,7 @@ class ArkletProvider:
                 return False
             run = work.runs.get(earlier.name)
             is_wanted = run is not None and earlier.name in work.wanted and run.phase is RunPhase.WAITING
-            if is_wanted and run is not None and run.reason in (reports.CREATING, reports.INSTALLING):
+            if is_wanted and run is not None and run.reason == reports.INSTALLING:
                 return True
         return False
 
@@ -489,7 +495,7 @@ class ArkletProvider:
         return FIRST_BACKOFF_S
 
     async def _uninstall(self, work: PodWork, container: str, run: RunReport) -> float | None:
-        module = modules_of(work.pod)[container]
+        module = work.modules()[container]
         base = self._bases.get(work.pod.spec.node_name)
         now = self._clock.now()
         if base is None or base.owners.get(module.key) != work.pod.uid:

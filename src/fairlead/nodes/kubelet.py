@@ -10,6 +10,7 @@ removed while it runs.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -61,6 +62,11 @@ class NodeMirror(Mirror[Node]):
 
     def apply(self, changes: Iterable[tuple[bool, Node]]) -> None:
         super().apply(change for change in changes if self._is_ours(change[1].name))
+
+
+def _for_status(profile: Profile) -> Profile:
+    """What of a profile is in the node's status: labels, annotations and taints are compared with the server's."""
+    return replace(profile, labels={}, annotations={}, taints=())
 
 
 class VirtualKubelet:
@@ -203,7 +209,7 @@ class VirtualKubelet:
         seen = self._node_mirror.get(name)
         if seen is not None:
             self._uids[name] = seen.metadata.uid
-        intents = plan_node(profile, seen, self._clock.now(), is_new=self._told.get(name) != profile)
+        intents = plan_node(profile, seen, self._clock.now(), is_new=self._told.get(name) != _for_status(profile))
         for intent in intents:
             result = await self._writer.carry_out(intent)
             if result.outcome is Outcome.EXISTS or result.outcome is Outcome.CONFLICT:
@@ -212,7 +218,7 @@ class VirtualKubelet:
                 raise to_retry(result)
             if isinstance(result.answer, Node):
                 self._uids[name] = result.answer.metadata.uid
-        self._told[name] = profile
+        self._told[name] = _for_status(profile)
         if not self._registered[name].is_set():
             await (self._begin_lease(name) if seen is None else self._renew(name))
             self._wheel.add(name)

@@ -35,6 +35,8 @@ class MockBase:
     """State by `name:version`."""
     calls: list[tuple[str, str]] = field(default_factory=list)
     """Every command that reached it, with the module."""
+    urls: list[str] = field(default_factory=list)
+    """The artefacts that were installed, in order."""
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     operations: dict[str, dict[str, Any]] = field(default_factory=dict)
     install_s: float = 0.0
@@ -122,6 +124,7 @@ class MockBase:
             self.modules[key] = "deactivated"
         else:
             self.modules |= dict.fromkeys(others, "deactivated") | {key: "activated"}
+        self.urls.append(body["bizUrl"])
         info = {"bizName": name, "bizVersion": version, "bizState": self.modules[key]}
         return _success({"code": "SUCCESS", "message": "done", "bizInfos": [info]})
 
