@@ -95,12 +95,7 @@ async def up(
 ) -> None:
     """Run until `stop` is set; everything started is ended, in reverse order."""
     metrics = Metrics()
-    if settings.webhooks.listen == WebhookSettings().listen:
-        # Only this machine's API server calls them, and another `up` may be running.
-        loopback = msgspec.structs.replace(settings.webhooks, listen="127.0.0.1:0")
-        settings = msgspec.structs.replace(settings, webhooks=loopback)
-    for capability in known.values():
-        settings = capability.local_settings(settings, options.data)
+    settings = _local_settings(settings, options.data, known)
     async with AsyncExitStack() as stack:
         say(f"starting the API server on {options.data}")
         cluster = await stack.enter_async_context(embedded(options.data, clock, port=options.port))
@@ -166,6 +161,17 @@ async def up(
         await flushed(runtime.recorder)
         for task in working:
             task.cancel()
+
+
+def _local_settings(settings: Settings, folder: Path, known: app.Registry) -> Settings:
+    """The settings as one machine needs them, where they name nothing else."""
+    if settings.webhooks.listen == WebhookSettings().listen:
+        # Only this machine's API server calls them, and another `up` may be running.
+        loopback = msgspec.structs.replace(settings.webhooks, listen="127.0.0.1:0")
+        settings = msgspec.structs.replace(settings, webhooks=loopback)
+    for capability in known.values():
+        settings = capability.local_settings(settings, folder)
+    return settings
 
 
 def _start(
