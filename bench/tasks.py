@@ -30,7 +30,7 @@ from fairlead.tasks.api import PostedReport, report_object
 from fairlead.tasks.carrier import DAEMON_SETS
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, Task, definitions
 from fairlead.tasks.templates import LABELS
-from fairlead.up import DEFINITIONS, MANIFEST_KINDS
+from fairlead.up import DEFINITIONS, kind_of
 from tests.rigs.kube.servers import until
 from tests.tasks.test_agent import answering, serving
 
@@ -154,7 +154,7 @@ def many(folder: Path, count: int, nodes: int) -> dict[str, Any]:
         async def prepare() -> None:
             async with client_of(kubeconfig) as client:
                 account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-                await client.create(MANIFEST_KINDS["ServiceAccount"], account, NAMESPACE)
+                await client.create(kind_of({**account, "metadata": {"namespace": NAMESPACE}}), account, NAMESPACE)
                 for definition in definitions():
                     await client.create(DEFINITIONS, definition)
 

@@ -278,10 +278,10 @@ async def _bootstrap(
         for body in capability.manifests(namespace):
             metadata = body["metadata"]
             where = metadata.get("namespace", "")
-            await writer.carry_out(Apply(kind=_kind_of(body), name=metadata["name"], namespace=where, body=body))
+            await writer.carry_out(Apply(kind=kind_of(body), name=metadata["name"], namespace=where, body=body))
 
 
-def _kind_of(thing: Mapping[str, Any]) -> Kind[Any]:
+def kind_of(thing: Mapping[str, Any]) -> Kind[Any]:
     """The kind of a manifest of ours, all of which have regular plurals."""
     group, _, version = thing["apiVersion"].rpartition("/")
     kind = thing["kind"]
@@ -296,7 +296,7 @@ async def _demonstrate(writer: Writer, capabilities: Iterable[Capability]) -> No
     for thing in things:
         metadata = thing["metadata"]
         where = metadata.get("namespace", "")
-        result = await writer.carry_out(Create(kind=_kind_of(thing), body=thing, namespace=where))
+        result = await writer.carry_out(Create(kind=kind_of(thing), body=thing, namespace=where))
         if result.outcome not in (Outcome.DONE, Outcome.EXISTS):
             log.warning("not in the demo", kind=thing["kind"], name=metadata["name"], problem=str(result.error))
 

@@ -382,8 +382,8 @@ def test_a_pod_that_the_server_refuses_below_the_quorum_releases_the_gang() -> N
 
 def test_s67_a_clock_that_is_set_back_holds_nobody_up() -> None:
     world = World(spec(2, startTimeoutSeconds=100)).settle(outcome=placed(spec(2)))
-    world.advance(100).settle()
-    assert world.status.stage == "Rescheduling"
+    late = world.advance(100).settle().status.stage
+    assert late == "Rescheduling"
     world.advance(-3600).settle(outcome=placed(world.spec))
     assert world.status.stage == "Starting"
 

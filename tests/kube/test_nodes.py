@@ -174,7 +174,7 @@ async def test_a_node_changes_while_it_is_served_and_is_handed_over_with_its_pod
             status = seen["status"]
             ready = next(each for each in status["conditions"] if each["type"] == "Ready")
             is_moved = status["addresses"] == [{"type": "InternalIP", "address": "127.0.0.9"}]
-            return ready["status"] == "Unknown" and status["capacity"]["cpu"] == "1" and is_moved
+            return bool(ready["status"] == "Unknown" and status["capacity"]["cpu"] == "1" and is_moved)
 
         await until(rig, f"/api/v1/nodes/{node}", is_away)
         kubelet.release(node)
