@@ -262,6 +262,14 @@ async def test_a_clear_answer_is_final(
 # --- again ------------------------------------------------------------------------------------------------
 
 
+async def test_what_is_not_wanted_any_more_is_not_sent_again(server: ScriptedServer, writer: Writer) -> None:
+    server.always(BINDING, failure(503))
+    asked = iter([True, True, False])
+    result = await writer.carry_out(BIND, is_wanted=lambda: next(asked))
+    assert (result.outcome, result.error) == (Outcome.UNWANTED, None)
+    assert len(server.requests) == 2
+
+
 @pytest.mark.parametrize(
     "trouble", [failure(429), failure(500), failure(503), reset()], ids=["429", "500", "503", "reset"]
 )

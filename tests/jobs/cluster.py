@@ -109,11 +109,13 @@ class FakeCluster:
     async def carry_out_all(self, intents: Iterable[Intent]) -> list[Result]:
         return [await self.carry_out(intent) for intent in intents]
 
-    async def carry_out(self, intent: Intent) -> Result:
+    async def carry_out(self, intent: Intent, *, is_wanted: Callable[[], bool] = lambda: True) -> Result:
         await asyncio.sleep(0)
         if isinstance(intent, RecordEvent):
             self.events.append(intent)
             return Result(intent, Outcome.DONE)
+        if not is_wanted():
+            return Result(intent, Outcome.UNWANTED)
         self.sent.append(intent)
         try:
             return Result(intent, Outcome.DONE, answer=self._apply(intent))

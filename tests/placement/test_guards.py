@@ -402,7 +402,7 @@ class Unheard:
         self.problem = problem
         self.asked = 0
 
-    async def carry_out(self, intent: Intent) -> Result:
+    async def carry_out(self, intent: Intent, *, is_wanted: Callable[[], bool] = lambda: True) -> Result:
         lost = no_answer("POST binding", "no answer", may_have_happened=True)
         return Result(intent, Outcome.FAILED, lost, may_have_happened=True)
 

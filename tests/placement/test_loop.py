@@ -72,9 +72,11 @@ class Writes:
         self.refusing = False
         self.events_waiting = 0
 
-    async def carry_out(self, intent: Intent) -> Result:
+    async def carry_out(self, intent: Intent, *, is_wanted: Callable[[], bool] = lambda: True) -> Result:
         if isinstance(intent, Bind) and self.held is not None:
             await self.held.wait()
+        if not is_wanted():
+            return Result(intent, Outcome.UNWANTED)
         self.sent.append(intent)
         if isinstance(intent, Bind) and self.answers:
             return Result(intent, self.answers.popleft(), Conflict("POST binding", Status(code=409, reason="Conflict")))

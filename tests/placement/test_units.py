@@ -332,6 +332,23 @@ async def test_a_binding_that_is_refused_costs_the_place_and_one_that_fails_does
         assert len(jobs.losses) == 1
 
 
+async def test_a_place_that_is_lost_while_its_pod_is_being_bound_is_not_bound_to() -> None:
+    jobs = Jobs(a_unit("g", 2))
+    async with looping(jobs) as (server, _):
+        await settle()
+        unit = jobs.units["g"]
+        server.writes.held = asyncio.Event()
+        server.put(as_pod(unit, 1))
+        await settle()
+        jobs.blocked.add("g")
+        server.loop.nodes.apply([(False, a_node(unit.members[1].node))])
+        await settle()
+        assert ("default/g-w-0", Loss.NODE_GONE) in [(each.member, each.loss) for each in jobs.losses]
+        server.writes.held.set()
+        await settle()
+        assert server.writes.bindings == {}
+
+
 async def test_a_place_outlives_its_pod_for_the_next_one() -> None:
     jobs = Jobs(a_unit("g", 1, "4"))
     async with looping(jobs, nodes=1) as (server, clock):

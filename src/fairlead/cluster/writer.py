@@ -5,7 +5,7 @@ have happened without reading the object first. What to do next is for the plann
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -57,6 +57,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # invalid, forbidden: the same again is pointless
     FAILED = "failed"  # no answer that counts: the budget is spent, or there are no credentials
     NOT_LEADER = "not_leader"  # the lease ran out; nothing more is sent
+    UNWANTED = "unwanted"  # what it was for is over; not sent, or not sent again
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ class Writer:
             running = [tasks.create_task(self.carry_out(intent)) for intent in intents]
         return [task.result() for task in running]
 
-    async def carry_out(self, intent: Intent) -> Result:
+    async def carry_out(self, intent: Intent, *, is_wanted: Callable[[], bool] = lambda: True) -> Result:
+        """Send until it is settled; `is_wanted` is asked before each send, since much may change between two."""
         name = type(intent).__name__
         if isinstance(intent, RecordEvent):
             self._recorder.record(intent)
@@ -122,7 +124,7 @@ class Writer:
         with span(f"write {name}"):
             self._under_way += 1
             try:
-                result = await self._until_settled(intent, name)
+                result = await self._until_settled(intent, name, is_wanted)
             finally:
                 self._under_way -= 1
         self._metrics.writes.labels(name, result.outcome).inc()
@@ -130,7 +132,7 @@ class Writer:
             log.warning("write failed", intent=name, outcome=result.outcome, problem=str(result.error))
         return result
 
-    async def _until_settled(self, intent: Intent, name: str) -> Result:
+    async def _until_settled(self, intent: Intent, name: str, is_wanted: Callable[[], bool]) -> Result:
         give_up_at_s = self._clock.elapsed_s() + self._budget_s
         backoff = Backoff(self._rng, base_s=0.1, cap_s=5.0)
         in_doubt = False
@@ -142,6 +144,8 @@ class Writer:
             try:
                 # A slot is for what is in flight: an eviction that waits for a budget must not hold up the binds.
                 async with self._slots:
+                    if not is_wanted():
+                        return Result(intent, Outcome.UNWANTED, may_have_happened=in_doubt)
                     answer = await self._send(intent)
                 return Result(intent, Outcome.DONE, answer=answer)
             except Temporary as problem:

@@ -4,6 +4,7 @@ A binding whose answer got lost is in doubt: its room stays taken until the serv
 """
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -48,10 +49,12 @@ class Binder:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def bind(self, pod: Pod, placed: Placed, volumes_timeout_s: float) -> str | None:
+    async def bind(
+        self, pod: Pod, placed: Placed, volumes_timeout_s: float, is_wanted: Callable[[], bool] = lambda: True
+    ) -> str | None:
         """None when the pod is bound there; else it came to nothing, and there may be a sentence about it to tell.
 
-        There is none where the pod is gone, or somebody else was first.
+        There is none where the pod is gone, or somebody else was first, or it is not wanted there any more.
         """
         if placed.volumes and (problem := await self._bind_volumes(placed, volumes_timeout_s)):
             log.warning("volumes not bound", pod=placed.pod, node=placed.node, problem=problem)
@@ -61,7 +64,7 @@ class Binder:
         intent = Bind(
             namespace=metadata.namespace, name=metadata.name, uid=pod.uid, node=placed.node, annotations=given
         )
-        result = await self._writer.carry_out(intent)
+        result = await self._writer.carry_out(intent, is_wanted=is_wanted)
         if result.outcome is not Outcome.DONE and not (
             result.may_have_happened and await self._was_bound(pod, placed.node)
         ):

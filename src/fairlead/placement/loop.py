@@ -603,7 +603,7 @@ class Loop:
         problem: str | None = ""
         timeout_s = self._cycles[pod.spec.scheduler_name].profile.args.bind_timeout_s
         try:
-            problem = await self._binder.bind(pod, placed, timeout_s)
+            problem = await self._binder.bind(pod, placed, timeout_s, lambda: self.units.wants(pod, placed.node))
         finally:
             self._binding -= 1
             if problem is not None:

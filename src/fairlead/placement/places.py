@@ -86,6 +86,11 @@ class Places:
             if unit is not None and each.pod.key == member and each.node and not self._has_place(each):
                 self._hold_again(unit, each)
 
+    def node_of(self, member: str) -> str | None:
+        """The node of a member, empty if it has none; None where no unit has such a member."""
+        found = _member(self.standing.unit_of_member(member), member)
+        return found.node if found is not None else None
+
     def devices(self, member: str) -> tuple[int, ...]:
         """The GPUs that are held for a member's pod."""
         stand_in = self._table.occupants.get(member)
@@ -95,7 +100,7 @@ class Places:
         """The pod did not get there for now: its place waits for it."""
         unit = self.standing.unit_of_member(member)
         found = _member(unit, member)
-        if unit is not None and found is not None and not self._has_place(found):
+        if unit is not None and found is not None and found.node and not self._has_place(found):
             self._hold_again(unit, found)
 
     # -- losing -----------------------------------------------------------------------------------------------

@@ -133,6 +133,11 @@ class Units:
     def member_of(self, pod: Pod) -> str | None:
         return next((key for source in self.sources if (key := source.member_of(pod)) is not None), None)
 
+    def wants(self, pod: Pod, node: str) -> bool:
+        """Whether a pod may still be bound to a node: a member's only while it has its place there."""
+        member = self.member_of(pod) if self.sources else None
+        return member is None or self.places.node_of(member) == node
+
     # -- the cluster ------------------------------------------------------------------------------------------
 
     def see(self, pod: Pod) -> None:
