@@ -75,7 +75,7 @@ class Mortal(Writer):
     async def carry_out_all(self, intents: Iterable[Intent]) -> list[Result]:
         return [await self.carry_out(intent) for intent in intents]
 
-    async def carry_out(self, intent: Intent) -> Result:
+    async def carry_out(self, intent: Intent, *, is_wanted: Callable[[], bool] = lambda: True) -> Result:
         if isinstance(intent, RecordEvent):
             return await super().carry_out(intent)
         self.sent.append(intent)
@@ -407,7 +407,7 @@ async def test_somebody_else_changing_the_workload_meanwhile_is_reckoned_with(wo
     leader = Leader.made(world)
 
     class Meddling(Mortal):
-        async def carry_out(self, intent: Intent) -> Result:
+        async def carry_out(self, intent: Intent, *, is_wanted: Callable[[], bool] = lambda: True) -> Result:
             if type(intent).__name__ == "Scale" and not self.at:
                 self.at = -1
                 await world.client.patch(SETS, "web", {"spec": {"replicas": 7}}, "default")
@@ -605,7 +605,7 @@ async def test_a_workload_that_cannot_be_changed_is_not_tried_for_ever(world: Wo
 
 
 class Broken(Mortal):
-    async def carry_out(self, intent: Intent) -> Result:
+    async def carry_out(self, intent: Intent, *, is_wanted: Callable[[], bool] = lambda: True) -> Result:
         if isinstance(intent, Scale):
             status = Status(message="failed calling webhook", reason="InternalError", code=500)
             return Result(intent, Outcome.FAILED, Unavailable("PATCH", status))
