@@ -106,10 +106,10 @@ class Cluster(FakeCluster):
             if name == plural and (not labels or labels in (thing["metadata"].get("labels") or {})):
                 mirror.apply([(exists, msgspec.convert(msgspec.json.decode(msgspec.json.encode(thing)), struct))])
 
-    async def carry_out(self, intent: Any) -> Any:
+    async def carry_out(self, intent: Any, **more: Any) -> Any:
         if isinstance(intent, PatchStatus):
             self.status_bytes += len(msgspec.json.encode({"status": intent.status}))
-        return await super().carry_out(intent)
+        return await super().carry_out(intent, **more)
 
 
 def container(cpu: int) -> dict[str, Any]:
