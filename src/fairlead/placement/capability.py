@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ class Placement(Capability):
         self.requests = Requests(runtime, self.loop, self.forecasts)
         self.pod_groups = PodGroups(
             self.loop.pods,
-            mirror=runtime.mirror,
+            # Most servers do not have the kind, and nobody misses it.
+            mirror=partial(runtime.mirror, optional=True),
             reader=runtime.reader,
             writer=runtime.writer,
             clock=runtime.clock,
