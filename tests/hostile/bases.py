@@ -16,6 +16,11 @@ TEMPLATE: Final[Json] = {"metadata": {"labels": LABELS}, "spec": POD_SPEC}
 SELECTED: Final[Json] = {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}
 AMOUNTS: Final = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 READY: Final = [{"type": "Ready", "status": "True", "reason": "Here"}]
+DIAGNOSIS: Final[Json] = {
+    # Far ahead: what matters is that it is read.
+    "schedule": {"schedule": "0 0 1 1 *", "roundNumber": 1, "roundTimeoutMinute": 1},
+    "request": {"durationInSecond": 1, "qps": 1, "perRequestTimeoutInMS": 100},
+}
 
 BASES: Final[dict[str, Json]] = {
     "pods": {"metadata": {"labels": LABELS}, "spec": POD_SPEC},
@@ -69,6 +74,27 @@ BASES: Final[dict[str, Json]] = {
     "secrets": {"stringData": {"a": "b"}},
     "serviceaccounts": {},
     "endpointslices.discovery.k8s.io": {"addressType": "IPv4", "endpoints": []},
+    "ingresses.networking.k8s.io": {"spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}},
+    "tyjobs.fairlead.io": {
+        "spec": {
+            "suspend": True,
+            "leader": {"name": "leader", "template": {"spec": POD_SPEC}},
+            "workerSets": [{"name": "workers", "counts": 2, "template": {"spec": POD_SPEC}}],
+        }
+    },
+    "jobqueues.fairlead.io": {"spec": {"weight": 1, "quota": {"cpu": "10"}}},
+    "netreaches.kdoctor.io": {"spec": {"target": {"ipv4": True, "ipv6": False}, **DIAGNOSIS}},
+    "apphttphealthies.kdoctor.io": {"spec": {"target": {"host": "http://127.0.0.1", "method": "GET"}, **DIAGNOSIS}},
+    "netdnses.kdoctor.io": {"spec": {"target": {"protocol": "udp", "targetUser": {"server": "127.0.0.1", "port": 53}},
+        **DIAGNOSIS}},
+    "taskreports.fairlead.io": {"spec": {"taskKind": "NetReach", "taskName": "none", "roundNumber": 1}},
+    "cachereports.fairlead.io": {"spec": {"datasets": [
+        {"namespace": "hostile", "name": "d", "tiers": [{"medium": "SSD", "bytes": 1}]}]}},
+    "datagroups.fairlead.io": {"spec": {"datasets": ["d"], "pods": 1}},
+    "datasets.data.fluid.io": {"spec": {"mounts": [{"mountPoint": "s3://b", "name": "d"}]}},
+    "dataloads.data.fluid.io": {"spec": {"dataset": {"name": "d", "namespace": "hostile"}}},
+    **{f"{each}runtimes.data.fluid.io": {"spec": {"replicas": 1}}
+       for each in ("alluxio", "cache", "efc", "jindo", "juicefs", "thin", "vineyard")},
     "schedulerequests.fairlead.io": {
         "spec": {
             "user": "tenant",

@@ -20,6 +20,7 @@ LEFT_OUT: Final = {
     "customresourcedefinitions.apiextensions.k8s.io": "an administrator's",
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": "an administrator's",
     "validatingwebhookconfigurations.admissionregistration.k8s.io": "an administrator's",
+    "kdoctorreports.system.kdoctor.io": "served by us, written by nobody",
     "apiservices.apiregistration.k8s.io": "an administrator's",
 }
 OWN_NAME: Final = re.compile(r"[\w.-]*fairlead\.io/[\w.-]+")
