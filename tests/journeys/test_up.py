@@ -293,7 +293,8 @@ def test_the_demo_shows_what_runs_what_ends_and_what_cannot_be_placed(new_cluste
 def test_it_tells_what_it_does_where_it_is_and_how_pods_see_the_world(new_cluster: Callable[..., Cluster]) -> None:
     ours = new_cluster()
     told = ours.log()
-    first, then = told.index("starting the API server"), told.index("starting controllers, placement, modules, nodes")
+    parts = ", ".join(("controllers", *CAPABILITIES, "nodes"))
+    first, then = told.index("starting the API server"), told.index(f"starting {parts}")
     assert first < then < told.index("Fairlead is up: https://127.0.0.1:")
     assert f"export KUBECONFIG={ours.data / 'kubeconfig'}" in told
     (line,) = [line for line in told.splitlines() if line.endswith(f"explain pod/NAME --data {ours.data}")]
