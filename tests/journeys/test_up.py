@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fairlead.app import CAPABILITIES
 from tests.rigs.kube.servers import until
 
 
