@@ -93,7 +93,7 @@ class Session:
 
     def _normal(self, text: str) -> str:
         text = self.words.text(text)
-        text = re.sub(r"\b\d+(?:m\d+)?s\b", "<age>", text)
+        text = re.sub(r"(?<![-\w])\d+(?:m\d+)?s\b", "<age>", text)
         # Columns are as wide as their widest value, which may be a volatile one.
         text = re.sub(r" {2,}", "  ", text)
         text = re.sub(r"(resourceVersion\"?:) ?\"\d+\"", r"\1 <version>", text)

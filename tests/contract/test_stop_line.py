@@ -46,4 +46,6 @@ def test_objects_are_compared_whole_everywhere() -> None:
 def test_nothing_acts_on_the_kinds_that_are_only_kept() -> None:
     assert {each.kind for each in load().resources} >= KEPT_ONLY
     texts = {file: file.read_text() for file in SOURCE.rglob("*.py") if not file.is_relative_to(SOURCE / "apiserver")}
-    assert [(kind, file) for kind in KEPT_ONLY for file, text in texts.items() if f'"{kind}"' in text] == []
+    named = [(kind, file) for kind in KEPT_ONLY for file, text in texts.items() if f'"{kind}"' in text]
+    # Diagnosis tasks write Ingresses for somebody else's controller, and read the address that it gives them.
+    assert [each for each in named if (each[0], each[1].relative_to(SOURCE).parts[0]) != ("Ingress", "tasks")] == []

@@ -102,8 +102,15 @@ def test_a_client_certificate_is_a_user(rig: Rig) -> None:
             "DELETE",
             "/apis/coordination.k8s.io/v1/namespaces/fairlead-system/leases/any",
             None,
+            404,
+            id="may delete its own lease",
+        ),
+        pytest.param(
+            "DELETE",
+            "/apis/coordination.k8s.io/v1/namespaces/default/leases/any",
+            None,
             403,
-            id="deletes no lease",
+            id="deletes no lease elsewhere",
         ),
         pytest.param(
             "POST",
