@@ -546,7 +546,8 @@ async def test_a_kind_that_is_defined_late_is_taken_up(new_rig: Callable[[], Rig
             return await shop.replicas("web") == 5
 
         await cluster.until("the workload is scaled", is_scaled)
-        refused = [each for each in replica.said if each["event"] == "not followed, asking again quietly"]
+        warnings = [each for each in replica.said if each["level"] == "warning"]
+        refused = [each for each in warnings if each["event"] == "not followed, asking again quietly"]
         assert {each["kind"] for each in refused} == {"schedulerequests.fairlead.io"}
         assert "deploy/rbac/requests.yaml" in refused[0]["hint"]
         why = [each["problem"].split(": ")[1].split()[0] for each in refused]
