@@ -91,7 +91,8 @@ async def test_agents_reach_each_other_every_way_and_the_carrier_goes_after_its_
         "mesh",
         agentSpec={"terminationGracePeriodMinutes": 0},
         target={"loadBalancer": True},
-        expect={"successRate": 1, "meanAccessDelayInMs": 10_000},
+        # What forwards Services learns of new pods a moment after they are ready: a first request may fail.
+        expect={"successRate": 0.9, "meanAccessDelayInMs": 10_000},
     )
     task = await finished(client, "NetReach", "mesh")
     assert task.status.last_round_status == "succeed", json.dumps(report(cluster, "netreach/mesh"))[:6000]
