@@ -109,7 +109,7 @@ def up(
     without: str,
     **flags: Any,
 ) -> None:
-    """Start a small cluster of its own: API server, controllers, nodes that run pods, and placement."""
+    """Start a small cluster of its own: API server, controllers, nodes that run pods, and all capabilities."""
     from fairlead import up as up_module
 
     parts = tuple(part.strip() for part in without.split(",") if part.strip())
