@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -255,11 +256,18 @@ def events(rig: Rig) -> int:
 def clear(rig: Rig) -> None:
     """Away with pods and events, and let the server come to rest."""
     for path in (PODS, EVENTS):
-        answer = rig.request("DELETE", f"{path}?gracePeriodSeconds=0")
-        assert answer.status == 200, answer.body
-    wait_for("the pods to go", lambda: not rig.request("GET", f"{PODS}?limit=1").json()["items"], every_s=0.5)
+        wait_for(f"{path} to go", partial(_is_emptied, rig, path), every_s=0.5)
     rig.compact(restart=False)
     time.sleep(3.0)
+
+
+def _is_emptied(rig: Rig, path: str) -> bool:
+    try:
+        answer = rig.request("DELETE", f"{path}?gracePeriodSeconds=0")
+        assert answer.status == 200, answer.body
+    except TimeoutError:
+        print(f"deleting {path} goes on", file=sys.stderr)  # thousands of objects are a minute's work for the server
+    return not rig.request("GET", f"{path}?limit=1").json()["items"]
 
 
 @contextlib.contextmanager

@@ -158,10 +158,11 @@ def _owner(entry: Any) -> str:
 
 
 def _sort_causes(status: dict[str, Any]) -> None:
-    """What is wrong with a custom object is told in the order of Go's maps: by lot on the real server."""
+    """What is wrong with a custom object, or with a schema, is told in the order of Go's maps: by lot."""
     details = status.get("details") or {}
     causes, group = details.get("causes") or [], details.get("group", "")
-    if len(causes) < 2 or "." not in group or group.endswith("k8s.io"):
+    by_lot = group.endswith("k8s.io") and any("properties[" in each.get("field", "") for each in causes)
+    if len(causes) < 2 or not (by_lot or ("." in group and not group.endswith("k8s.io"))):
         return
     details["causes"] = sorted(causes, key=_owner)
     told = sorted({f"{each.get('field')}: {each.get('message')}" for each in causes})

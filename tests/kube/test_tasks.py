@@ -39,7 +39,7 @@ class Replica:
             self.process = subprocess.Popen(
                 [*command, "--capabilities=tasks"],
                 stderr=sink,
-                env={**os.environ, **QUICK, "FAIRLEAD_TASKS_POLL_S": "1"},
+                env={**os.environ, **QUICK, "FAIRLEAD_TASKS_POLL_S": "1", "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0"},
             )
 
     def url(self) -> str:
