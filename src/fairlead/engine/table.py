@@ -5,7 +5,7 @@ are the only writers of pod state and undo each other exactly; nothing here deci
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -159,6 +159,12 @@ class NodeTable:
             known = (self.version, bool((self.alloc_RN[list(rows), : self.size][:, here_N] > 0).all()))
             self._everywhere[rows] = known
         return known[1]
+
+    def is_overcommitted(self, rows: Sequence[int]) -> bool:
+        """Whether the pods on any of these rows request more of a resource than the node has."""
+        over_RN = self.used_RN[:, rows] > self.alloc_RN[:, rows]
+        # Assumed amounts are for scores: no node has a limit of them.
+        return bool(over_RN[: axes.ASSUMED_CPU].any() or over_RN[axes.FIRST_SCALAR :].any())
 
     @property
     def taint_sets(self) -> list[tuple[Taint, ...]]:

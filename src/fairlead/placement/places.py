@@ -145,8 +145,10 @@ class Places:
         table = self._table
         for node in nodes:
             row = table.row_of.get(node)
-            for key in self._held_on(row) if row is not None else ():
-                if (table.used_RN[:, row] <= table.alloc_RN[:, row]).all():
+            if row is None:
+                continue
+            for key in self._held_on(row):
+                if not table.is_overcommitted((row,)):
                     break
                 self.lose(key, Loss.TAKEN, f"other pods were bound to node {node}")
 
