@@ -5,18 +5,18 @@ Read and written through the kubeconfig, as kubectl does; no running Fairlead is
 
 import asyncio
 import json
-import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import msgspec
 import yaml
 
+from fairlead.cli.server import mistake
+from fairlead.cli.target import Target, cluster_options
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ClusterError
@@ -37,35 +37,13 @@ from fairlead.data.spec import CACHE_REPORTS, NODES, definitions
 from fairlead.engine.locality import CacheMap
 from fairlead.model.kinds import NAMESPACES, POD_OBJECTS, Kind
 from fairlead.model.times import rfc3339
-from fairlead.runtime import find_connection
-from fairlead.settings import BadSettings, Settings, load
+from fairlead.settings import Settings
 from fairlead.web.admission import Review, Verdict
 from fairlead.webhooks import SERVICE, manifest
 
 MEDIA = ("MEM", "SSD", "HDD")
 TIMEOUT_S = 10.0
 MOST_BYTES = 8 << 20
-
-
-def _mistake(sentence: str) -> NoReturn:
-    click.echo(f"fairlead: {sentence}", err=True)
-    sys.exit(2)
-
-
-def _cluster_options(command: Any) -> Any:
-    command = click.option("--context", help="The kubeconfig's context to use.")(command)
-    return click.option("--kubeconfig", metavar="FILE", help="The cluster.  [default: as kubectl]")(command)
-
-
-@asynccontextmanager
-async def _client(kubeconfig: str | None, context: str | None) -> AsyncIterator[tuple[Client, Settings]]:
-    clock = RealClock()
-    try:
-        settings = load(flags={"kubeconfig": kubeconfig, "context": context})
-        async with Client(find_connection(settings, clock), clock=clock) as client:
-            yield client, settings
-    except (BadSettings, ClusterError) as problem:
-        _mistake(str(problem))
 
 
 @click.group()
@@ -80,32 +58,31 @@ def data() -> None:
 @click.argument("dataset", metavar="NAMESPACE/DATASET")
 @click.option("--replicas", type=click.IntRange(0, 100_000), help="How many workers it should have.")
 @click.option("--cancel", is_flag=True, help="Withdraw a scale-in that is under way.")
-@_cluster_options
-def scale(dataset: str, replicas: int | None, cancel: bool, kubeconfig: str | None, context: str | None) -> None:
+@cluster_options
+def scale(dataset: str, replicas: int | None, cancel: bool, target: Target) -> None:
     """Change the number of a dataset's workers; fewer of them after their nodes' readers have left.
 
     A running Fairlead with the data capability carries a scale-in out.
     """
     namespace, _, name = dataset.partition("/")
     if not name or (replicas is None) != cancel:
-        _mistake("wanted NAMESPACE/DATASET with either --replicas or --cancel")
-    click.echo(asyncio.run(_scale(namespace, name, replicas, kubeconfig, context)))
+        mistake("wanted NAMESPACE/DATASET with either --replicas or --cancel")
+    click.echo(target.run(lambda client: _scale(client, namespace, name, replicas)))
 
 
-async def _scale(namespace: str, name: str, replicas: int | None, kubeconfig: str | None, context: str | None) -> str:
-    async with _client(kubeconfig, context) as (client, _):
-        found = await client.get(DATASETS, name, namespace)
-        kind = RUNTIMES.get(next((each.type for each in found.status.runtimes or ()), ""))
-        if kind is None:
-            _mistake(f"dataset {namespace}/{name} has no runtime yet")
-        runtime = await client.get(kind, name, namespace)
-        current = runtime.spec.replicas or 0
-        wish: dict[str, Any] = {"metadata": {"annotations": {SCALE_IN_TO: None}}}
-        if replicas is not None and replicas < current:
-            wish["metadata"]["annotations"][SCALE_IN_TO] = str(replicas)
-        elif replicas is not None:
-            wish["spec"] = {"replicas": replicas}
-        await client.patch(kind, name, wish, namespace)
+async def _scale(client: Client, namespace: str, name: str, replicas: int | None) -> str:
+    found = await client.get(DATASETS, name, namespace)
+    kind = RUNTIMES.get(next((each.type for each in found.status.runtimes or ()), ""))
+    if kind is None:
+        mistake(f"dataset {namespace}/{name} has no runtime yet")
+    runtime = await client.get(kind, name, namespace)
+    current = runtime.spec.replicas or 0
+    wish: dict[str, Any] = {"metadata": {"annotations": {SCALE_IN_TO: None}}}
+    if replicas is not None and replicas < current:
+        wish["metadata"]["annotations"][SCALE_IN_TO] = str(replicas)
+    elif replicas is not None:
+        wish["spec"] = {"replicas": replicas}
+    await client.patch(kind, name, wish, namespace)
     if replicas is None:
         return f"{kind.kind} {namespace}/{name}: no scale-in any more"
     if replicas < current:
@@ -126,51 +103,43 @@ async def _scale(namespace: str, name: str, replicas: int | None, kubeconfig: st
     "--every", "every_s", type=click.FloatRange(1, 86_400), default=20.0, show_default=True, metavar="SECONDS"
 )
 @click.option("--once", is_flag=True, help="Report once and exit.")
-@_cluster_options
+@cluster_options
 def report(
     node: str,
     folders: tuple[str, ...],
     urls: tuple[str, ...],
     every_s: float,
     once: bool,
-    kubeconfig: str | None,
-    context: str | None,
+    target: Target,
 ) -> None:
     """Report what this node holds of datasets, as the CacheReport of its name."""
     for each in folders:
         if len(each.split(":", 2)) != 3 or each.split(":")[1] not in MEDIA or "/" not in each.split(":")[0]:
-            _mistake(f"--folder: wanted NAMESPACE/DATASET:{'|'.join(MEDIA)}:PATH, got {each!r}")
+            mistake(f"--folder: wanted NAMESPACE/DATASET:{'|'.join(MEDIA)}:PATH, got {each!r}")
     for each in urls:
         key, _, url = each.partition("=")
         if "/" not in key or not url.startswith(("http://", "https://")):
-            _mistake(f"--metrics: wanted NAMESPACE/DATASET=http://..., got {each!r}")
-    asyncio.run(_report(node, folders, urls, every_s, once, kubeconfig, context))
+            mistake(f"--metrics: wanted NAMESPACE/DATASET=http://..., got {each!r}")
+    target.run(lambda client: _report(client, node, folders, urls, every_s, once))
 
 
 async def _report(
-    node: str,
-    folders: tuple[str, ...],
-    urls: tuple[str, ...],
-    every_s: float,
-    once: bool,
-    kubeconfig: str | None,
-    context: str | None,
+    client: Client, node: str, folders: tuple[str, ...], urls: tuple[str, ...], every_s: float, once: bool
 ) -> None:
     clock = RealClock()
-    async with _client(kubeconfig, context) as (client, _):
-        while True:
-            held = await asyncio.to_thread(holdings, folders, urls)
-            body = report_body(node, held, rfc3339(clock.now()))
-            try:
-                await client.apply(CACHE_REPORTS, node, body)
-                click.echo(f"reported {len(held)} datasets of {node}")
-            except ClusterError as problem:
-                if once:
-                    raise
-                click.echo(f"fairlead: {problem}", err=True)
+    while True:
+        held = await asyncio.to_thread(holdings, folders, urls)
+        body = report_body(node, held, rfc3339(clock.now()))
+        try:
+            await client.apply(CACHE_REPORTS, node, body)
+            click.echo(f"reported {len(held)} datasets of {node}")
+        except ClusterError as problem:
             if once:
-                return
-            await clock.sleep(every_s)
+                raise
+            click.echo(f"fairlead: {problem}", err=True)
+        if once:
+            return
+        await clock.sleep(every_s)
 
 
 def holdings(folders: tuple[str, ...], urls: tuple[str, ...]) -> dict[str, Holding]:
@@ -199,19 +168,18 @@ def holdings(folders: tuple[str, ...], urls: tuple[str, ...]) -> dict[str, Holdi
 @click.option("-n", "--namespace", default="default", show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--profile", type=click.Path(path_type=Path), help="The plugin profile that the webhook uses.")
-@_cluster_options
-def explain_command(
-    what: str, namespace: str, output: str, profile: Path | None, kubeconfig: str | None, context: str | None
-) -> None:
+@cluster_options
+def explain_command(what: str, namespace: str, output: str, profile: Path | None, target: Target) -> None:
     """Show each term that the webhook adds to a pod, the plugin and fact behind it, and its effect on each node."""
     name = what.removeprefix("pods/").removeprefix("pod/").removeprefix("po/")
     if not name or "/" in name:
-        _mistake(f"wanted pod/NAME, got {what!r}")
+        mistake(f"wanted pod/NAME, got {what!r}")
     try:
         chosen = parse(profile.read_text() if profile is not None else DEFAULT, installed)
     except (OSError, BadProfile) as problem:
-        _mistake(f"--profile: {problem}")
-    found = asyncio.run(_explain(namespace, name, chosen, kubeconfig, context))
+        mistake(f"--profile: {problem}")
+    settings = target.settings()
+    found = target.run(lambda client: _explain(client, settings, namespace, name, chosen))
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
@@ -219,12 +187,11 @@ def explain_command(
 
 
 async def _explain(
-    namespace: str, name: str, profile: PluginProfile, kubeconfig: str | None, context: str | None
+    client: Client, settings: Settings, namespace: str, name: str, profile: PluginProfile
 ) -> DataExplanation:
-    async with _client(kubeconfig, context) as (client, settings):
-        pod = json.loads(await client.request("GET", POD_OBJECTS.path(namespace, name)))
-        sources, cache, nodes = await _read(client, settings)
-        space = await client.get(NAMESPACES, namespace)
+    pod = json.loads(await client.request("GET", POD_OBJECTS.path(namespace, name)))
+    sources, cache, nodes = await _read(client, settings)
+    space = await client.get(NAMESPACES, namespace)
     options = MutateOptions(
         prefetcher_image=settings.data.prefetcher_image,
         locality=LocalityOptions(settings.data.affinity, settings.data.strength, cache),
@@ -291,21 +258,19 @@ def _shown(term: Mapping[str, Any]) -> str:
 @click.option(
     "--pods", required=True, type=click.Path(path_type=Path), help="Recorded pods, or `kubectl get pods -o json`."
 )
-@_cluster_options
-def dry_run_command(pods: Path, kubeconfig: str | None, context: str | None) -> None:
+@cluster_options
+def dry_run_command(pods: Path, target: Target) -> None:
     """Say how much of the bytes that recorded pods read would be local now, where they ran and at best."""
     try:
         text = pods.read_text()
         document = json.loads(text) if text.lstrip().startswith("{\n") or '"items"' in text[:400] else None
         recorded = document["items"] if document else [json.loads(line) for line in text.splitlines() if line]
     except (OSError, ValueError, KeyError) as problem:
-        _mistake(f"--pods: {problem}")
+        mistake(f"--pods: {problem}")
 
-    async def read() -> CacheMap:
-        async with _client(kubeconfig, context) as (client, settings):
-            return (await _read(client, settings))[1]
-
-    click.echo(msgspec.json.encode(dry_run(recorded, asyncio.run(read()))).decode())
+    settings = target.settings()
+    _, cache, _ = target.run(lambda client: _read(client, settings))
+    click.echo(msgspec.json.encode(dry_run(recorded, cache)).decode())
 
 
 # -- manifests ---------------------------------------------------------------------------------------------------------

@@ -4,18 +4,16 @@ The answer comes from a running Fairlead. Where none answers, a pod is explained
 through the kubeconfig; a request is not, for its reasons are stored with it.
 """
 
-import asyncio
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
 
-from fairlead.cli.server import NoAnswer, address, ask_for, kubeconfig_token, mistake
+from fairlead.cli.server import NoAnswer, mistake
+from fairlead.cli.target import Target, server_options
+from fairlead.cluster.client import Client
 from fairlead.placement.explain import explain_again
 from fairlead.placement.explanation import (
     Blockage,
@@ -29,7 +27,7 @@ from fairlead.placement.explanation import (
     WeightChange,
 )
 from fairlead.placement.scale import format_points as points
-from fairlead.settings import BadSettings, load
+from fairlead.settings import Settings
 
 if TYPE_CHECKING:
     from fairlead.placement.api.schedule_pod import RequestView
@@ -44,29 +42,15 @@ REQUESTS = ("request", "requests", "schedulerequest", "schedulerequests", "sreq"
 @click.option("-n", "--namespace", default="default", show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--all", "whole", is_flag=True, help="Every node, not only the best ones.")
-@click.option("--data", type=click.Path(path_type=Path), help="The folder of `fairlead up`.  [default: a fixed one]")
-@click.option("--server", metavar="URL", help="A running Fairlead.")
-@click.option("--token", help="A token the cluster knows.  [default: the kubeconfig's]")
-@click.option("--token-file", type=click.Path(path_type=Path), help="A file that holds one.")
-@click.option(
-    "--ca-file", type=click.Path(path_type=Path), help="The authority that signed the server's certificate (PEM)."
-)
-@click.option("--kubeconfig", metavar="FILE", help="The cluster to read when no Fairlead answers.")
-@click.option("--context", help="The kubeconfig's context to use.")
 @click.option("--offline", is_flag=True, help="Do not ask a running Fairlead: read the cluster and decide here.")
+@server_options
 def explain(
     what: str,
     namespace: str,
     output: str,
     whole: bool,
-    data: Path | None,
-    server: str | None,
-    token: str | None,
-    token_file: Path | None,
-    ca_file: Path | None,
-    kubeconfig: str | None,
-    context: str | None,
     offline: bool,
+    target: Target,
 ) -> None:
     """Explain why a pod is on its node, or what keeps it pending, and what would change that.
 
@@ -75,25 +59,21 @@ def explain(
     kind, _, name = what.rpartition("/")
     if kind not in ("", "pod", "pods", "po", *REQUESTS) or not name:
         mistake(f"wanted pod/NAME or request/ID, got {what!r}")
-    if server and not server.startswith(("http://", "https://")):
-        mistake(f"--server: wanted an http:// or https:// address, got {server!r}")
     if kind in REQUESTS:
-        _explain_request(name, output, data, server, token, token_file, ca_file, kubeconfig, context, offline=offline)
+        _explain_request(name, output, target, offline=offline)
         return
     note = ""
     view: PodExplanation | None = None
     if not offline:
         try:
-            url, given = address(data, server, token, token_file)
-            if server and not given:
-                given = asyncio.run(kubeconfig_token(kubeconfig, context))
-            view = ask(url, given, namespace, name, whole, ca_file)
+            view = ask(target, namespace, name, whole)
         except NoAnswer as problem:
-            if server or data:
+            if target.server or target.data:
                 mistake(str(problem))
             note = f"No Fairlead answered ({problem}); read from the cluster and decided here."
     if view is None:
-        view = asyncio.run(_read_cluster(kubeconfig, context, namespace, name, whole))
+        settings = target.settings()
+        view = target.run(lambda client: _read_cluster(client, settings, namespace, name, whole))
         if note:
             view = msgspec.structs.replace(view, notes=(*view.notes, note))
     if output == "json":
@@ -105,35 +85,19 @@ def explain(
 # -- the request -------------------------------------------------------------------------------------------------------
 
 
-def ask(url: str, token: str, namespace: str, name: str, whole: bool, ca_file: Path | None) -> PodExplanation:
+def ask(target: Target, namespace: str, name: str, whole: bool) -> PodExplanation:
     path = f"/explain/pods/{urllib.parse.quote(namespace, safe='')}/{urllib.parse.quote(name, safe='')}"
-    return ask_for(PodExplanation, url, path + ("?all=true" if whole else ""), token, ca_file)
+    return target.ask(PodExplanation, path + ("?all=true" if whole else ""))
 
 
-def _explain_request(
-    name: str,
-    output: str,
-    data: Path | None,
-    server: str | None,
-    token: str | None,
-    token_file: Path | None,
-    ca_file: Path | None,
-    kubeconfig: str | None,
-    context: str | None,
-    *,
-    offline: bool,
-) -> None:
+def _explain_request(name: str, output: str, target: Target, *, offline: bool) -> None:
     """Reasons are kept with the request: there is nothing to work out here."""
     from fairlead.placement.api.schedule_pod import RequestView
 
     if offline:
         mistake("--offline: a request is asked of a running Fairlead; name one with --server or --data")
     try:
-        url, given = address(data, server, token, token_file)
-        if server and not given:
-            given = asyncio.run(kubeconfig_token(kubeconfig, context))
-        path = f"/schedulePod/{urllib.parse.quote(name, safe='')}?explain=true"
-        view = ask_for(RequestView, url, path, given, ca_file)
+        view = target.ask(RequestView, f"/schedulePod/{urllib.parse.quote(name, safe='')}?explain=true")
     except NoAnswer as problem:
         mistake(str(problem))
     if output == "json":
@@ -145,32 +109,21 @@ def _explain_request(
 # -- reading the cluster ------------------------------------------------------------------------------------------
 
 
-async def _read_cluster(
-    kubeconfig: str | None, context: str | None, namespace: str, name: str, whole: bool
-) -> PodExplanation:
-    from fairlead.cluster.client import Client
+async def _read_cluster(client: Client, settings: Settings, namespace: str, name: str, whole: bool) -> PodExplanation:
     from fairlead.cluster.clock import RealClock
-    from fairlead.cluster.errors import ClusterError
     from fairlead.engine.cycle import Cycle
     from fairlead.engine.table import NodeTable
     from fairlead.model.times import rfc3339
     from fairlead.placement.capability import profiles as profiles_of
     from fairlead.placement.spec import NODES, PODS, RELATED_KINDS
-    from fairlead.runtime import find_connection
 
-    clock = RealClock()
-    try:
-        settings = load(flags={"kubeconfig": kubeconfig, "context": context})
-        profiles, _ = profiles_of(settings)
-        async with Client(find_connection(settings, clock), clock=clock) as client:
-            table = NodeTable()
-            for kind in RELATED_KINDS:
-                table.catalog.set_all(await client.list(kind))
-            for node in await client.list(NODES):
-                table.add_node(node)
-            pods = await client.list(PODS)
-    except (BadSettings, ClusterError) as problem:
-        mistake(str(problem))
+    profiles, _ = profiles_of(settings)
+    table = NodeTable()
+    for kind in RELATED_KINDS:
+        table.catalog.set_all(await client.list(kind))
+    for node in await client.list(NODES):
+        table.add_node(node)
+    pods = await client.list(PODS)
     for each in pods:
         table.add_pod(each)
     pod = next((each for each in pods if each.key == f"{namespace}/{name}"), None)
@@ -191,7 +144,7 @@ async def _read_cluster(
         of="now",
         explanation=explain_again(Cycle(table, profile), pod, nominated=waiting, whole=whole),
         node=pod.spec.node_name,
-        at=rfc3339(clock.now()),
+        at=rfc3339(RealClock().now()),
         notes=tuple(notes),
     )
 

@@ -5,21 +5,19 @@ job come from a running Fairlead.
 """
 
 import asyncio
-import contextlib
 import difflib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import click
 import msgspec
 import yaml
 
-from fairlead.cli.server import NoAnswer, ask_for, fairlead_address, post_to
+from fairlead.cli.server import NoAnswer, mistake
+from fairlead.cli.target import Target, cluster_options, server_options
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import ClusterError, NotFound
 from fairlead.jobs.allocations import LEADER_PLACE
 from fairlead.jobs.api import CompareAnswer, JobExplanation
 from fairlead.jobs.pods import pod_name
@@ -27,8 +25,6 @@ from fairlead.jobs.spec import FINISHED, PLACEMENT_POLICIES, TYJOBS, JobSpec, TY
 from fairlead.jobs.what_if import WhatIf
 from fairlead.model.kinds import POD_OBJECTS
 from fairlead.model.times import parse_time_or_none
-from fairlead.runtime import find_connection
-from fairlead.settings import BadSettings, default_data_folder, load
 
 T = TypeVar("T")
 
@@ -48,20 +44,6 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("-n", "--namespace", help="The namespace.  [default: the manifest's, else default]"),
         click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True),
-        click.option("--kubeconfig", metavar="FILE", help="The cluster.  [default: KUBECONFIG, else `fairlead up`'s]"),
-        click.option("--context", help="The kubeconfig's context to use."),
-    ):
-        command = option(command)
-    return command
-
-
-def _asking(command: Callable[..., None]) -> Callable[..., None]:
-    """Options of commands that ask a running Fairlead."""
-    for option in (
-        click.option("--data", type=click.Path(path_type=Path), help="The folder of `fairlead up`."),
-        click.option("--server", metavar="URL", help="A running Fairlead."),
-        click.option("--token", help="A token the cluster knows."),
-        click.option("--ca-file", type=click.Path(path_type=Path), help="The authority of the server's certificate."),
     ):
         command = option(command)
     return command
@@ -75,14 +57,14 @@ def _asking(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--wait", is_flag=True, help="Show its progress until it has ended; exit code 3 if it failed.")
 @click.option("--dry-run", is_flag=True, help="Let the server check it, and store nothing.")
 @_shared
+@cluster_options
 def submit(
     file: Any,
     wait: bool,
     dry_run: bool,
     namespace: str | None,
     output: str,
-    kubeconfig: str | None,
-    context: str | None,
+    target: Target,
 ) -> None:
     """Create the TYJob of a manifest (- reads standard input)."""
     manifest = _manifest(file.read(), namespace)
@@ -94,7 +76,7 @@ def submit(
             return await _followed(client, home, made.metadata.name, quiet=output == "json")
         return made
 
-    found = _run(kubeconfig, context, work)
+    found = target.run(work)
     if output == "json":
         _print_json(found)
     elif not wait:
@@ -107,9 +89,8 @@ def submit(
 @click.argument("name")
 @click.option("--timeout", type=float, default=0, help="Give up after so many seconds; 0: never.")
 @_shared
-def wait(
-    name: str, timeout: float, namespace: str | None, output: str, kubeconfig: str | None, context: str | None
-) -> None:
+@cluster_options
+def wait(name: str, timeout: float, namespace: str | None, output: str, target: Target) -> None:
     """Show the progress of a job until it has ended; exit code 3 if it failed."""
 
     async def work(client: Client) -> TYJob:
@@ -117,9 +98,9 @@ def wait(
             return await _followed(client, namespace or "default", name, quiet=output == "json")
 
     try:
-        found = _run(kubeconfig, context, work)
+        found = target.run(work)
     except TimeoutError:
-        _mistake(f"job {name} has not ended after {timeout:g} s")
+        mistake(f"job {name} has not ended after {timeout:g} s")
     if output == "json":
         _print_json(found)
     if parse_status(found)[0].stage == "Failed":
@@ -130,11 +111,12 @@ def _switch(field: str, value: bool, done: str, help_text: str, name: str) -> No
     @job.command(name, help=help_text)
     @click.argument("name")
     @_shared
-    def command(name: str, namespace: str | None, output: str, kubeconfig: str | None, context: str | None) -> None:
+    @cluster_options
+    def command(name: str, namespace: str | None, output: str, target: Target) -> None:
         async def work(client: Client) -> TYJob:
             return await client.patch(TYJOBS, name, {"spec": {field: value}}, namespace or "default")
 
-        found = _run(kubeconfig, context, work)
+        found = target.run(work)
         if output == "json":
             _print_json(found)
         else:
@@ -154,16 +136,15 @@ _switch("suspend", False, "resumed", "Let a suspended job be planned again.", "r
 @job.command("list")
 @click.option("-A", "--all-namespaces", is_flag=True)
 @_shared
-def list_jobs(
-    all_namespaces: bool, namespace: str | None, output: str, kubeconfig: str | None, context: str | None
-) -> None:
+@cluster_options
+def list_jobs(all_namespaces: bool, namespace: str | None, output: str, target: Target) -> None:
     """List jobs."""
     home = "" if all_namespaces else namespace or "default"
 
     async def work(client: Client) -> list[TYJob]:
         return await client.list(TYJOBS, home)
 
-    found = sorted(_run(kubeconfig, context, work), key=lambda each: each.metadata.key)
+    found = sorted(target.run(work), key=lambda each: each.metadata.key)
     if output == "json":
         _print_json(found)
         return
@@ -176,17 +157,12 @@ def list_jobs(
 @job.command()
 @click.argument("name")
 @_shared
-@_asking
+@server_options
 def describe(
     name: str,
     namespace: str | None,
     output: str,
-    kubeconfig: str | None,
-    context: str | None,
-    data: Path | None,
-    server: str | None,
-    token: str | None,
-    ca_file: Path | None,
+    target: Target,
 ) -> None:
     """Show a job, its places, its conditions, and why it is pending."""
     home = namespace or "default"
@@ -194,12 +170,11 @@ def describe(
     async def work(client: Client) -> TYJob:
         return await client.get(TYJOBS, name, home)
 
-    found = _run(kubeconfig, context, work)
+    found = target.run(work)
     explanation: JobExplanation | None = None
     note = ""
     try:
-        url, given = fairlead_address(data, server, token, kubeconfig, context)
-        explanation = ask_for(JobExplanation, url, f"/jobs/{home}/{name}/explain", given, ca_file)
+        explanation = target.ask(JobExplanation, f"/jobs/{home}/{name}/explain")
     except NoAnswer as problem:
         note = f"no Fairlead answered, so only what is stored is shown ({problem})"
     if output == "json":
@@ -218,6 +193,7 @@ def describe(
 @click.option("--previous", is_flag=True, help="Of the container before its last restart.")
 @click.option("--tail", type=int, help="The last so many lines.")
 @_shared
+@cluster_options
 def logs(
     name: str,
     worker: str | None,
@@ -225,8 +201,7 @@ def logs(
     tail: int | None,
     namespace: str | None,
     output: str,
-    kubeconfig: str | None,
-    context: str | None,
+    target: Target,
 ) -> None:
     """Print the log of the leader or of a worker (`kubectl logs -f` follows one)."""
     home = namespace or "default"
@@ -234,7 +209,7 @@ def logs(
     if worker is not None:
         set_name, _, index = worker.rpartition("/")
         if not set_name or not index.isdecimal():
-            _mistake(f"--worker: wanted SET/INDEX such as actors/0, got {worker!r}")
+            mistake(f"--worker: wanted SET/INDEX such as actors/0, got {worker!r}")
         place = (set_name, int(index))
     query = {"previous": "true"} if previous else {}
     query |= {"tailLines": str(tail)} if tail is not None else {}
@@ -243,11 +218,11 @@ def logs(
         found = await client.get(TYJOBS, name, home)
         spec = parse_spec(found)
         if isinstance(spec, str):
-            _mistake(f"job {home}/{name} is invalid: {spec}")
+            mistake(f"job {home}/{name} is invalid: {spec}")
         path = POD_OBJECTS.path(home, pod_name(name, spec, place), "log")
         return (await client.request("GET", path, query=query)).decode(errors="replace")
 
-    text = _run(kubeconfig, context, work)
+    text = target.run(work)
     click.echo(json.dumps({"log": text}) if output == "json" else text, nl=output == "json")
 
 
@@ -257,21 +232,16 @@ def logs(
 @job.command("what-if")
 @click.argument("file", type=click.File("rb"))
 @_shared
-@_asking
+@server_options
 def what_if(
     file: Any,
     namespace: str | None,
     output: str,
-    kubeconfig: str | None,
-    context: str | None,
-    data: Path | None,
-    server: str | None,
-    token: str | None,
-    ca_file: Path | None,
+    target: Target,
 ) -> None:
     """Tell what would become of a job now: it fits, with fewer workers, after another job, or never."""
     manifest = _manifest(file.read(), namespace)
-    answer = _post(WhatIf, "/jobs/what-if", manifest, data, server, token, ca_file, kubeconfig, context)
+    answer = _post(WhatIf, "/jobs/what-if", manifest, target)
     if output == "json":
         _print_json(answer)
         return
@@ -284,22 +254,17 @@ def what_if(
 @click.argument("file", type=click.File("rb"))
 @click.option("--policies", default=",".join(PLACEMENT_POLICIES), show_default=True, help="Comma-separated.")
 @_shared
-@_asking
+@server_options
 def compare(
     file: Any,
     policies: str,
     namespace: str | None,
     output: str,
-    kubeconfig: str | None,
-    context: str | None,
-    data: Path | None,
-    server: str | None,
-    token: str | None,
-    ca_file: Path | None,
+    target: Target,
 ) -> None:
     """Show where each placement policy would put a job now."""
     body = {"job": _manifest(file.read(), namespace), "policies": [each.strip() for each in policies.split(",")]}
-    answer = _post(CompareAnswer, "/jobs/compare", body, data, server, token, ca_file, kubeconfig, context)
+    answer = _post(CompareAnswer, "/jobs/compare", body, target)
     if output == "json":
         _print_json(answer)
         return
@@ -319,12 +284,12 @@ def _manifest(text: bytes, namespace: str | None) -> dict[str, Any]:
     try:
         documents = [each for each in yaml.safe_load_all(text) if each is not None]
     except yaml.YAMLError as problem:
-        _mistake(f"the manifest is not YAML: {problem}")
+        mistake(f"the manifest is not YAML: {problem}")
     jobs = [each for each in documents if isinstance(each, dict) and each.get("kind") == TYJOBS.kind]
     if len(jobs) != 1:
         kinds = [str(each.get("kind")) for each in documents if isinstance(each, dict)]
         near = difflib.get_close_matches(TYJOBS.kind, kinds, 1)
-        _mistake(f"wanted one TYJob in the manifest, got {len(jobs)}" + (f"; is {near[0]} meant?" if near else ""))
+        mistake(f"wanted one TYJob in the manifest, got {len(jobs)}" + (f"; is {near[0]} meant?" if near else ""))
     found: dict[str, Any] = jobs[0]
     metadata = found.setdefault("metadata", {})
     metadata["namespace"] = namespace or metadata.get("namespace") or "default"
@@ -405,57 +370,12 @@ def _described(found: TYJob, explanation: JobExplanation | None) -> list[str]:
     return lines
 
 
-def _post(
-    struct: type[T],
-    path: str,
-    body: Any,
-    data: Path | None,
-    server: str | None,
-    token: str | None,
-    ca_file: Path | None,
-    kubeconfig: str | None,
-    context: str | None,
-) -> T:
+def _post(struct: type[T], path: str, body: Any, target: Target) -> T:
     try:
-        url, given = fairlead_address(data, server, token, kubeconfig, context)
-        return post_to(struct, url, path, given, ca_file, body)
+        return target.ask(struct, path, body)
     except NoAnswer as problem:
-        _mistake(f"no Fairlead answered: {problem}")
-
-
-@contextlib.asynccontextmanager
-async def _client(kubeconfig: str | None, context: str | None) -> AsyncIterator[Client]:
-    local = default_data_folder() / "kubeconfig"
-    settings = load(flags={"kubeconfig": kubeconfig, "context": context})
-    clock = RealClock()
-    try:
-        connection = find_connection(settings, clock)
-    except ClusterError:
-        if kubeconfig or not local.exists():
-            raise
-        connection = find_connection(load(flags={"kubeconfig": str(local)}), clock)
-    async with Client(connection, clock=clock) as client:
-        yield client
-
-
-def _run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with _client(kubeconfig, context) as client:
-            return await work(client)
-
-    try:
-        return asyncio.run(run())
-    except NotFound as problem:
-        _mistake(problem.status.message or str(problem))
-    except (BadSettings, ClusterError) as problem:
-        message = getattr(getattr(problem, "status", None), "message", "") or str(problem)
-        _mistake(message)
+        mistake(f"no Fairlead answered: {problem}")
 
 
 def _print_json(found: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-
-
-def _mistake(sentence: str) -> NoReturn:
-    click.echo(f"fairlead: {sentence}", err=True)
-    raise SystemExit(2)

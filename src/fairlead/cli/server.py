@@ -1,6 +1,5 @@
-"""A running Fairlead as the commands ask it: where it is, as whom, and what its answers mean."""
+"""A running Fairlead as the commands ask it: what its answers mean, and what is wrong when it gives none."""
 
-import asyncio
 import json
 import ssl
 import urllib.error
@@ -12,8 +11,6 @@ from typing import NoReturn, TypeVar
 import click
 import msgspec
 
-from fairlead.settings import BadSettings, default_data_folder, load
-
 T = TypeVar("T")
 
 MOST_BYTES = 64 << 20
@@ -22,36 +19,6 @@ TIMEOUT_S = 30.0
 
 class NoAnswer(Exception):
     """Nothing listens at the address, or it is not Fairlead."""
-
-
-def address(data: Path | None, server: str | None, token: str | None, token_file: Path | None) -> tuple[str, str]:
-    """Where to ask and as whom: what is named, else what `fairlead up` wrote into its folder."""
-    folder = (data or default_data_folder()).expanduser()
-    try:
-        if server:
-            url, given = server, ""
-        else:
-            url = (folder / "api.url").read_text().strip()
-            given = (folder / "api.token").read_text().strip()
-        if token_file is not None:
-            given = token_file.read_text().strip()
-    except OSError as problem:
-        raise NoAnswer(f"{problem.filename} cannot be read: {problem.strerror}") from None
-    return url.rstrip("/"), token or given
-
-
-def fairlead_address(
-    data: Path | None, server: str | None, token: str | None, kubeconfig: str | None, context: str | None
-) -> tuple[str, str]:
-    """Where a running Fairlead is and the token for it; the kubeconfig's where none is named."""
-    url, given = address(data, server, token, None)
-    if server and not given:
-        given = asyncio.run(kubeconfig_token(kubeconfig, context))
-    return url, given
-
-
-def post_to(struct: type[T], url: str, path: str, token: str, ca_file: Path | None, body: object) -> T:
-    return ask_for(struct, url, path, token, ca_file, msgspec.json.encode(body))
 
 
 def ask_for(struct: type[T], url: str, path: str, token: str, ca_file: Path | None, body: bytes | None = None) -> T:
@@ -84,20 +51,6 @@ def _message(refusal: urllib.error.HTTPError) -> str | None:
         return str(found["message"]) if isinstance(found, dict) and "isSucceed" in found else None
     except (ValueError, KeyError):
         return None
-
-
-async def kubeconfig_token(kubeconfig: str | None, context: str | None) -> str:
-    from fairlead.cluster.clock import RealClock
-    from fairlead.cluster.errors import ClusterError
-    from fairlead.runtime import find_connection
-
-    try:
-        settings = load(flags={"kubeconfig": kubeconfig, "context": context})
-        headers = await find_connection(settings, RealClock()).credentials.headers()
-    except (BadSettings, ClusterError):
-        return ""
-    scheme, _, token = dict(headers).get("Authorization", "").partition(" ")
-    return token if scheme == "Bearer" else ""
 
 
 def mistake(sentence: str) -> NoReturn:

@@ -1,0 +1,45 @@
+"""Which cluster and which running Fairlead a command is about."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fairlead.cli.main import cli
+from fairlead.cli.server import NoAnswer
+from fairlead.cli.target import Target
+
+COMMANDS = (
+    ["explain", "pod/p"],
+    ["job", "list"],
+    ["job", "describe", "j"],
+    ["job", "logs", "j"],
+    ["task", "list"],
+    ["task", "delete", "netreach/n"],
+    ["data", "scale", "ns/d", "--replicas", "1"],
+    ["data", "explain", "pod/p"],
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_names_a_data_folder_in_which_nothing_runs(command: list[str], tmp_path: Path) -> None:
+    answer = CliRunner().invoke(cli, [*command, "--data", str(tmp_path)])
+    assert answer.exit_code == 2
+    assert str(tmp_path) in answer.output
+
+
+def test_a_data_folder_has_the_cluster_and_the_running_fairlead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "another"))
+    (tmp_path / "kubeconfig").touch()
+    assert Target(data=tmp_path).settings().kubeconfig == str(tmp_path / "kubeconfig")
+    assert Target(data=tmp_path, kubeconfig="mine").settings().kubeconfig == "mine"
+    with pytest.raises(NoAnswer, match=r"api\.url cannot be read"):
+        Target(data=tmp_path).ask(dict, "/")
+
+
+def test_an_address_without_a_scheme_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        Target(server="127.0.0.1:1", token="t").ask(dict, "/")
+    assert "--server: wanted an http:// or https:// address, got '127.0.0.1:1'" in capsys.readouterr().err
