@@ -108,9 +108,9 @@ class Wire:
                 return got
 
     def close(self) -> None:
-        self._writer.close()
         # Without waiting for a farewell: the server may have been killed, and would never answer.
-        self._writer.transport.abort()
+        if not self._writer.is_closing():
+            self._writer.transport.abort()
 
 
 async def creates(server: Served, clients: int, count: int) -> dict[str, float]:

@@ -94,6 +94,7 @@ async def live_through(world: World, namespace: str) -> dict[str, list[str]]:
     await kubectl("set", "image", "deployment/web", "daemonset/agent", "statefulset/db", "c=two")
     for workload in ("deployment/web", "daemonset/agent", "statefulset/db"):
         await kubectl("rollout", "status", workload, "--timeout=120s")
+    await kubectl("wait", "replicationcontroller/old", "--for=jsonpath={.status.availableReplicas}=1", "--timeout=120s")
     await kubectl("expose", "deployment/web", "--port=80")
     await kubectl("create", "pdb", "web", "--selector=app=web", "--max-unavailable=1")
     ends = {"complete": ("sum", "plain", "some"), "failed": ("bad", "code", "each"), "suspended": ("off",)}
@@ -161,7 +162,7 @@ def plain(value: Any, hashes: dict[str, str]) -> Any:
 NAMESPACE = "parity"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_our_controllers_leave_what_the_real_ones_leave(rig: Rig, rig_with_controllers: Rig) -> None:
     left = []
     for each, by_us in ((rig_with_controllers, False), (rig, True)):

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from fairlead.cluster.clock import RealClock
+from fairlead.local.providers.lowports import may_listen_low
 from fairlead.local.providers.process import ProcessProvider
 from fairlead.nodes.provider import (
     File,
@@ -193,12 +194,14 @@ async def test_a_command_has_a_terminal(machine: Machine) -> None:
 
 
 async def test_a_command_joins_a_container_that_has_processes_of_its_own(tmp_path: Path) -> None:
-    # One with a low port, whose PID namespace the command enters: it has a terminal there, and ends with it.
+    # With a low port, where Fairlead may listen there, the container has a PID namespace, which the command enters; else
+    # it has a user namespace. Either way the command has a terminal there, and ends with it.
+    ports, few = ([{"containerPort": 80}], "test $$ -lt 100 && ") if may_listen_low() else ([], "")
     async with at_work(ProcessProvider(tmp_path, clock=RealClock())) as machine:
-        here = await running(machine, ports=[{"containerPort": 80}])
+        here = await running(machine, ports=ports)
         async with in_pod(machine, here, "sh", options=TERMINAL) as session:
             session.resize(101, 33)
-            await session.write(b"stty size; test $$ -lt 100 && echo few; setsid sleep 86409 & sleep 86410\n")
+            await session.write(f"stty size; {few}echo few; setsid sleep 86409 & sleep 86410\n".encode())
             text = await until_read(session, b"few\r\n")
             assert b"33 101" in text
             await until(lambda: processes("86409") and processes("86410"))
