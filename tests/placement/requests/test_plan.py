@@ -38,7 +38,7 @@ def test_pods_to_come_are_reserved_nodes_and_hold_their_room() -> None:
     assert status.replicas == Replicas(before=2, after=5)
     assert status.message == "3 more pods of Deployment web: on n1, n2, n3"
     assert at.planned_on() == ["n1", "n2", "n3"]
-    assert [(reservation.owner, reservation.by) for reservation in at.reservations.made_by("sr-1/0")] == [
+    assert [(reservation.owner, reservation.by) for reservation in at.reservations.of_maker("sr-1/0")] == [
         ("uid-of-web", "sr-1/0")
     ] * 3
 
@@ -384,7 +384,7 @@ def test_a_new_leader_holds_what_was_promised_and_not_claimed() -> None:
     new = AtTable(nodes=3, pods=[a_replica("web-new", "n2")])
     restore_promises(new.handle, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=10))
     assert new.planned_on() == ["n1", "n3"]
-    assert {reservation.until_s for reservation in new.reservations.made_by("sr-1/0")} == {290.0}
+    assert {reservation.until_s for reservation in new.reservations.of_maker("sr-1/0")} == {290.0}
 
 
 def test_a_new_leader_promises_no_room_that_is_gone() -> None:
@@ -466,7 +466,7 @@ def test_promises_let_go_of_leave_no_trace(given_: tuple[AtTable, list[ItemInput
     before = at.used()
     plan(at, *items)
     for number in range(len(items)):
-        for reservation in at.reservations.made_by(f"sr-{number}/0"):
+        for reservation in at.reservations.of_maker(f"sr-{number}/0"):
             at.reservations.release(reservation.key)
     assert at.used() == before
 

@@ -48,6 +48,6 @@ class HeldPlaces:
     def release_now(self, handle: TableHandle, keys: Sequence[ItemKey]) -> None:
         for key in keys:
             handle.reservations.take_given_up(str(key))
-            for reservation in handle.reservations.made_by(str(key)):
+            for reservation in handle.reservations.of_maker(str(key)):
                 handle.reservations.release(reservation.key)
             self._cache.memory(key).holds_places = False
