@@ -1,9 +1,10 @@
-"""What holds for every test: which ones need the real Kubernetes, where they run, and how to leave them out.
+"""What holds for every test: which ones need the real Kubernetes, who shares a worker, and how to leave them out.
 
 A test is a `kube` test when it asks, directly or through another fixture, for `kube_programs`, or carries the
 marker. Nothing here may skip a test silently.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
@@ -13,6 +14,8 @@ from tests.rigs.kube.build import PROGRAMS, programs_dir
 LEFT_OUT: Final = pytest.StashKey[int]()
 # Building Kubernetes happens inside the first test's set-up where scripts/test has not done it before.
 BUILD_S: Final = 3600
+# Fixtures of a whole run that start real servers, and the group of tests that one worker runs so that they start once.
+SHARED: Final = {"contract_rig": "contract", "rig": "kube", "bare_rig": "kube", "rig_with_controllers": "kube"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,12 +37,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(kube)]
         config.hook.pytest_deselected(items=kube)
         config.stash[LEFT_OUT] = len(kube)
-        return
-    for item in kube:
-        # One worker owns the servers, so that they are started once.
-        item.add_marker(pytest.mark.xdist_group("kube"))
-        if not is_built:
+        kube = []
+    for item in items:
+        group = _group(item)
+        if group and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(group))
+    if not is_built:
+        for item in kube:
             item.add_marker(pytest.mark.timeout(BUILD_S))
+
+
+def _group(item: pytest.Item) -> str:
+    """Who must share a worker: those of one run's servers, and those of one file's; everybody else runs anywhere."""
+    names = getattr(item, "fixturenames", ())
+    if shared := next((group for fixture, group in SHARED.items() if fixture in names), None):
+        return shared
+    # pytest has no public way to ask for the scope of a test's fixtures.
+    definitions: dict[str, Sequence[Any]] = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
+    is_by_file = any(each[-1].scope == "module" and each[-1].baseid for each in definitions.values())
+    return f"{item.path.parent.name}/{item.path.stem}" if is_by_file or item.get_closest_marker("kube") else ""
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
