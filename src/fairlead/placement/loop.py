@@ -33,7 +33,7 @@ from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.intents import Intent, RecordEvent
 from fairlead.model.outcome import Code, Diagnosis, Placed
 from fairlead.model.pod import Pod
-from fairlead.placement import events_and_conditions as telling
+from fairlead.placement import events_and_conditions
 from fairlead.placement.binding import Binder
 from fairlead.placement.metrics import PlacementMetrics
 from fairlead.placement.preemption import Nominations, Preemptor
@@ -450,7 +450,9 @@ class Loop:
         self._metrics.attempts.labels("error", what.spec.scheduler_name).inc()
         if what.uid not in self._assumed:
             self._state.forget(what.uid)
-        self._write(telling.failed_scheduling(what, f"internal error: {type(problem).__name__}: {problem}"))
+        self._write(
+            events_and_conditions.failed_scheduling(what, f"internal error: {type(problem).__name__}: {problem}")
+        )
         self._queue.failed(what.uid, self._clock.elapsed_s())
 
     @property
@@ -565,7 +567,7 @@ class Loop:
         self._metrics.preemptions.inc()
         self._nominations.set(pod, plan.node)
         for loser in self._nominations.give_way(pod, plan.node):
-            self._write(telling.not_nominated(loser))
+            self._write(events_and_conditions.not_nominated(loser))
         victims = tuple(victim for victim in plan.victims if not self._give_up(victim, pod))
         self._metrics.victims.observe(len(victims))
         if victims:
@@ -625,7 +627,7 @@ class Loop:
         self._wake_refused([ClusterEvent.POD_REMOVED], now_s)
         self._wakeup.set()
         if problem:
-            self._tell(pod, problem, because=telling.SCHEDULER_ERROR)
+            self._tell(pod, problem, because=events_and_conditions.SCHEDULER_ERROR)
 
     def _unbound(self, pod: Pod, member: str, problem: str) -> None:
         """Refused, the place is lost; otherwise it waits for the next try."""
@@ -650,9 +652,11 @@ class Loop:
             self._nominations.drop(pod.uid)
         self._tell(pod, message, nominate)
 
-    def _tell(self, pod: Pod, message: str, nominate: str | None = None, because: str = telling.UNSCHEDULABLE) -> None:
-        self._write(telling.failed_scheduling(pod, message))
-        condition = telling.refused(pod, message, self._clock.now(), nominate, because)
+    def _tell(
+        self, pod: Pod, message: str, nominate: str | None = None, because: str = events_and_conditions.UNSCHEDULABLE
+    ) -> None:
+        self._write(events_and_conditions.failed_scheduling(pod, message))
+        condition = events_and_conditions.refused(pod, message, self._clock.now(), nominate, because)
         if condition is not None:
             self._write(condition)
 

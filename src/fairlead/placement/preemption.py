@@ -13,7 +13,7 @@ from fairlead.cluster.writer import Outcome, Writer
 from fairlead.engine.occupant import Occupant
 from fairlead.model.intents import Delete, Regarding
 from fairlead.model.pod import Pod
-from fairlead.placement import events_and_conditions as telling
+from fairlead.placement import events_and_conditions
 from fairlead.placement.spec import PODS
 
 log = structlog.get_logger("fairlead.placement")
@@ -89,7 +89,9 @@ class Preemptor:
             return True  # it is being deleted already, and has the condition of whoever deleted it
         namespace, _, name = victim.key.rpartition("/")
         whom = Regarding(kind="Pod", name=name, namespace=namespace, uid=victim.uid)
-        noted = await self._writer.carry_out(telling.disrupted(whom, pod.spec.scheduler_name, self._clock.now()))
+        noted = await self._writer.carry_out(
+            events_and_conditions.disrupted(whom, pod.spec.scheduler_name, self._clock.now())
+        )
         if noted.outcome in (Outcome.MISSING, Outcome.CONFLICT):
             return False  # gone already, or another pod of that name: nothing to evict
         # No grace period of ours: the victim's own holds.
@@ -97,6 +99,6 @@ class Preemptor:
         if result.outcome is not Outcome.DONE:
             log.warning("victim not evicted", pod=victim.key, by=pod.key, problem=str(result.error))
             return False
-        await self._writer.carry_out(telling.preempted(whom, pod, node))
+        await self._writer.carry_out(events_and_conditions.preempted(whom, pod, node))
         log.info("preempted", pod=victim.key, node=node, by=pod.key)
         return True

@@ -79,7 +79,7 @@ async def test_a_request_that_breaks_is_told_of_and_the_others_are_carried_out(
     assert (await world.request("sr-0")).status.phase == "Done"
 
 
-@pytest.mark.parametrize("breaks", ["ends_of_names", "_addition_sentence", "_promises", "_added"])
+@pytest.mark.parametrize("breaks", ["ends_of_names", "_addition_sentence", "_reserve", "_added"])
 def test_a_plan_that_breaks_late_leaves_no_planned_pod_in_the_table(
     breaks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

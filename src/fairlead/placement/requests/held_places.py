@@ -32,7 +32,7 @@ class HeldPlaces:
             if status.phase in UNDER_WAY and not item.is_removal and not memory.holds_places:
                 memory.holds_places = True
                 try:
-                    plan.restore_promises(handle, str(key), item, status, self._options.settle_s, self._clock.now())
+                    plan.restore_reservations(handle, str(key), item, status, self._options.settle_s, self._clock.now())
                 except Exception as broken:
                     # Its pods find their places as they come; the others' are held.
                     problem = broken
