@@ -14,8 +14,6 @@ from tests.rigs.kube.build import PROGRAMS, programs_dir
 LEFT_OUT: Final = pytest.StashKey[int]()
 # Building Kubernetes happens inside the first test's set-up where scripts/test has not done it before.
 BUILD_S: Final = 3600
-# Fixtures of a whole run that start real servers, and the group of tests that one worker runs so that they start once.
-SHARED: Final = {"contract_rig": "contract", "rig": "kube", "bare_rig": "kube", "rig_with_controllers": "kube"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,10 +46,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _group(item: pytest.Item) -> str:
-    """Who must share a worker: those of one run's servers, and those of one file's; everybody else runs anywhere."""
-    names = getattr(item, "fixturenames", ())
-    if shared := next((group for fixture, group in SHARED.items() if fixture in names), None):
-        return shared
+    """Who must share a worker: tests of a file with servers of its own. Everybody else runs anywhere.
+
+    A rig of the whole run is started once by each worker, so that both have real servers to test against.
+    """
+    if "contract_rig" in getattr(item, "fixturenames", ()):
+        return "contract"  # several files about the same two servers
     # pytest has no public way to ask for the scope of a test's fixtures.
     definitions: dict[str, Sequence[Any]] = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
     is_by_file = any(each[-1].scope == "module" and each[-1].baseid for each in definitions.values())
