@@ -50,6 +50,8 @@ def _group(item: pytest.Item) -> str:
 
     A rig of the whole run is started once by each worker, so that both have real servers to test against.
     """
+    if item.path.parent.name == "journeys":
+        return "journeys"  # two clusters of `fairlead up` would give out the same Service addresses of this machine
     if "contract_rig" in getattr(item, "fixturenames", ()):
         return "contract"  # several files about the same two servers
     # pytest has no public way to ask for the scope of a test's fixtures.
