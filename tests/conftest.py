@@ -1,9 +1,10 @@
-"""What holds for every test: which ones need the real Kubernetes, where they run, and how to leave them out.
+"""What holds for every test: which ones need the real Kubernetes, who shares a worker, and how to leave them out.
 
 A test is a `kube` test when it asks, directly or through another fixture, for `kube_programs`, or carries the
 marker. Nothing here may skip a test silently.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
@@ -34,12 +35,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(kube)]
         config.hook.pytest_deselected(items=kube)
         config.stash[LEFT_OUT] = len(kube)
-        return
-    for item in kube:
-        # One worker owns the servers, so that they are started once.
-        item.add_marker(pytest.mark.xdist_group("kube"))
-        if not is_built:
+        kube = []
+    for item in items:
+        group = _group(item)
+        if group and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(group))
+    if not is_built:
+        for item in kube:
             item.add_marker(pytest.mark.timeout(BUILD_S))
+
+
+def _group(item: pytest.Item) -> str:
+    """Who must share a worker: tests of a file with servers of its own. Everybody else runs anywhere.
+
+    A rig of the whole run is started once by each worker, so that both have real servers to test against.
+    """
+    if item.path.parent.name == "journeys":
+        return "journeys"  # two clusters of `fairlead up` would give out the same Service addresses of this machine
+    if "contract_rig" in getattr(item, "fixturenames", ()):
+        return "contract"  # several files about the same two servers
+    # pytest has no public way to ask for the scope of a test's fixtures.
+    definitions: dict[str, Sequence[Any]] = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
+    is_by_file = any(each[-1].scope == "module" and each[-1].baseid for each in definitions.values())
+    return f"{item.path.parent.name}/{item.path.stem}" if is_by_file or item.get_closest_marker("kube") else ""
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

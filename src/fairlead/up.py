@@ -115,9 +115,7 @@ async def up(
             )
         )
         runtime = await opener.unfenced("fairlead")
-        # What needs a part that is left out is left out with it.
-        names = (name for name in known if not {name, *known[name].needs} & set(options.without))
-        classes = app.select_capabilities(tuple(names), known)
+        classes = app.select_capabilities(_left_in(known, options.without, say), known)
         await _bootstrap(runtime.writer, settings.namespace, classes.values(), demo=options.demo)
         runtime.routes.guard = Guard(runtime.reader, clock)
         url = await stack.enter_async_context(app.listening(settings, probes, runtime.routes, clock, metrics))
@@ -163,12 +161,22 @@ async def up(
             task.cancel()
 
 
+def _left_in(known: app.Registry, without: Sequence[str], say: Callable[[str], object]) -> tuple[str, ...]:
+    """The capabilities to run: what needs one that is left out is left out with it, and said to be."""
+    for name in known:
+        if name not in without and (lacking := [each for each in known[name].needs if each in without]):
+            say(f"{name} is left out too: it needs {' and '.join(lacking)}")
+    return tuple(name for name in known if not {name, *known[name].needs} & set(without))
+
+
 def _local_settings(settings: Settings, folder: Path, known: app.Registry) -> Settings:
     """The settings as one machine needs them, where they name nothing else."""
-    if settings.webhooks.listen == WebhookSettings().listen:
+    # `up` registers its webhooks itself, and so issues the certificate that its API server is to trust.
+    webhooks = msgspec.structs.replace(settings.webhooks, certificate="", key="")
+    if webhooks.listen == WebhookSettings().listen:
         # Only this machine's API server calls them, and another `up` may be running.
-        loopback = msgspec.structs.replace(settings.webhooks, listen="127.0.0.1:0")
-        settings = msgspec.structs.replace(settings, webhooks=loopback)
+        webhooks = msgspec.structs.replace(webhooks, listen="127.0.0.1:0")
+    settings = msgspec.structs.replace(settings, webhooks=webhooks)
     for capability in known.values():
         settings = capability.local_settings(settings, folder)
     return settings

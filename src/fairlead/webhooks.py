@@ -180,7 +180,7 @@ class Webhooks(Capability):
 
     async def lead(self) -> None:
         stop = self.runtime.stop
-        if self._files is not None and not self._address.registers:
+        if self._files is not None:
             await stop.wait()
             return
         wakeup = asyncio.Event()

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from fairlead.apiserver.embedded import Embedded, embedded
-from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
+from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import AdmissionAttributes
 from fairlead.cluster.clock import RealClock
 
 MAPS = "/api/v1/namespaces/default/configmaps"

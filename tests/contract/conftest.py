@@ -1,4 +1,4 @@
-"""The two servers of the contract, one each for a whole run."""
+"""The two servers of the contract: the real one while its tests run, the embedded one for a whole run."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +12,13 @@ from tests.kube.conftest import kube_programs
 __all__ = ["kube_programs"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def contract_rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContractRig]:
     with ContractRig(kube_programs, tmp_path_factory.mktemp("contract")) as shared:
         yield shared.start()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def the_real(contract_rig: ContractRig) -> Contestant:
     return real(contract_rig)
 

@@ -19,7 +19,8 @@ DOCUMENT = re.compile(r'(?<=Invalid value: )"\{(?:[^"\\]|\\.)*\}"')
 NODE_PORT = re.compile(r"(?<=:)3[0-2]\d{3}(?=/(?:TCP|UDP))")
 SELF = re.compile(r"\bselfType\d+")
 AGE = re.compile(r"^\d+s$")
-SINCE = re.compile(r"\(\w+ ago\)$")  # since a container's last restart
+# The last restart of a container, beside their number: of a fixed day it grows by one every day.
+AGO = re.compile(r"\((?:\d+[ydhms])+ ago\)")
 
 # (what, where it stands in any string, what it becomes, why it may differ)
 TEXTS: tuple[tuple[str, re.Pattern[str], str, str], ...] = (
@@ -177,11 +178,11 @@ def _table(table: dict[str, Any]) -> None:
     for column in columns:
         column["description"] = "<prose>"
     for row in table.get("rows") or ():
-        row["cells"] = [_ageless(cell) if isinstance(cell, str) else cell for cell in row["cells"]]
+        row["cells"] = [_without_age(cell) if isinstance(cell, str) else cell for cell in row["cells"]]
 
 
-def _ageless(cell: str) -> str:
-    return "<age>" if AGE.match(cell) else SINCE.sub("(<age> ago)", cell)
+def _without_age(cell: str) -> str:
+    return "<age>" if AGE.match(cell) else AGO.sub("(<age> ago)", cell)
 
 
 Normalise = Callable[[Any], Any]

@@ -15,18 +15,18 @@ from fairlead.engine.predicates.v113.pressure import (
     CheckNodeMemoryPressure,
     CheckNodePIDPressure,
 )
-from fairlead.engine.priorities.v113.old_ten import (
-    ImageLocalityPriority,
-    InterPodAffinityPriority,
-    NodeAffinityPriority,
-    NodePreferAvoidPodsPriority,
-    TaintTolerationPriority,
-)
 from fairlead.engine.priorities.v113.resources import (
     BalancedResourceAllocation,
     LeastRequestedPriority,
     MostRequestedPriority,
     RequestedToCapacityRatioPriority,
+)
+from fairlead.engine.priorities.v113.scores import (
+    ImageLocalityPriority,
+    InterPodAffinityPriority,
+    NodeAffinityPriority,
+    NodePreferAvoidPodsPriority,
+    TaintTolerationPriority,
 )
 from fairlead.engine.priorities.v113.selector_spread import SelectorSpreadPriority
 from fairlead.engine.profile import Conditions, kube_profile, seed_profile

@@ -303,3 +303,12 @@ def folders_of_tests_not_named(tests: Path = ROOT / "tests") -> list[str]:
     text = (tests / "README.md").read_text()
     folders = sorted({file.relative_to(tests).parts[0] for file in tests.rglob("*/test_*.py")})
     return [name for name in folders if f"`{name}/`" not in text]
+
+
+def rows_given_twice(tests: Path = ROOT / "tests") -> list[str]:
+    """Folders and behaviours that tests/README.md has more than one row for, as a merge may leave them."""
+    lines = (tests / "README.md").read_text().splitlines()
+    cells = [line.split("|")[1].strip() for line in lines if line.startswith("| ")]
+    behaviours = [cell for cell in cells if not cell.startswith("`")]
+    folders = [name for cell in cells if cell.startswith("`") for name in re.findall(r"`(\w+/)`", cell)]
+    return [name for names in (folders, behaviours) for name in dict.fromkeys(names) if names.count(name) > 1]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.rules import folders_of_tests_not_named, paths_of_tests_that_do_not_exist
+from tests.house.rules import folders_of_tests_not_named, paths_of_tests_that_do_not_exist, rows_given_twice
 
 
 def test_every_file_the_readme_of_tests_names_exists() -> None:
@@ -13,6 +13,10 @@ def test_every_file_the_readme_of_tests_names_exists() -> None:
 
 def test_every_folder_of_tests_is_named() -> None:
     assert folders_of_tests_not_named() == []
+
+
+def test_nothing_has_two_rows() -> None:
+    assert rows_given_twice() == []
 
 
 @pytest.fixture
@@ -30,3 +34,9 @@ def test_a_file_that_is_gone_is_found(tests: Path) -> None:
 
 def test_a_folder_that_is_not_named_is_found(tests: Path) -> None:
     assert folders_of_tests_not_named(tests) == ["model"]
+
+
+def test_a_row_that_is_given_twice_is_found(tests: Path) -> None:
+    rows = "| `web/` `model/` | one |\n| `model/` | two |\n| probes | a |\n| probes | b |\n| routes | c |\n"
+    (tests / "README.md").write_text(rows)
+    assert rows_given_twice(tests) == ["model/", "probes"]

@@ -1,6 +1,7 @@
 """A capability is one file and one line: the toy on the embedded cluster, and on the real server."""
 
 import asyncio
+import base64
 import random
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -12,17 +13,19 @@ import aiohttp
 import pytest
 
 from fairlead import app
+from fairlead.apiserver.embedded import embedded
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import ClusterError, Invalid
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
-from fairlead.model.kinds import CONFIG_MAPS, NAMESPACES, Kind
+from fairlead.model.kinds import CONFIG_MAPS, LEASES, NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.settings import load
 from fairlead.up import DEFINITIONS, UpOptions, up
-from fairlead.webhooks import MUTATING, SERVICE, manifest
+from fairlead.webhooks import MUTATING, SECRET, SECRETS, SERVICE, manifest
 from tests.journeys.toy import TOYS, Toy
 from tests.kube.conftest import rig as rig
+from tests.rigs.kube.certificates import Authority
 from tests.rigs.kube.servers import Rig
 
 SERVICES = Kind("", "v1", "services", "Service", ApiObject)
@@ -84,7 +87,10 @@ async def plays(client: Client, url: str) -> None:
 
 async def test_a_toy_capability_works_on_the_embedded_cluster(tmp_path: Path) -> None:
     data, clock = tmp_path / "data", RealClock()
-    settings = load(environment={}, flags={"listen": "127.0.0.1:0"})
+    # A certificate of the administrator's is for `serve`: here nobody could say which authority to trust.
+    pair = Authority(tmp_path / "pki").server()
+    flags = {"listen": "127.0.0.1:0", "webhooks.certificate": str(pair.cert), "webhooks.key": str(pair.key)}
+    settings = load(environment={}, flags=flags)
     options = UpOptions(data, nodes=0, without=("placement", "nodes"))
 
     async def work(stop: asyncio.Event) -> None:
@@ -99,6 +105,43 @@ async def test_a_toy_capability_works_on_the_embedded_cluster(tmp_path: Path) ->
         await eventually(is_up)
         async with Client(connect_by_kubeconfig([data / "kubeconfig"], clock), clock=clock) as client:
             await plays(client, (data / "api.url").read_text())
+
+
+async def test_a_certificate_from_files_is_served_and_nothing_is_written(tmp_path: Path) -> None:
+    """As with cert-manager: the administrator names the certificate, and its authority in the configuration."""
+    clock, authority, port = RealClock(), Authority(tmp_path / "pki"), free_port()
+    pair = authority.server()
+    bundle = base64.b64encode(authority.ca_file.read_bytes()).decode()
+    async with embedded(tmp_path / "data", clock) as cluster:
+        flags = {
+            "kubeconfig": str(cluster.kubeconfig),
+            "listen": "127.0.0.1:0",
+            "webhooks.listen": f"127.0.0.1:{port}",
+            "webhooks.drainS": "0",
+            "webhooks.certificate": str(pair.cert),
+            "webhooks.key": str(pair.key),
+            "capabilities": "toy",
+        }
+
+        async def work(stop: asyncio.Event) -> None:
+            settings = load(environment={}, flags=flags)
+            await app.serve(settings, clock=clock, rng=random.random, stop=stop, known={"toy": Toy})
+
+        async with Client(connect_by_kubeconfig([cluster.kubeconfig], clock), clock=clock) as client:
+            await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+            await client.create(DEFINITIONS, Toy.definitions()[0])
+            (configuration,) = Toy.webhooks(Toy.__new__(Toy))
+            await client.create(MUTATING, manifest(configuration, f"https://127.0.0.1:{port}", bundle))
+            toy = {"apiVersion": TOYS.api_version, "kind": TOYS.kind, "metadata": {"name": "ball"}, "spec": {}}
+            async with running(work):
+                ball = await eventually(lambda: client.create(TOYS, toy, "default"))
+                assert ball.spec.colour == "red", "the webhook filled it in"
+                # The leader of webhooks, which would write both, is at work.
+                assert await eventually(lambda: client.find(LEASES, "fairlead-webhooks", NAMESPACE))
+                assert await client.find(SECRETS, SECRET, NAMESPACE) is None
+                found = await client.find(MUTATING, configuration.name)
+                assert found is not None
+                assert [each.client_config.ca_bundle for each in found.webhooks or ()] == [bundle]
 
 
 async def test_a_toy_capability_works_on_the_real_server(rig: Rig, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Fixtures that hand out the real Kubernetes.
 
-`rig` and `rig_with_controllers` are shared by a whole run: a test keeps to its own `namespace` and leaves
-no cluster-wide object behind. A test that restarts, compacts or configures servers makes its own with `new_rig`.
+`rig` is shared by all that one worker runs, the others by a file: a test keeps to its own `namespace` and leaves no
+cluster-wide object behind. A test that restarts, compacts or configures servers makes its own with `new_rig`.
 """
 
 import secrets
@@ -32,14 +32,14 @@ def rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield shared.start()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bare_rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """Like `rig`, for tests about what the runtime's role alone allows: nobody may be given another role here."""
     with Rig(kube_programs, tmp_path_factory.mktemp("rig")) as shared:
         yield shared.start()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def rig_with_controllers(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """The same and a real kube-controller-manager: Deployments, DaemonSets, garbage collection, ServiceAccounts."""
     with Rig(kube_programs, tmp_path_factory.mktemp("rig")) as shared:

@@ -1,5 +1,7 @@
 """The committed facts are the real server's."""
 
+import pytest
+
 from fairlead.apiserver.schema import facts
 from tests.rigs.kube.facts import FACTS, INTERNAL, from_rig, gather, internal_text, read_go_types, text
 from tests.rigs.kube.servers import Rig
@@ -10,6 +12,7 @@ def test_the_file_says_what_the_real_server_says(rig: Rig) -> None:
     assert fresh == FACTS.read_text(), "Kubernetes changed: run `python -m tests.rigs.kube.facts`"
 
 
+@pytest.mark.kube
 def test_the_servers_own_pod_spec_is_known_as_it_is() -> None:
     fresh = internal_text(read_go_types("internal.go"))
     assert fresh == INTERNAL.read_text(), "Kubernetes changed: run `python -m tests.rigs.kube.facts`"

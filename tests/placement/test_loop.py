@@ -498,7 +498,7 @@ async def test_a_promise_that_cannot_be_kept_sends_the_pod_elsewhere() -> None:
         assert server.writes.bindings == {"own": "n2"}
 
 
-async def test_room_let_go_of_at_the_desk_is_had_by_who_waits_for_it() -> None:
+async def test_room_released_through_the_table_handle_goes_to_a_pending_pod() -> None:
     async with looping(nodes=1) as (server, clock):
         await server.loop.run_on_table(lambda handle: reservation(handle, "planned", "4", "rs-uid", until_s=1000.0))
         server.put(wanting("late", cpu="4"))
@@ -506,7 +506,7 @@ async def test_room_let_go_of_at_the_desk_is_had_by_who_waits_for_it() -> None:
         assert server.writes.bindings == {}
 
         def let_go(handle: TableHandle) -> None:
-            for each in handle.reservations.made_by("test"):
+            for each in handle.reservations.of_maker("test"):
                 handle.reservations.release(each.key)
 
         await server.loop.run_on_table(let_go)
@@ -571,7 +571,7 @@ async def test_promises_of_a_former_leader_run_out_too() -> None:
         assert len(server.loop.reservations) == 0
 
 
-async def test_what_fails_at_the_desk_is_its_callers_trouble() -> None:
+async def test_an_error_of_work_on_the_table_is_raised_to_its_caller() -> None:
     async with looping() as (server, _):
         with pytest.raises(ZeroDivisionError):
             await server.loop.run_on_table(lambda handle: 1 // 0)

@@ -30,7 +30,7 @@ def test_what_nobody_claims_runs_out_the_first_first() -> None:
 def test_held_anew_it_runs_out_when_told_last() -> None:
     all_ = reservations(a_promise("a", until_s=1), a_promise("a", until_s=9, by="sr-2/0"))
     assert (len(all_), all_.expire(5), all_.next_s()) == (1, [], 9)
-    assert (all_.made_by("sr-1/0"), len(all_.made_by("sr-2/0"))) == ([], 1)
+    assert (all_.of_maker("sr-1/0"), len(all_.of_maker("sr-2/0"))) == ([], 1)
 
 
 def test_what_is_claimed_leaves_nothing_behind() -> None:
@@ -71,5 +71,5 @@ def test_the_same_as_looking_through_all_of_them(done: list[tuple[str, str, str,
         assert all_.next_s() == min((each.until_s for each in known.values()), default=None)
         for each in ("m1", "m2"):
             mine = [reservation for reservation in known.values() if reservation.by == each]
-            assert all_.made_by(each) == mine
+            assert all_.of_maker(each) == mine
             assert all_.first_of(f"of {each}") == next(iter(mine), None)

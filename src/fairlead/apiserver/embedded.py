@@ -24,9 +24,8 @@ from fairlead.apiserver.auth.tokens import Tokens, write_secret
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.handlers.logs import Logs
 from fairlead.apiserver.heavy import Heavy
-from fairlead.apiserver.json_values import copied
+from fairlead.apiserver.json_values import JsonObject, copied
 from fairlead.apiserver.registry.api_services import ApiServices, Backends
-from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.conversion import Conversion
 from fairlead.apiserver.registry.definitions import Definitions
 from fairlead.apiserver.registry.reader import Reader

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+JsonObject = dict[str, Any]
+
 
 def copied(value: Any) -> Any:
     """A deep copy of decoded JSON; several times as fast as copy.deepcopy."""

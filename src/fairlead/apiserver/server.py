@@ -47,10 +47,9 @@ from fairlead.apiserver.handlers.openapi import Schemas
 from fairlead.apiserver.handlers.reviews import review
 from fairlead.apiserver.handlers.warnings import add as add_warnings
 from fairlead.apiserver.handlers.watch import Watching
-from fairlead.apiserver.json_values import copied
+from fairlead.apiserver.json_values import JsonObject, copied
 from fairlead.apiserver.printers.tables import TableForm
 from fairlead.apiserver.registry.api_services import ApiServices, Backend
-from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.bodies import Sent

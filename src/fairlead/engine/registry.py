@@ -30,8 +30,8 @@ from fairlead.engine.priorities.balanced_allocation import NodeResourcesBalanced
 from fairlead.engine.priorities.data_locality import DataLocality
 from fairlead.engine.priorities.image_locality import ImageLocality
 from fairlead.engine.priorities.inter_pod_affinity import InterPodAffinity
-from fairlead.engine.priorities.jobs.company import JobAffinity, JobAntiAffinity
 from fairlead.engine.priorities.jobs.fragment import MinFragmentPolicy
+from fairlead.engine.priorities.jobs.job_affinity import JobAffinity, JobAntiAffinity
 from fairlead.engine.priorities.jobs.packing import BinPack, LeaderFirst
 from fairlead.engine.priorities.node_affinity import NodeAffinity
 from fairlead.engine.priorities.node_load_forecast import NodeLoadForecast
@@ -48,18 +48,18 @@ from fairlead.engine.priorities.seed.service import SeedServiceSpread
 from fairlead.engine.priorities.seed.utilisation import SeedEvenness, SeedFreeRatio
 from fairlead.engine.priorities.seed.wishes import SeedWishes
 from fairlead.engine.priorities.taint_toleration import TaintToleration
-from fairlead.engine.priorities.v113.old_ten import (
-    ImageLocalityPriority,
-    InterPodAffinityPriority,
-    NodeAffinityPriority,
-    NodePreferAvoidPodsPriority,
-    TaintTolerationPriority,
-)
 from fairlead.engine.priorities.v113.resources import (
     BalancedResourceAllocation,
     LeastRequestedPriority,
     MostRequestedPriority,
     RequestedToCapacityRatioPriority,
+)
+from fairlead.engine.priorities.v113.scores import (
+    ImageLocalityPriority,
+    InterPodAffinityPriority,
+    NodeAffinityPriority,
+    NodePreferAvoidPodsPriority,
+    TaintTolerationPriority,
 )
 from fairlead.engine.priorities.v113.selector_spread import SelectorSpreadPriority
 from fairlead.engine.rule import Predicate, Priority, RemovalPredicate

@@ -215,7 +215,9 @@ class JobApi:
 
     async def _on_copy(self, unit: Unit, work: Any) -> Any:
         if not self._trials:
-            raise Problem(503, "Unavailable", "nobody decides on copies in this process", retry_after_s=5.0)
+            raise Problem(
+                503, "Unavailable", "placement does not run in this process, so nothing can be tried", retry_after_s=5.0
+            )
         try:
             return await self._trials[0].on_copy([each.pod for each in unit.members], work)
         except NoTrial as problem:

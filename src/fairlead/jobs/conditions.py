@@ -43,7 +43,11 @@ def _entries(seen: JobInput, status: JobStatus, exhausted: frozenset[Place]) -> 
     if status.never_fits_cycles and status.explain is not None:
         yield "NeverFits", "NeverFits", status.explain.message
     if seen.strangers:
-        yield "NamesTaken", "NamesTaken", f"waits until pods of somebody else are gone: {', '.join(seen.strangers[:3])}"
+        yield (
+            "NamesTaken",
+            "NamesTaken",
+            f"waits for pods of these names that are not its own to go: {', '.join(seen.strangers[:3])}",
+        )
     if seen.refusal is not None:
         yield "PodRefused", "PodRefused", f"{seen.refusal.pod}: {seen.refusal.message}"
     if exhausted and status.stage in ("Starting", "Running", "Rescheduling"):

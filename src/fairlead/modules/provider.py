@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.waits import first_of
 from fairlead.modules import arklet, reports
 from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
 from fairlead.modules.client import ArkletClient
@@ -384,13 +385,7 @@ class ArkletProvider:
 
     async def _pause(self, event: asyncio.Event, seconds: float) -> None:
         """Wait, or less where something about the pod changes."""
-        waking = asyncio.create_task(event.wait())
-        sleeping = asyncio.create_task(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait((waking, sleeping), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waking.cancel()
-            sleeping.cancel()
+        await first_of(event.wait(), self._clock.sleep(seconds))
 
     async def _install(self, work: PodWork, container: str, run: RunReport) -> float | None:
         """One step towards the module being there; seconds to wait before the next, None for at once."""

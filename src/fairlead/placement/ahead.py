@@ -75,7 +75,7 @@ class Ahead:
         """It is not needed any more, or somebody who matters more got some of it."""
         room = self._rooms.pop(key, None)
         if room is not None and room.is_kept:
-            for reservation in self._reservations.made_by(AHEAD + key):
+            for reservation in self._reservations.of_maker(AHEAD + key):
                 self._reservations.release(reservation.key)
 
     def lost(self, maker: str) -> None:

@@ -33,7 +33,7 @@ from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.intents import Intent, RecordEvent
 from fairlead.model.outcome import Code, Diagnosis, Placed
 from fairlead.model.pod import Pod
-from fairlead.placement import events_and_conditions as telling
+from fairlead.placement import events_and_conditions
 from fairlead.placement.binding import Binder
 from fairlead.placement.metrics import PlacementMetrics
 from fairlead.placement.preemption import Nominations, Preemptor
@@ -59,8 +59,8 @@ MOST_EVENTS = 8_000
 HELD_UP_S = 0.05
 # A source of units that is not ready is asked again after this long.
 NOT_READY_S = 1.0
-# Work handed in at the desk and not done yet.
-MOST_AT_DESK = 256
+# Work for the table that was handed in and is not done yet.
+MOST_TABLE_WORK = 256
 
 NO_FORECAST = Forecast()
 NO_PLAN = PreemptionPlan(Code.UNSCHEDULABLE)
@@ -119,7 +119,7 @@ class Loop:
         self._alone: set[str] = set()
         self._writing: set[asyncio.Task[None]] = set()
         self._binding = 0
-        self._at_desk: deque[Work] = deque()
+        self._table_work: deque[Work] = deque()
         self._wakeup = asyncio.Event()
         self._leading = False
         self._prepared = False
@@ -145,7 +145,7 @@ class Loop:
         """Mirrors of others that must be whole before the first decision."""
         self.on_lead_start: list[Callable[[TableHandle], None]] = []
         """Done on the full table before a leader's first decision."""
-        self._desk = TableHandle(
+        self._table_handle = TableHandle(
             self._state.table,
             self._cycles,
             self.reservations,
@@ -197,7 +197,7 @@ class Loop:
                 if not self._leading:
                     self.units.places.expired(self.reservations.expire(self._clock.elapsed_s()))
                     self._take_forecast()
-                    self._work_at_desk()
+                    self._do_table_work()
                 elif self._lead_on():
                     await asyncio.sleep(0)
                     continue
@@ -234,10 +234,10 @@ class Loop:
 
         Work that only reads, and leaves the table as it was, is done by a standby as well.
         """
-        if len(self._at_desk) >= MOST_AT_DESK:
-            raise TableBusy(f"{MOST_AT_DESK} others wait for the table")
+        if len(self._table_work) >= MOST_TABLE_WORK:
+            raise TableBusy(f"{MOST_TABLE_WORK} others wait for the table")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._at_desk.append((work, done, reading))
+        self._table_work.append((work, done, reading))
         self._wakeup.set()
         return await done
 
@@ -257,7 +257,7 @@ class Loop:
         self.units.places.expired(self.reservations.expire(now_s))
         self.units.take()
         self._take_forecast()
-        self._work_at_desk()
+        self._do_table_work()
         if self.reservations.has_freed():
             self._wake_refused([ClusterEvent.POD_REMOVED], now_s)
         self._queue.tick(now_s)
@@ -270,7 +270,7 @@ class Loop:
 
     def _prepare(self, prepare: Callable[[TableHandle], None]) -> None:
         try:
-            prepare(self._desk)
+            prepare(self._table_handle)
         except Exception:
             # What it would have held again is lost; leading without it is better than nobody leading.
             log.exception("bug in preparing to lead")
@@ -364,7 +364,7 @@ class Loop:
             self._metrics.bound_seconds.observe(self._clock.elapsed_s() - since_s)
 
     def _wanting(self, before: Pod | None, pod: Pod, now_s: float) -> None:
-        self._nominations.seen(before, pod)
+        self._nominations.observe(before, pod)
         if self._nominations.node_of(pod.uid) and not self._state.is_readable(pod):
             self._nominations.drop(pod.uid)  # others are decided with it in mind, and must be able to
         if pod.uid not in self._alone and self.units.unit_of(pod) is not None and self.units.member_of(pod) is None:
@@ -396,18 +396,18 @@ class Loop:
         found = (self.pods.get(key) for key in self._state.owners.pods_of(workload))
         return [pod for pod in found if pod is not None]
 
-    # -- the desk ---------------------------------------------------------------------------------------------
+    # -- work on the table ------------------------------------------------------------------------------------
 
-    def _work_at_desk(self) -> None:
-        while self._at_desk:
-            work, done, reading = self._at_desk.popleft()
+    def _do_table_work(self) -> None:
+        while self._table_work:
+            work, done, reading = self._table_work.popleft()
             if done.cancelled():
                 continue
             if not (self._leading or reading):
                 done.set_exception(NotLeading("this process does not lead"))
                 continue
             try:
-                done.set_result(work(self._desk))
+                done.set_result(work(self._table_handle))
             except Exception as problem:  # the caller's own, handed back to it
                 done.set_exception(problem)
 
@@ -450,7 +450,9 @@ class Loop:
         self._metrics.attempts.labels("error", what.spec.scheduler_name).inc()
         if what.uid not in self._assumed:
             self._state.forget(what.uid)
-        self._write(telling.failed_scheduling(what, f"internal error: {type(problem).__name__}: {problem}"))
+        self._write(
+            events_and_conditions.failed_scheduling(what, f"internal error: {type(problem).__name__}: {problem}")
+        )
         self._queue.failed(what.uid, self._clock.elapsed_s())
 
     @property
@@ -565,7 +567,7 @@ class Loop:
         self._metrics.preemptions.inc()
         self._nominations.set(pod, plan.node)
         for loser in self._nominations.give_way(pod, plan.node):
-            self._write(telling.not_nominated(loser))
+            self._write(events_and_conditions.not_nominated(loser))
         victims = tuple(victim for victim in plan.victims if not self._give_up(victim, pod))
         self._metrics.victims.observe(len(victims))
         if victims:
@@ -625,7 +627,7 @@ class Loop:
         self._wake_refused([ClusterEvent.POD_REMOVED], now_s)
         self._wakeup.set()
         if problem:
-            self._tell(pod, problem, because=telling.SCHEDULER_ERROR)
+            self._tell(pod, problem, because=events_and_conditions.SCHEDULER_ERROR)
 
     def _unbound(self, pod: Pod, member: str, problem: str) -> None:
         """Refused, the place is lost; otherwise it waits for the next try."""
@@ -650,9 +652,11 @@ class Loop:
             self._nominations.drop(pod.uid)
         self._tell(pod, message, nominate)
 
-    def _tell(self, pod: Pod, message: str, nominate: str | None = None, because: str = telling.UNSCHEDULABLE) -> None:
-        self._write(telling.failed_scheduling(pod, message))
-        condition = telling.refused(pod, message, self._clock.now(), nominate, because)
+    def _tell(
+        self, pod: Pod, message: str, nominate: str | None = None, because: str = events_and_conditions.UNSCHEDULABLE
+    ) -> None:
+        self._write(events_and_conditions.failed_scheduling(pod, message))
+        condition = events_and_conditions.refused(pod, message, self._clock.now(), nominate, because)
         if condition is not None:
             self._write(condition)
 

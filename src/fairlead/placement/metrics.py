@@ -54,5 +54,5 @@ class PlacementMetrics:
             registry=registry,
         )
         self.reservations = Gauge(
-            "fairlead_promised_places", "Places held for pods that do not exist yet.", registry=registry
+            "fairlead_reserved_places", "Places held for pods that do not exist yet.", registry=registry
         )

@@ -53,7 +53,7 @@ class Places:
         self._sources[unit.key] = source
         self.standing.set(unit)
         wanted = {member.pod.key: member.node for member in unit.members if member.node}
-        for reservation in self._reservations.made_by(unit.key):
+        for reservation in self._reservations.of_maker(unit.key):
             if wanted.get(reservation.key) != reservation.node:
                 self._reservations.release(reservation.key)
         for member in unit.members:
@@ -62,7 +62,7 @@ class Places:
         return self.standing.units.get(unit.key) or without_nodes(unit)
 
     def withdraw(self, key: str) -> None:
-        for reservation in self._reservations.made_by(key):
+        for reservation in self._reservations.of_maker(key):
             self._reservations.release(reservation.key)
         self.standing.drop(key)
         self._sources.pop(key, None)

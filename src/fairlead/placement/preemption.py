@@ -1,4 +1,4 @@
-"""Preempting: carrying out what the engine planned. Victims are told, then deleted; the node is promised to the pod.
+"""Preempting: carrying out what the engine planned. Victims get a condition, then are deleted; the node is nominated.
 
 The pod itself goes back to sleep until a pod leaves: its node is tried first when it wakes.
 """
@@ -13,7 +13,7 @@ from fairlead.cluster.writer import Outcome, Writer
 from fairlead.engine.occupant import Occupant
 from fairlead.model.intents import Delete, Regarding
 from fairlead.model.pod import Pod
-from fairlead.placement import events_and_conditions as telling
+from fairlead.placement import events_and_conditions
 from fairlead.placement.spec import PODS
 
 log = structlog.get_logger("fairlead.placement")
@@ -35,14 +35,14 @@ class Nominations:
         pod = self._pods.get(uid)
         return pod.status.nominated_node_name if pod else ""
 
-    def seen(self, before: Pod | None, pod: Pod) -> None:
-        """The server's word on a pod that waits, `before` being its last; where it says nothing new, ours stands.
+    def observe(self, before: Pod | None, pod: Pod) -> None:
+        """Take the nomination of a pending pod from the server where it changed; otherwise keep our own.
 
-        What we set or took back shows on the server a little later: until then it goes on telling the old.
+        What we set or cleared shows on the server a little later: until then it has the old one.
         """
-        told = pod.status.nominated_node_name
-        if before is None or before.status.nominated_node_name != told:
-            if told:
+        node = pod.status.nominated_node_name
+        if before is None or before.status.nominated_node_name != node:
+            if node:
                 self._pods[pod.uid] = pod
             else:
                 self.drop(pod.uid)
@@ -50,7 +50,7 @@ class Nominations:
             self.set(pod, self.node_of(pod.uid))
 
     def begin(self, waiting: Iterable[Pod]) -> None:
-        """A new leader knows the server's word alone: what it had in mind in an earlier term is another's affair."""
+        """A new leader starts from the server's nominations alone: those of its earlier terms are out of date."""
         self._pods = {pod.uid: pod for pod in waiting if pod.status.nominated_node_name}
 
     def set(self, pod: Pod, node: str) -> None:
@@ -86,17 +86,19 @@ class Preemptor:
 
     async def _evict(self, pod: Pod, node: str, victim: Occupant) -> bool:
         if victim.terminating:
-            return True  # on its way out already, and told so by whoever sent it
+            return True  # it is being deleted already, and has the condition of whoever deleted it
         namespace, _, name = victim.key.rpartition("/")
         whom = Regarding(kind="Pod", name=name, namespace=namespace, uid=victim.uid)
-        told = await self._writer.carry_out(telling.disrupted(whom, pod.spec.scheduler_name, self._clock.now()))
-        if told.outcome in (Outcome.MISSING, Outcome.CONFLICT):
+        noted = await self._writer.carry_out(
+            events_and_conditions.disrupted(whom, pod.spec.scheduler_name, self._clock.now())
+        )
+        if noted.outcome in (Outcome.MISSING, Outcome.CONFLICT):
             return False  # gone already, or another pod of that name: nothing to evict
         # No grace period of ours: the victim's own holds.
         result = await self._writer.carry_out(Delete(kind=PODS, name=name, namespace=namespace, uid=victim.uid))
         if result.outcome is not Outcome.DONE:
             log.warning("victim not evicted", pod=victim.key, by=pod.key, problem=str(result.error))
             return False
-        await self._writer.carry_out(telling.preempted(whom, pod, node))
+        await self._writer.carry_out(events_and_conditions.preempted(whom, pod, node))
         log.info("preempted", pod=victim.key, node=node, by=pod.key)
         return True

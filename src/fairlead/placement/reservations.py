@@ -2,7 +2,7 @@
 
 Whoever plans ahead (a request for more pods of a service, a gang whose pods are still to be made) places a planned
 pod and holds its place here. When the real pod appears it takes the place over: the planned one leaves the table and
-the pod is tried on its node first. A promise that nobody claims runs out, and its room is free again.
+the pod is tried on its node first. A reservation that nobody claims expires, and its room is free again.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from fairlead.model.pod import Pod
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    # The planned pod, already on `node` in the table; its key (it has no UID) names the promise.
+    # The planned pod, already on `node` in the table; its key (it has no UID) names the reservation.
     pod: Pod
     node: str
     # UID of the workload whose pods may claim it: the top of the pod's chain of controllers.
@@ -41,7 +41,7 @@ class GivenUp(msgspec.Struct, frozen=True):
     why: str
 
 
-# Entries of claimed promises may stay in the heap until there are so many more than live ones.
+# Entries of claimed reservations may stay in the heap until there are so many more than live ones.
 MOST_VOID: Final = 64
 
 
@@ -51,7 +51,7 @@ class Reservations:
         self._all: dict[str, Reservation] = {}
         self._of_owner: dict[str, dict[str, None]] = {}
         self._of_maker: dict[str, dict[str, None]] = {}
-        # The loop asks at every turn who runs out next; entries of promises that are claimed or held anew are void.
+        # The loop reads the next expiry at every turn; entries of reservations that are claimed or renewed are void.
         self._by_time: list[tuple[float, str]] = []
         self._has_freed = False
         # By maker: the nodes whose places others got, and why.
@@ -73,11 +73,11 @@ class Reservations:
     def get(self, key: str) -> Reservation | None:
         return self._all.get(key)
 
-    def made_by(self, maker: str) -> list[Reservation]:
+    def of_maker(self, maker: str) -> list[Reservation]:
         return [self._all[key] for key in self._of_maker.get(maker, ())]
 
     def first_of(self, owner: str) -> Reservation | None:
-        """The oldest promise to pods of this workload."""
+        """The oldest reservation for pods of this workload."""
         return next((self._all[key] for key in self._of_owner.get(owner, ())), None)
 
     def release(self, key: str) -> Reservation | None:
@@ -87,7 +87,7 @@ class Reservations:
         return reservation
 
     def give_up(self, key: str, why: str) -> Reservation | None:
-        """Somebody who matters more gets the room; whoever made the promise is told when it asks."""
+        """A pod of higher priority gets the room; the maker of the reservation learns why when it asks."""
         reservation = self.release(key)
         if reservation is not None and reservation.owner:
             self._given_up.setdefault(reservation.by, []).append(GivenUp(reservation.node, why))
@@ -119,7 +119,7 @@ class Reservations:
         return reservation
 
     def has_freed(self) -> bool:
-        """Whether promised room became free since this was last asked, so that others may have it now."""
+        """Whether reserved room became free since the last call, so that others may have it now."""
         freed, self._has_freed = self._has_freed, False
         return freed
 

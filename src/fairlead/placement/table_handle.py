@@ -40,7 +40,7 @@ class TableHandle:
 
     @property
     def now_s(self) -> float:
-        """On the loop's own clock, the one promises run out by."""
+        """On the loop's own clock, the one reservations expire by."""
         return self._now_s()
 
     def cycle(self, scheduler_name: str) -> Cycle | None:

@@ -156,9 +156,10 @@ async def test_a_port_that_refuses_is_told_on_the_error_stream() -> None:
 
 
 async def test_a_reset_ends_a_connection_and_frees_its_place() -> None:
-    gone = asyncio.Event()
+    connected, gone = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
         await reader.read()
         gone.set()
 
@@ -166,8 +167,9 @@ async def test_a_reset_ends_a_connection_and_frees_its_place() -> None:
         client.open("0", 80, 1)
         await client.until(lambda frames: SynReply(3) in frames)
         client.send(Data(3, b"x"))
-        client.send(RstStream(3))
         async with asyncio.timeout(20):
+            await connected.wait()
+            client.send(RstStream(3))
             await gone.wait()
         client.open("1", 80, 5)
         client.send(RstStream(7), Ping(1))  # before it was begun

@@ -1,4 +1,4 @@
-"""A real Prometheus and a real Elasticsearch, each started once; whoever stops or freezes one makes its own."""
+"""A real Prometheus and a real Elasticsearch, each started once; whoever stops one makes its own."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -31,7 +31,7 @@ def elasticsearch_distribution() -> Path:
         pytest.fail(str(problem), pytrace=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def elasticsearch(elasticsearch_distribution: Path) -> Iterator[Elasticsearch]:
     with Elasticsearch(elasticsearch_distribution) as server:
         yield server

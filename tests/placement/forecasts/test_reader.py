@@ -243,7 +243,7 @@ LAUGHS = b"a: &a [1,1,1,1,1,1,1,1]\n" + b"".join(
 async def test_a_file_without_a_bottom_ends_the_reading_and_not_us(tmp_path: Path, content: bytes) -> None:
     """libyaml would end the whole process."""
     (tmp_path / "f").write_bytes(content)
-    with pytest.raises(SourceProblem, match="parts within parts"):
+    with pytest.raises(SourceProblem, match="nested too deeply"):
         await FileSource(tmp_path / "f").read(NOW)
 
 

@@ -79,7 +79,7 @@ async def test_a_request_that_breaks_is_told_of_and_the_others_are_carried_out(
     assert (await world.request("sr-0")).status.phase == "Done"
 
 
-@pytest.mark.parametrize("breaks", ["ends_of_names", "_addition_sentence", "_promises", "_added"])
+@pytest.mark.parametrize("breaks", ["ends_of_names", "_addition_sentence", "_reserve", "_added"])
 def test_a_plan_that_breaks_late_leaves_no_planned_pod_in_the_table(
     breaks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +112,7 @@ def test_a_held_place_that_others_got_is_told_until_a_pod_has_come_for_it() -> N
     item, workload = an_item("Add", 2), a_workload(replicas=0)
     (planned,) = plan.plan_round(at.handle, [wanted(item, workload)], now=NOW, options=RoundOptions(), busy={})
     why = f"n1 {GIVEN_UP} default/urgent, of priority 100"
-    (reservation,) = [each for each in at.reservations.made_by("sr-1/0") if each.node == "n1"]
+    (reservation,) = [each for each in at.reservations.of_maker("sr-1/0") if each.node == "n1"]
     at.reservations.give_up(reservation.key, why)
     lost = at.reservations.take_given_up("sr-1/0")
     assert at.reservations.take_given_up("sr-1/0") == []
@@ -133,7 +133,7 @@ async def test_the_request_of_a_held_place_that_was_given_up_says_so(world: Worl
     await leader.hear()
     leader.rounds.prepare(leader.at.handle)
     await leader.rounds.once()
-    (reservation, *_) = leader.at.reservations.made_by("sr-1/0")
+    (reservation, *_) = leader.at.reservations.of_maker("sr-1/0")
     why = f"{reservation.node} {GIVEN_UP} default/urgent, of priority 100"
     leader.at.reservations.give_up(reservation.key, why)
     await leader.rounds.once()

@@ -13,7 +13,7 @@ from fairlead.engine.profile import seed_profile
 from fairlead.placement.requests import reasons
 from fairlead.placement.requests.actions import acted
 from fairlead.placement.requests.model import model_pod
-from fairlead.placement.requests.plan import ItemInput, RoundOptions, plan_all, plan_round, restore_promises
+from fairlead.placement.requests.plan import ItemInput, RoundOptions, plan_all, plan_round, restore_reservations
 from fairlead.placement.requests.progress import names_when_planned
 from fairlead.placement.requests.reasons import read_reason
 from fairlead.placement.requests.spec import ItemStatus, Place, PodTemplate, Replicas
@@ -38,7 +38,7 @@ def test_pods_to_come_are_reserved_nodes_and_hold_their_room() -> None:
     assert status.replicas == Replicas(before=2, after=5)
     assert status.message == "3 more pods of Deployment web: on n1, n2, n3"
     assert at.planned_on() == ["n1", "n2", "n3"]
-    assert [(reservation.owner, reservation.by) for reservation in at.reservations.made_by("sr-1/0")] == [
+    assert [(reservation.owner, reservation.by) for reservation in at.reservations.of_maker("sr-1/0")] == [
         ("uid-of-web", "sr-1/0")
     ] * 3
 
@@ -150,7 +150,9 @@ def test_a_turn_is_not_spent_on_what_is_only_tried() -> None:
     assert cycle is not None
     (status,) = plan(at, wanted(an_item("Add", 2), a_workload(cpu="3")))
     assert cycle.pick.counter == 2
-    restore_promises(at.handle, "sr-2/0", an_item("Add", 2), msgspec.structs.replace(status, acted_at=""), 300.0, NOW)
+    restore_reservations(
+        at.handle, "sr-2/0", an_item("Add", 2), msgspec.structs.replace(status, acted_at=""), 300.0, NOW
+    )
     plan(at, wanted(an_item("Add", 9, of="big"), a_workload("big", cpu="9"), request="sr-3"))
     assert cycle.pick.counter == 2
 
@@ -382,16 +384,16 @@ def test_a_new_leader_holds_what_was_promised_and_not_claimed() -> None:
     (status,) = plan(old, wanted(item, a_workload(replicas=0)))
     status = acted(status, item, a_workload(replicas=0), NOW)
     new = AtTable(nodes=3, pods=[a_replica("web-new", "n2")])
-    restore_promises(new.handle, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=10))
+    restore_reservations(new.handle, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=10))
     assert new.planned_on() == ["n1", "n3"]
-    assert {reservation.until_s for reservation in new.reservations.made_by("sr-1/0")} == {290.0}
+    assert {reservation.until_s for reservation in new.reservations.of_maker("sr-1/0")} == {290.0}
 
 
 def test_a_new_leader_promises_no_room_that_is_gone() -> None:
     item = an_item("Add", 2)
     (status,) = plan(AtTable(nodes=2, cpu="1"), wanted(item, a_workload(replicas=0)))
     taken = AtTable(nodes=2, pods=[a_replica("other", "n1", of="other")], cpu="1")
-    restore_promises(taken.handle, "sr-1/0", item, status, 300.0, NOW)
+    restore_reservations(taken.handle, "sr-1/0", item, status, 300.0, NOW)
     assert taken.planned_on() == ["n2"]
     assert (taken.table.used_RN[0, :2] <= taken.table.alloc_RN[0, :2]).all()
 
@@ -400,7 +402,7 @@ def test_what_has_run_out_is_not_held_again() -> None:
     item = an_item("Add", 1)
     (status,) = plan(AtTable(), wanted(item, a_workload()))
     fresh = AtTable()
-    restore_promises(fresh.handle, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=301))
+    restore_reservations(fresh.handle, "sr-1/0", item, status, 300.0, NOW + timedelta(seconds=301))
     assert fresh.planned_on() == []
 
 
@@ -466,7 +468,7 @@ def test_promises_let_go_of_leave_no_trace(given_: tuple[AtTable, list[ItemInput
     before = at.used()
     plan(at, *items)
     for number in range(len(items)):
-        for reservation in at.reservations.made_by(f"sr-{number}/0"):
+        for reservation in at.reservations.of_maker(f"sr-{number}/0"):
             at.reservations.release(reservation.key)
     assert at.used() == before
 

@@ -8,7 +8,8 @@ import secrets
 from typing import Any
 
 from fairlead.apiserver.failures import forbidden
-from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
+from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import AdmissionAttributes
 from fairlead.apiserver.registry.reader import Reader
 from fairlead.cluster.clock import Clock
 from fairlead.model.quantity import nanos

@@ -9,7 +9,8 @@ from dataclasses import replace
 from fairlead.apiserver.admission.builtin import BuiltIn
 from fairlead.apiserver.admission.webhooks import Reinvocation, Webhooks
 from fairlead.apiserver.auth.escalation import NoEscalation
-from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
+from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import AdmissionAttributes
 
 
 class Chain:

@@ -19,7 +19,8 @@ from fairlead.apiserver.admission.client import CallFailed, WebhookClient
 from fairlead.apiserver.cel import rules as expressions
 from fairlead.apiserver.failures import Failure, forbidden, internal
 from fairlead.apiserver.fields import patches
-from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
+from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import AdmissionAttributes
 from fairlead.apiserver.registry.decoding import default
 from fairlead.apiserver.registry.reader import Reader
 from fairlead.apiserver.request.bodies import check_depth

@@ -5,7 +5,8 @@ from typing import Any
 
 from fairlead.apiserver.auth.rbac import GROUP, Action, Rbac, rule_allows
 from fairlead.apiserver.failures import forbidden, not_found
-from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
+from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import AdmissionAttributes
 from fairlead.apiserver.validation.errors import some
 
 Rule = Mapping[str, Any]

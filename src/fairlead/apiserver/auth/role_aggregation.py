@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fairlead.apiserver.auth.rbac import CLUSTER_ROLES, Rbac
-from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.ownership import merged
 from fairlead.apiserver.registry.reader import Reader
 from fairlead.apiserver.registry.resources import Resource

@@ -15,10 +15,9 @@ from itertools import pairwise
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import cel
-
 from fairlead.apiserver.cel import cost
 from fairlead.apiserver.cel import types as cel_types
+from fairlead.apiserver.cel.library import cel
 from fairlead.apiserver.schema.openapi import old_items
 from fairlead.apiserver.schema.patterns import compiled
 from fairlead.apiserver.validation.errors import Errors, FieldError, Json, below, shown

@@ -10,7 +10,7 @@ from fairlead.apiserver.failures import (
     invalid,
     not_implemented,
 )
-from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.info import (

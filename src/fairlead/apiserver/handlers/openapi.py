@@ -1,14 +1,11 @@
 """The pages that describe what is served: OpenAPI by group and version, and all of it in the older form."""
 
-from typing import Any
-
 import msgspec
 
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.schema import openapi2
 from fairlead.apiserver.schema.facts import load, openapi_v3
-
-Thing = dict[str, Any]
 
 
 class Schemas:
@@ -16,7 +13,7 @@ class Schemas:
         self._rest = rest
         self._kept: dict[tuple[str, str], bytes] = {}
 
-    def index(self) -> Thing:
+    def index(self) -> JsonObject:
         paths = {}
         for group, version in sorted({(each.group, each.version) for each in self._rest.resources}):
             path = f"apis/{group}/{version}" if group else f"api/{version}"
@@ -30,7 +27,7 @@ class Schemas:
             self._kept[group, version] = msgspec.json.encode(self._of(group, version))
         return self._kept[group, version]
 
-    def _of(self, group: str, version: str) -> Thing:
+    def _of(self, group: str, version: str) -> JsonObject:
         custom = [
             each.custom.openapi(version)
             for each in self._rest.resources
@@ -38,7 +35,7 @@ class Schemas:
         ]
         if not custom:
             return explainable(openapi_v3(group, version))
-        whole: Thing = {
+        whole: JsonObject = {
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes", "version": version},
             "paths": {},
@@ -57,7 +54,7 @@ class Schemas:
         return msgspec.json.encode(made)
 
 
-_NAMED: dict[str, Thing] = {
+_NAMED: dict[str, JsonObject] = {
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {
         "format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}],
     },
@@ -66,7 +63,7 @@ _NAMED: dict[str, Thing] = {
 }  # fmt: skip
 
 
-def explainable(document: Thing) -> Thing:
+def explainable(document: JsonObject) -> JsonObject:
     """With names for the types that are more than one, as `kubectl explain` shows them."""
     schemas = document["components"]["schemas"]
     for schema in schemas.values():
@@ -79,7 +76,7 @@ def explainable(document: Thing) -> Thing:
     return document
 
 
-def _named(place: Thing) -> Thing:
+def _named(place: JsonObject) -> JsonObject:
     told = {key: value for key, value in place.items() if key in ("format", "oneOf")}
     for name, meant in _NAMED.items():
         if told == meant if place else "FieldsV1" in name:

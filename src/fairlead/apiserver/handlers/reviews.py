@@ -7,7 +7,7 @@ from fairlead.apiserver.auth.rbac import Action, Rbac
 from fairlead.apiserver.auth.tokens import ISSUER, BadToken, Tokens
 from fairlead.apiserver.failures import bad_request, invalid, not_implemented
 from fairlead.apiserver.handlers import subresources
-from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.ownership import record_review
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest

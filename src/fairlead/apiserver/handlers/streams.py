@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from fairlead.apiserver.failures import bad_request
-from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.request.info import RequestInfo
 
 KINDS = ("exec", "attach", "portforward")

@@ -13,8 +13,8 @@ from fairlead.apiserver.auth.tokens import BINDABLE, ISSUER, Tokens
 from fairlead.apiserver.failures import Failure, bad_request, conflict, invalid, not_found, too_many_requests
 from fairlead.apiserver.fields import managed
 from fairlead.apiserver.fields.sets import tree_of
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry import apply as applying
-from fairlead.apiserver.registry.attributes import JsonObject
 from fairlead.apiserver.registry.deletion import check_preconditions, is_over, storage_precondition
 from fairlead.apiserver.registry.ownership import merged as merged_with
 from fairlead.apiserver.registry.resources import Resource

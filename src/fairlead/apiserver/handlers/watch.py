@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.apiserver.failures import Failure, gone, options_invalid
 from fairlead.apiserver.handlers.lists import Matches, not_a_version, selected
-from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest
 from fairlead.apiserver.request.info import is_true, version_problem

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-Thing = dict[str, Any]
+from fairlead.apiserver.json_values import JsonObject
+
 NONE = "<none>"
 UNKNOWN = "<unknown>"
 _KEPT_METRICS = "autoscaling.alpha.kubernetes.io/metrics"
@@ -15,7 +16,7 @@ _MOST_METRICS = 2
 _MOST_HOSTS = 3
 
 
-def autoscaler(thing: Thing) -> list[Any]:
+def autoscaler(thing: JsonObject) -> list[Any]:
     spec, status = thing["spec"], thing.get("status") or {}
     target = spec["scaleTargetRef"]
     least = spec.get("minReplicas")
@@ -28,23 +29,25 @@ def autoscaler(thing: Thing) -> list[Any]:
     ]
 
 
-def _metrics(thing: Thing) -> list[Thing]:
+def _metrics(thing: JsonObject) -> list[JsonObject]:
     """As autoscaling/v2 has them; v1 tells one in a field and keeps the others in an annotation."""
     spec = thing["spec"]
     if "metrics" in spec:
         return list(spec["metrics"] or ())
-    found: list[Thing] = []
+    found: list[JsonObject] = []
     if (percent := spec.get("targetCPUUtilizationPercentage")) is not None:
         target = {"type": "Utilization", "averageUtilization": percent}
         found.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
     kept = (thing["metadata"].get("annotations") or {}).get(_KEPT_METRICS)
     try:
-        return found + [_from_v1(metric) for metric in msgspec.json.decode(kept, type=list[Thing])] if kept else found
+        return (
+            found + [_from_v1(metric) for metric in msgspec.json.decode(kept, type=list[JsonObject])] if kept else found
+        )
     except (msgspec.MsgspecError, KeyError):
         return found
 
 
-def _from_v1(metric: Thing) -> Thing:
+def _from_v1(metric: JsonObject) -> JsonObject:
     key = metric["type"][0].lower() + metric["type"][1:]
     source = metric[key]
     target = {
@@ -55,7 +58,7 @@ def _from_v1(metric: Thing) -> Thing:
     return {"type": metric["type"], key: {**source, "target": {k: v for k, v in target.items() if v is not None}}}
 
 
-def _targets(metrics: list[Thing], seen: list[Thing]) -> str:
+def _targets(metrics: list[JsonObject], seen: list[JsonObject]) -> str:
     if not metrics:
         return NONE
     shown = [_target(metric, seen[number] if number < len(seen) else {}) for number, metric in enumerate(metrics)]
@@ -63,7 +66,7 @@ def _targets(metrics: list[Thing], seen: list[Thing]) -> str:
     return text if len(shown) <= _MOST_METRICS else f"{text} + {len(shown) - _MOST_METRICS} more..."
 
 
-def _target(metric: Thing, seen: Thing) -> str:
+def _target(metric: JsonObject, seen: JsonObject) -> str:
     key = metric["type"][0].lower() + metric["type"][1:]
     source, now = metric[key], (seen.get(key) or {}).get("current") or {}
     target = source.get("target") or {}
@@ -80,11 +83,11 @@ def _target(metric: Thing, seen: Thing) -> str:
     return f"{now.get('value', UNKNOWN)}/{target.get('value', '')}"
 
 
-def scale(thing: Thing) -> list[Any]:
+def scale(thing: JsonObject) -> list[Any]:
     return [(thing.get("spec") or {}).get("replicas", 0), (thing.get("status") or {}).get("replicas", 0)]
 
 
-def ingress(thing: Thing) -> list[Any]:
+def ingress(thing: JsonObject) -> list[Any]:
     spec = thing["spec"]
     hosts = [rule["host"] for rule in spec.get("rules") or () if rule.get("host")]
     shown = ",".join(hosts[:_MOST_HOSTS]) or "*"
@@ -95,16 +98,16 @@ def ingress(thing: Thing) -> list[Any]:
     return [spec.get("ingressClassName") or NONE, shown, addresses, "80, 443" if spec.get("tls") else "80"]
 
 
-def api_service(thing: Thing) -> list[Any]:
+def api_service(thing: JsonObject) -> list[Any]:
     service = (thing.get("spec") or {}).get("service")
     served_by = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
     conditions = (thing.get("status") or {}).get("conditions") or []
-    found: Thing = next((each for each in conditions if each.get("type") == "Available"), {})
+    found: JsonObject = next((each for each in conditions if each.get("type") == "Available"), {})
     available = str(found.get("status", "Unknown"))
     return [served_by, available if available == "True" or not found else f"{available} ({found.get('reason', '')})"]
 
 
-def ingress_class(thing: Thing) -> list[Any]:
+def ingress_class(thing: JsonObject) -> list[Any]:
     spec = thing.get("spec") or {}
     found = spec.get("parameters")
     if not found:
@@ -113,7 +116,7 @@ def ingress_class(thing: Thing) -> list[Any]:
     return [spec.get("controller", ""), f"{found['kind']}{group}/{found['name']}"]
 
 
-def parent(thing: Thing) -> list[Any]:
+def parent(thing: JsonObject) -> list[Any]:
     """What an IPAddress belongs to."""
     found = (thing.get("spec") or {}).get("parentRef") or {}
     group = f".{found['group']}" if found.get("group") else ""

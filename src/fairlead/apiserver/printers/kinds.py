@@ -5,20 +5,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.printers import cells, pods, storage, workloads
-from fairlead.apiserver.printers.texts import (
-    NONE,
-    UNKNOWN,
-    Cells,
-    Column,
-    Thing,
-    age,
-    born,
-    labels,
-)
+from fairlead.apiserver.printers.texts import NONE, UNKNOWN, Cells, Column, age, born, labels
 
 
-def _service(thing: Thing, now: datetime) -> list[Any]:
+def _service(thing: JsonObject, now: datetime) -> list[Any]:
     spec = thing["spec"]
     kind = spec.get("type", "ClusterIP")
     external = ",".join(spec.get("externalIPs") or ()) or NONE
@@ -38,7 +30,7 @@ def _service(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def _node(thing: Thing, now: datetime) -> list[Any]:
+def _node(thing: JsonObject, now: datetime) -> list[Any]:
     status = thing.get("status") or {}
     ready = next((each["status"] for each in status.get("conditions") or () if each["type"] == "Ready"), None)
     shown = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady"}.get(ready or "", "Unknown")
@@ -58,12 +50,12 @@ def _node(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def _kernel(info: Thing) -> str:
+def _kernel(info: JsonObject) -> str:
     kernel, architecture = info.get("kernelVersion") or UNKNOWN, info.get("architecture")
     return f"{kernel} ({architecture})" if architecture else str(kernel)
 
 
-def _event(thing: Thing, now: datetime) -> list[Any]:
+def _event(thing: JsonObject, now: datetime) -> list[Any]:
     about = thing.get("involvedObject") or thing.get("regarding") or {}
     first = thing.get("firstTimestamp") or thing.get("deprecatedFirstTimestamp") or thing.get("eventTime")
     series = thing.get("series") or {}
@@ -80,7 +72,7 @@ def _event(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def _slice(thing: Thing, now: datetime) -> list[Any]:
+def _slice(thing: JsonObject, now: datetime) -> list[Any]:
     ports = [str(each.get("port", "*")) for each in thing.get("ports") or ()]
     hosts = [address for each in thing.get("endpoints") or () for address in each.get("addresses") or ()]
     return [
@@ -98,7 +90,7 @@ def _few(values: list[str], none: str) -> str:
     return ",".join(values) if len(values) <= 3 else f"{','.join(values[:3])} + {len(values) - 3} more..."
 
 
-def _binding(thing: Thing, now: datetime) -> list[Any]:
+def _binding(thing: JsonObject, now: datetime) -> list[Any]:
     subjects: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
     for each in thing.get("subjects") or ():
         named = f"{each.get('namespace', '')}/{each['name']}" if each["kind"] == "ServiceAccount" else each["name"]
@@ -120,23 +112,23 @@ def _printer(columns: str, cells: Cells) -> tuple[list[Column], Cells]:
     return made, cells
 
 
-def _simple(*cells: Callable[[Thing], Any]) -> Cells:
-    def printed(thing: Thing, now: datetime) -> list[Any]:
+def _simple(*cells: Callable[[JsonObject], Any]) -> Cells:
+    def printed(thing: JsonObject, now: datetime) -> list[Any]:
         return [thing["metadata"]["name"], *(cell(thing) for cell in cells), born(thing, now)]
 
     return printed
 
 
-def _created(thing: Thing, now: datetime) -> list[Any]:
+def _created(thing: JsonObject, now: datetime) -> list[Any]:
     return [thing["metadata"]["name"], thing["metadata"].get("creationTimestamp")]
 
 
-def _priority_class(thing: Thing, now: datetime) -> list[Any]:
+def _priority_class(thing: JsonObject, now: datetime) -> list[Any]:
     policy = thing.get("preemptionPolicy", "")
     return [thing["metadata"]["name"], thing["value"], bool(thing.get("globalDefault")), born(thing, now), policy]
 
 
-def _quota(thing: Thing, now: datetime) -> list[Any]:
+def _quota(thing: JsonObject, now: datetime) -> list[Any]:
     hard, used = ((thing.get("status") or {}).get(name) or {} for name in ("hard", "used"))
     told = [(name, f"{name}: {used.get(name, '0')}/{hard[name]}") for name in sorted(hard)]
     requests = ", ".join(text for name, text in told if not name.startswith("limits."))
@@ -144,7 +136,7 @@ def _quota(thing: Thing, now: datetime) -> list[Any]:
     return [thing["metadata"]["name"], requests, limits, born(thing, now)]
 
 
-def _endpoints(thing: Thing) -> str:
+def _endpoints(thing: JsonObject) -> str:
     listed: list[str] = []
     for subset in thing.get("subsets") or ():
         hosts = [each["ip"] for each in subset.get("addresses") or ()]
@@ -155,7 +147,7 @@ def _endpoints(thing: Thing) -> str:
     return ",".join(listed) if len(listed) <= 3 else f"{','.join(listed[:3])} + {len(listed) - 3} more..."
 
 
-def _claim_state(thing: Thing) -> str:
+def _claim_state(thing: JsonObject) -> str:
     is_going = bool(thing["metadata"].get("deletionTimestamp"))
     status = thing.get("status") or {}
     states = ["deleted"] if is_going else []
@@ -166,17 +158,17 @@ def _claim_state(thing: Thing) -> str:
     return ",".join(states)
 
 
-def _device_slice(thing: Thing) -> list[Any]:
+def _device_slice(thing: JsonObject) -> list[Any]:
     spec = thing["spec"]
     return [spec.get("nodeName", ""), spec["driver"], spec["pool"]["name"]]
 
 
-def _several(cells: Callable[[Thing], list[Any]]) -> Cells:
+def _several(cells: Callable[[JsonObject], list[Any]]) -> Cells:
     return lambda thing, now: [thing["metadata"]["name"], *cells(thing), born(thing, now)]
 
 
-def _count(*path: str) -> Callable[[Thing], int]:
-    def counted(thing: Thing) -> int:
+def _count(*path: str) -> Callable[[JsonObject], int]:
+    def counted(thing: JsonObject) -> int:
         found: Any = thing
         for name in path:
             found = found.get(name) or {}
@@ -185,15 +177,15 @@ def _count(*path: str) -> Callable[[Thing], int]:
     return counted
 
 
-def _phase(thing: Thing) -> str:
+def _phase(thing: JsonObject) -> str:
     return str((thing.get("status") or {}).get("phase", ""))
 
 
-def _size(*fields: str) -> Callable[[Thing], int]:
+def _size(*fields: str) -> Callable[[JsonObject], int]:
     return lambda thing: sum(len(thing.get(field) or {}) for field in fields)
 
 
-def _holder(thing: Thing) -> str:
+def _holder(thing: JsonObject) -> str:
     return str((thing.get("spec") or {}).get("holderIdentity", ""))
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fairlead.apiserver.printers.texts import NONE, Thing, age, born
+from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.printers.texts import NONE, age, born
 
 
 @dataclass(slots=True)
@@ -17,13 +18,13 @@ class _Containers:
     restarts: int = 0
     restarted_at: str = ""
 
-    def restarted(self, status: Thing) -> None:
+    def restarted(self, status: JsonObject) -> None:
         self.restarts += status.get("restartCount", 0)
         ended = (status.get("lastState") or {}).get("terminated") or {}
         self.restarted_at = max(self.restarted_at, ended.get("finishedAt") or "")
 
 
-def pod(thing: Thing, now: datetime) -> list[Any]:
+def pod(thing: JsonObject, now: datetime) -> list[Any]:
     spec, status, metadata = thing["spec"], thing.get("status") or {}, thing["metadata"]
     told = _Containers(_reason(status), len(spec.get("containers") or ()))
     sidecars = _Containers("", 0)
@@ -48,18 +49,18 @@ def pod(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def _is_true(status: Thing, condition: str) -> bool:
+def _is_true(status: JsonObject, condition: str) -> bool:
     return any(each["type"] == condition and each["status"] == "True" for each in status.get("conditions") or ())
 
 
-def _reason(status: Thing) -> str:
+def _reason(status: JsonObject) -> str:
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition.get("reason") == "SchedulingGated":
             return "SchedulingGated"
     return str(status.get("reason") or status.get("phase", ""))
 
 
-def _begin(told: _Containers, sidecars: _Containers, spec: Thing, status: Thing) -> bool:
+def _begin(told: _Containers, sidecars: _Containers, spec: JsonObject, status: JsonObject) -> bool:
     """Containers that come first; whether one of them has not ended yet, or not well."""
     always = {each["name"] for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"}
     for number, each in enumerate(status.get("initContainerStatuses") or ()):
@@ -84,7 +85,7 @@ def _begin(told: _Containers, sidecars: _Containers, spec: Thing, status: Thing)
     return False
 
 
-def _run(told: _Containers, status: Thing) -> None:
+def _run(told: _Containers, status: JsonObject) -> None:
     """Containers proper; the first of them that does not run gives the reason."""
     is_running = False
     for each in reversed(status.get("containerStatuses") or ()):

@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from fairlead.apiserver.printers.texts import NONE, Thing, born
+from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.printers.texts import NONE, born
 
 
-def claim_row(thing: Thing, now: datetime) -> list[Any]:
+def claim_row(thing: JsonObject, now: datetime) -> list[Any]:
     spec, status = thing["spec"], thing.get("status") or {}
     phase = "Terminating" if thing["metadata"].get("deletionTimestamp") else status.get("phase", "")
     return [
@@ -17,7 +18,7 @@ def claim_row(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def volume(thing: Thing, now: datetime) -> list[Any]:
+def volume(thing: JsonObject, now: datetime) -> list[Any]:
     spec, status = thing["spec"], thing.get("status") or {}
     claim = spec.get("claimRef")
     phase = "Terminating" if thing["metadata"].get("deletionTimestamp") else status.get("phase", "")
@@ -34,7 +35,7 @@ def _modes(modes: list[str] | None) -> str:
     return ",".join(short[each] for each in short if each in (modes or ()))
 
 
-def storage_class(thing: Thing, now: datetime) -> list[Any]:
+def storage_class(thing: JsonObject, now: datetime) -> list[Any]:
     marks = thing["metadata"].get("annotations") or {}
     is_default = marks.get("storageclass.kubernetes.io/is-default-class") == "true"
     return [
@@ -44,7 +45,7 @@ def storage_class(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def csi_driver(thing: Thing) -> list[Any]:
+def csi_driver(thing: JsonObject) -> list[Any]:
     spec = thing["spec"]
     audiences = ",".join(each["audience"] for each in spec.get("tokenRequests") or ())
     return [
@@ -54,7 +55,7 @@ def csi_driver(thing: Thing) -> list[Any]:
     ]  # fmt: skip
 
 
-def attachment(thing: Thing) -> list[Any]:
+def attachment(thing: JsonObject) -> list[Any]:
     spec = thing["spec"]
     attached = bool((thing.get("status") or {}).get("attached"))
     return [spec["attacher"], spec["source"].get("persistentVolumeName", ""), spec["nodeName"], attached]

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fairlead.apiserver.failures import Failure, bad_request
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.printers.kinds import PRINTERS
-from fairlead.apiserver.printers.texts import UNKNOWN, Cells, Column, Thing, age
+from fairlead.apiserver.printers.texts import UNKNOWN, Cells, Column, age
 from fairlead.apiserver.registry import autoscalers
 from fairlead.apiserver.registry.resources import Resource
 
@@ -51,11 +52,11 @@ class TableForm:
         text = f"406: Not Acceptable\n\nAvailable representations: {listed}"
         raise Failure(406, "NotAcceptable", text, {})
 
-    def mark(self, thing: Thing) -> Thing:
+    def mark(self, thing: JsonObject) -> JsonObject:
         """A bookmark in this form: it has a version and no row."""
         if self._form != "Table":
             return _partial(thing)
-        made: Thing = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
+        made: JsonObject = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
         made["metadata"] = {"resourceVersion": thing["metadata"]["resourceVersion"]}
         made["columnDefinitions"] = None
         bare = {"metadata": thing["metadata"], "kind": thing["kind"], "apiVersion": thing["apiVersion"]}
@@ -69,7 +70,7 @@ class TableForm:
         except (KeyError, IndexError, TypeError):
             return ["" for _ in columns]
 
-    def one(self, thing: Thing, query: Mapping[str, str], with_columns: bool) -> Thing:
+    def one(self, thing: JsonObject, query: Mapping[str, str], with_columns: bool) -> JsonObject:
         if self._form == "PartialObjectMetadataList":
             raise self._not_a("list")
         if self._form != "Table":
@@ -79,7 +80,7 @@ class TableForm:
             table["columnDefinitions"] = None
         return table
 
-    def many(self, things: list[Thing], metadata: Thing, query: Mapping[str, str]) -> Thing:
+    def many(self, things: list[JsonObject], metadata: JsonObject, query: Mapping[str, str]) -> JsonObject:
         if self._form == "PartialObjectMetadata":
             raise self._not_a("")
         if self._form != "Table":
@@ -101,7 +102,7 @@ class TableForm:
         text = f"you requested {self._form}, but the requested object {about} ({kind})"
         return Failure(406, "NotAcceptable", text)
 
-    def _table(self, things: list[Thing], metadata: Thing, query: Mapping[str, str]) -> Thing:
+    def _table(self, things: list[JsonObject], metadata: JsonObject, query: Mapping[str, str]) -> JsonObject:
         columns, cells = columns_of(self._resource)
         now = self._now()
         include = query.get("includeObject") or "Metadata"
@@ -110,7 +111,7 @@ class TableForm:
             raise bad_request(f"Unable to convert to Table as requested: includeObject: {why}")
         rows = []
         for thing in things:
-            row: Thing = {"cells": cells(thing, now)}
+            row: JsonObject = {"cells": cells(thing, now)}
             if include == "Object":
                 row["object"] = thing
             else:
@@ -138,7 +139,7 @@ class TableForm:
 _CARRIED = {"deprecated.daemonset.template.generation", *autoscalers.NOTES}
 
 
-def _partial(thing: Thing) -> Thing:
+def _partial(thing: JsonObject) -> JsonObject:
     metadata = thing["metadata"]
     if not _CARRIED.isdisjoint(metadata.get("annotations") or ()):
         noted = {key: value for key, value in metadata["annotations"].items() if key not in _CARRIED}
@@ -165,7 +166,7 @@ def _custom(resource: Resource) -> tuple[list[Column], Cells]:
     columns += [(each.name, each.type, each.priority) for each in printed]
     custom = resource.custom
 
-    def cells(thing: Thing, now: datetime) -> list[Any]:
+    def cells(thing: JsonObject, now: datetime) -> list[Any]:
         row: list[Any] = [thing["metadata"]["name"]]
         for each in printed:
             value = custom.at(thing, each.path)

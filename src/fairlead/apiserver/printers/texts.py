@@ -4,9 +4,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-Thing = dict[str, Any]
+from fairlead.apiserver.json_values import JsonObject
+
 Column = tuple[str, str, int]
-Cells = Callable[[Thing, datetime], list[Any]]
+Cells = Callable[[JsonObject, datetime], list[Any]]
 NONE = "<none>"
 UNKNOWN = "<unknown>"
 
@@ -44,11 +45,11 @@ def duration(seconds: int) -> str:
     return f"{years}y"
 
 
-def born(thing: Thing, now: datetime) -> str:
+def born(thing: JsonObject, now: datetime) -> str:
     return age(thing["metadata"].get("creationTimestamp"), now)
 
 
-def labels(selector: Thing | None) -> str:
+def labels(selector: JsonObject | None) -> str:
     """A LabelSelector, or a plain map, as text."""
     if not selector:
         return NONE
@@ -62,6 +63,6 @@ def labels(selector: Thing | None) -> str:
     return ",".join(parts) or NONE
 
 
-def containers(spec: Thing) -> list[str]:
+def containers(spec: JsonObject) -> list[str]:
     listed = spec.get("containers") or ()
     return [",".join(each["name"] for each in listed), ",".join(each.get("image", "") for each in listed)]

@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from fairlead.apiserver.printers.texts import NONE, Thing, age, born, containers, duration, labels
+from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.printers.texts import NONE, age, born, containers, duration, labels
 
 
-def deployment(thing: Thing, now: datetime) -> list[Any]:
+def deployment(thing: JsonObject, now: datetime) -> list[Any]:
     status = thing.get("status") or {}
     wanted = thing["spec"].get("replicas", 1)
     return [
@@ -16,7 +17,7 @@ def deployment(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def replica_set(thing: Thing, now: datetime) -> list[Any]:
+def replica_set(thing: JsonObject, now: datetime) -> list[Any]:
     status = thing.get("status") or {}
     template = (thing["spec"].get("template") or {}).get("spec") or {}
     return [
@@ -25,7 +26,7 @@ def replica_set(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def daemon_set(thing: Thing, now: datetime) -> list[Any]:
+def daemon_set(thing: JsonObject, now: datetime) -> list[Any]:
     status = thing.get("status") or {}
     spec = thing["spec"]
     return [
@@ -36,7 +37,7 @@ def daemon_set(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def stateful_set(thing: Thing, now: datetime) -> list[Any]:
+def stateful_set(thing: JsonObject, now: datetime) -> list[Any]:
     status = thing.get("status") or {}
     return [
         thing["metadata"]["name"], f"{status.get('readyReplicas', 0)}/{thing['spec'].get('replicas', 1)}",
@@ -44,7 +45,7 @@ def stateful_set(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def job_row(thing: Thing, now: datetime) -> list[Any]:
+def job_row(thing: JsonObject, now: datetime) -> list[Any]:
     spec, status = thing["spec"], thing.get("status") or {}
     completions, parallelism = spec.get("completions"), spec.get("parallelism", 1)
     if completions is not None:
@@ -78,7 +79,7 @@ def job_row(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def cron_job(thing: Thing, now: datetime) -> list[Any]:
+def cron_job(thing: JsonObject, now: datetime) -> list[Any]:
     spec, status = thing["spec"], thing.get("status") or {}
     job = spec["jobTemplate"]["spec"]
     last = age(status["lastScheduleTime"], now) if status.get("lastScheduleTime") else NONE
@@ -89,7 +90,7 @@ def cron_job(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def budget(thing: Thing, now: datetime) -> list[Any]:
+def budget(thing: JsonObject, now: datetime) -> list[Any]:
     spec, status = thing["spec"], thing.get("status") or {}
     return [
         thing["metadata"]["name"], str(spec.get("minAvailable", "N/A")), str(spec.get("maxUnavailable", "N/A")),
@@ -97,7 +98,7 @@ def budget(thing: Thing, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def revision(thing: Thing, now: datetime) -> list[Any]:
+def revision(thing: JsonObject, now: datetime) -> list[Any]:
     owner = next((each for each in thing["metadata"].get("ownerReferences") or () if each.get("controller")), None)
     shown = NONE
     if owner is not None:
@@ -108,7 +109,7 @@ def revision(thing: Thing, now: datetime) -> list[Any]:
     return [thing["metadata"]["name"], shown, thing.get("revision", 0), born(thing, now)]
 
 
-def pod_template(thing: Thing, now: datetime) -> list[Any]:
+def pod_template(thing: JsonObject, now: datetime) -> list[Any]:
     template = thing.get("template") or {}
     words = labels((template.get("metadata") or {}).get("labels"))
     return [thing["metadata"]["name"], *containers(template.get("spec") or {}), words]

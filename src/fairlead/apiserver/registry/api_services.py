@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from fairlead.apiserver.failures import Failure
-from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.reader import Reader
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.rest import Rest

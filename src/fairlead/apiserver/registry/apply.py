@@ -12,7 +12,6 @@ from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.schema.shape import Schema
 from fairlead.apiserver.validation.errors import below, some
 
-Thing = dict[str, Any]
 _NUMBERS = ("int32", "int64", "double", "integer", "number")
 _OPEN = ("any", "raw", "intstr", "quantity", "time", "microtime", "duration")
 

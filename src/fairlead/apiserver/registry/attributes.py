@@ -1,12 +1,11 @@
 """A write on its way, as admission sees it."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.request.options import Options, Warn
-
-JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

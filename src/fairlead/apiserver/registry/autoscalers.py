@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-Thing = dict[str, Any]
+from fairlead.apiserver.json_values import JsonObject
+
 METRICS = "autoscaling.alpha.kubernetes.io/metrics"
 BEHAVIOR = "autoscaling.alpha.kubernetes.io/behavior"
 KEPT_AS = "autoscaling/horizontalpodautoscalers"
@@ -46,7 +47,7 @@ _TYPES = (("averageUtilization", "Utilization"), ("averageValue", "AverageValue"
 _RULES = ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance")
 
 
-def convert(stored: Thing, version: str) -> Thing:
+def convert(stored: JsonObject, version: str) -> JsonObject:
     """The same in another version."""
     if stored.get("apiVersion") == f"autoscaling/{version}":
         return stored
@@ -59,7 +60,7 @@ def convert(stored: Thing, version: str) -> Thing:
     return told
 
 
-def _to_v1(thing: Thing) -> None:
+def _to_v1(thing: JsonObject) -> None:
     spec, status = thing["spec"], thing["status"]
     notes = dict(thing["metadata"].get("annotations") or {})
     for place, name, percent, note, word in _PLACES:
@@ -83,7 +84,7 @@ def _to_v1(thing: Thing) -> None:
         thing["metadata"]["annotations"] = notes
 
 
-def _to_v2(thing: Thing) -> None:
+def _to_v2(thing: JsonObject) -> None:
     spec, status, notes = thing["spec"], thing["status"], dict(thing["metadata"].get("annotations") or {})
     for place, name, percent, note, word in _PLACES:
         metrics = [_metric_to_v2(each, word) for each in _kept(notes.pop(note, ""), list)]
@@ -115,7 +116,7 @@ def _kept(text: str, shape: type) -> Any:
     return found if isinstance(found, shape) else shape()
 
 
-def _source(metric: Thing) -> str:
+def _source(metric: JsonObject) -> str:
     kind = str(metric.get("type", ""))
     return kind[:1].lower() + kind[1:]
 
@@ -126,7 +127,7 @@ def _parts(source: str, word: str) -> Iterator[tuple[str, list[str]]]:
         yield name.replace("target", word) if is_measure else name, where.replace("target.", f"{word}.").split(".")
 
 
-def _metric_to_v1(metric: Thing, word: str) -> Thing:
+def _metric_to_v1(metric: JsonObject, word: str) -> JsonObject:
     source, told = _source(metric), {}
     for name, way in _parts(source, word):
         value: Any = metric.get(source)
@@ -137,9 +138,9 @@ def _metric_to_v1(metric: Thing, word: str) -> Thing:
     return {"type": metric.get("type", ""), source: told}
 
 
-def _metric_to_v2(metric: Thing, word: str) -> Thing:
+def _metric_to_v2(metric: JsonObject, word: str) -> JsonObject:
     source = _source(metric)
-    told: Thing = {}
+    told: JsonObject = {}
     for name, (*way, last) in _parts(source, word):
         inner = told.setdefault(way[0], {}) if way else told
         if (value := (metric.get(source) or {}).get(name)) is not None:
@@ -150,7 +151,7 @@ def _metric_to_v2(metric: Thing, word: str) -> Thing:
     return {"type": metric.get("type", ""), source: told}
 
 
-def _rules_to_v1(rules: Thing | None) -> Thing | None:
+def _rules_to_v1(rules: JsonObject | None) -> JsonObject | None:
     """As the server's own struct is written."""
     if rules is None:
         return None

@@ -12,11 +12,11 @@ import msgspec
 
 from fairlead.apiserver.admission.client import CallFailed
 from fairlead.apiserver.failures import Failure
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.schema.custom import CustomKind, go_type
 from fairlead.apiserver.schema.shape import ParseError, parse
 from fairlead.apiserver.validation import metadata as rules
 
-Thing = dict[str, Any]
 Post = Callable[[Mapping[str, Any], bytes, float], Awaitable[bytes]]
 """Whom to call, what to send and how many seconds to wait → what was answered; raises CallFailed."""
 
@@ -29,7 +29,7 @@ class Conversion:
     def __init__(self, post: Post) -> None:
         self._post = post
 
-    async def convert(self, kind: CustomKind, things: Sequence[Thing], api_version: str) -> list[Thing]:
+    async def convert(self, kind: CustomKind, things: Sequence[JsonObject], api_version: str) -> list[JsonObject]:
         """The objects in another version, in the same order."""
         assert kind.webhook is not None
         whom = f"{things[0]['apiVersion']}, Kind={kind.kind}"
@@ -81,7 +81,7 @@ def _converted(body: bytes, unique: str, review: str) -> list[Any]:
     return converted if isinstance(converted, list) else []
 
 
-def _taken(thing: Thing, made: Any, api_version: str, index: int, refused: str) -> Thing:
+def _taken(thing: JsonObject, made: Any, api_version: str, index: int, refused: str) -> JsonObject:
     """An object as it came back, with what a conversion may not touch as it was."""
     made = made if isinstance(made, dict) else {}
     for field, wanted, called in (("apiVersion", api_version, "groupVersion"), ("kind", thing["kind"], "kind")):
@@ -99,7 +99,7 @@ def _taken(thing: Thing, made: Any, api_version: str, index: int, refused: str) 
     return {**made, "metadata": _metadata(was, given, refused)}
 
 
-def _metadata(was: Thing, given: Thing, refused: str) -> Thing:
+def _metadata(was: JsonObject, given: JsonObject, refused: str) -> JsonObject:
     metadata = dict(was)
     for field in ("labels", "annotations"):
         values = given.get(field)

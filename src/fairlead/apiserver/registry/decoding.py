@@ -11,8 +11,7 @@ from fairlead.apiserver.failures import (
     internal,
 )
 from fairlead.apiserver.fields.patches import strategic_problem
-from fairlead.apiserver.json_values import go_text
-from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.json_values import JsonObject, go_text
 from fairlead.apiserver.registry.resources import Resource, Resources
 from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.decoding import Undecodable, not_an_object, refused_patch, unrecognized, unusable_patch

@@ -3,7 +3,7 @@
 import msgspec
 
 from fairlead.apiserver.fields import managed
-from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.reader import Reader
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.strategies import established

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlead.apiserver.failures import conflict
-from fairlead.apiserver.registry.attributes import AdmissionAttributes, JsonObject
+from fairlead.apiserver.json_values import JsonObject
+from fairlead.apiserver.registry.attributes import AdmissionAttributes
 from fairlead.apiserver.registry.resources import Resource, custom
 from fairlead.apiserver.request.options import DeleteOptions, Options, Warn
 

@@ -1,8 +1,6 @@
 """Events in two groups: `v1`, as stored, and `events.k8s.io/v1`."""
 
-from typing import Any
-
-Thing = dict[str, Any]
+from fairlead.apiserver.json_values import JsonObject
 
 # core name → new name
 _RENAMED = {
@@ -17,7 +15,7 @@ _RENAMED = {
 _BACK = {new: core for core, new in _RENAMED.items()}
 
 
-def as_new(core: Thing) -> Thing:
+def as_new(core: JsonObject) -> JsonObject:
     made = {_RENAMED.get(name, name): value for name, value in core.items()}
     made["apiVersion"] = "events.k8s.io/v1"
     for name in ("reportingController", "reportingInstance"):
@@ -26,7 +24,7 @@ def as_new(core: Thing) -> Thing:
     return made
 
 
-def as_core(new: Thing) -> Thing:
+def as_core(new: JsonObject) -> JsonObject:
     made = {_BACK.get(name, name): value for name, value in new.items()}
     made["apiVersion"] = "v1"
     made.setdefault("source", {})

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from fairlead.apiserver.failures import invalid
-from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.request.options import Warn
 from fairlead.apiserver.schema.shape import forget_empty

@@ -8,7 +8,7 @@ from fairlead.apiserver.failures import (
 from fairlead.apiserver.fields import managed
 from fairlead.apiserver.fields.elements import ApplyError
 from fairlead.apiserver.fields.sets import tree_of
-from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.registry.versions import Versions
 from fairlead.apiserver.request.options import Options

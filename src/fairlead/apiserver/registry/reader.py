@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead.apiserver.failures import not_found
-from fairlead.apiserver.registry.attributes import JsonObject
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.resources import Resource, Resources
 from fairlead.apiserver.registry.versions import Versions
 from fairlead.apiserver.storage.store import Entry, Store

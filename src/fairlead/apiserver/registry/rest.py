@@ -25,10 +25,10 @@ from fairlead.apiserver.failures import (
 )
 from fairlead.apiserver.fields.patches import spent_patch, strategic_problem
 from fairlead.apiserver.heavy import Heavy
-from fairlead.apiserver.json_values import copied, token
+from fairlead.apiserver.json_values import JsonObject, copied, token
 from fairlead.apiserver.registry import apply as applying
 from fairlead.apiserver.registry import deletion
-from fairlead.apiserver.registry.attributes import Admission, AdmissionAttributes, JsonObject
+from fairlead.apiserver.registry.attributes import Admission, AdmissionAttributes
 from fairlead.apiserver.registry.decoding import Draft, decoded, without_type
 from fairlead.apiserver.registry.deletion import is_over, storage_precondition
 from fairlead.apiserver.registry.judging import judge

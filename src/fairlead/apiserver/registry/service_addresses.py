@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlead.apiserver.failures import Failure, internal, invalid
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.validation.core import services
 from fairlead.apiserver.validation.errors import Errors, bounded
 from fairlead.apiserver.validation.errors import invalid as said
-
-Thing = dict[str, Any]
 
 
 class Addresses:
@@ -37,7 +36,7 @@ class Addresses:
                 self._ports_taken[port.get("protocol", "TCP"), port["nodePort"]] = key
 
     @bounded()
-    def give(self, key: str, service: Thing, *, is_new: bool = True) -> None:
+    def give(self, key: str, service: JsonObject, *, is_new: bool = True) -> None:
         """Complete a Service's spec with the addresses and ports it needs and does not name.
 
         A Service that had an address keeps it: whether it may name another is for validation to say.
@@ -80,7 +79,7 @@ class Addresses:
         self.learn(key, service)
 
     @staticmethod
-    def _give_families(service: Thing, *, alone: bool) -> None:
+    def _give_families(service: JsonObject, *, alone: bool) -> None:
         """Which families a new Service is of; one without address or pods of its own may be of any."""
         spec = service["spec"]
         policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if alone else "SingleStack")
@@ -134,7 +133,7 @@ class Addresses:
         raise internal("failed to allocate a nodePort: range is full")
 
 
-def drop_what_the_type_has_not(new: Thing, old: Thing) -> None:
+def drop_what_the_type_has_not(new: JsonObject, old: JsonObject) -> None:
     """What a Service was given for a type it no longer is, and its writer left as it was, goes."""
     spec, before = new["spec"], old["spec"]
     kinds = {"NodePort", "LoadBalancer"}
@@ -165,7 +164,7 @@ def drop_what_the_type_has_not(new: Thing, old: Thing) -> None:
         new["status"]["loadBalancer"] = {}
 
 
-def keep_what_was_given(new: Thing, old: Thing) -> None:
+def keep_what_was_given(new: JsonObject, old: JsonObject) -> None:
     """Addresses and node ports a writer left out stay as they were."""
     spec, before = new["spec"], old["spec"]
     if "ExternalName" not in (spec.get("type"), before.get("type")):
@@ -182,15 +181,15 @@ def keep_what_was_given(new: Thing, old: Thing) -> None:
                 port["nodePort"] = known
 
 
-def _service_invalid(service: Thing, field: str, value: Any, why: str) -> Failure:
+def _service_invalid(service: JsonObject, field: str, value: Any, why: str) -> Failure:
     return _failure(service, [said(field, value, why)])
 
 
-def _refuse(service: Thing, errors: Errors) -> None:
+def _refuse(service: JsonObject, errors: Errors) -> None:
     if errors:
         raise _failure(service, errors)
 
 
-def _failure(service: Thing, errors: Errors) -> Failure:
+def _failure(service: JsonObject, errors: Errors) -> Failure:
     causes = [(each.type, each.message, each.field) for each in errors]
     return invalid("", "Service", service["metadata"]["name"], causes)

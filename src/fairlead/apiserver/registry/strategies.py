@@ -11,15 +11,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fairlead.apiserver.failures import forbidden
-from fairlead.apiserver.json_values import go_escaped
+from fairlead.apiserver.json_values import JsonObject, go_escaped
 from fairlead.apiserver.registry import autoscalers
 from fairlead.apiserver.registry.events import as_core, as_new
 from fairlead.apiserver.registry.service_addresses import Addresses, drop_what_the_type_has_not, keep_what_was_given
 from fairlead.apiserver.request.options import DeleteOptions
 from fairlead.cluster.clock import rfc3339
 from fairlead.model.qos import qos_class
-
-Thing = dict[str, Any]
 
 
 class Strategy:
@@ -52,18 +50,18 @@ class Strategy:
     def counts_changes(self) -> bool:
         return self.has_generation and not self.always_first
 
-    def convert(self, thing: Thing) -> None:
+    def convert(self, thing: JsonObject) -> None:
         """Bring another way of saying the same into the one that is kept, before defaults are set."""
 
     def is_stored_form(self, group: str) -> bool:
         """Whether a group returns objects in the form they are stored in."""
         return True
 
-    def from_stored(self, stored: Thing, group: str, version: str) -> Thing:
+    def from_stored(self, stored: JsonObject, group: str, version: str) -> JsonObject:
         """A stored object in a group's version."""
         return stored
 
-    def to_stored(self, thing: Thing, group: str) -> Thing:
+    def to_stored(self, thing: JsonObject, group: str) -> JsonObject:
         """An object of a group in the form it is stored in."""
         return thing
 
@@ -75,10 +73,10 @@ class Strategy:
         """The group of the objects as they are kept; an Invalid names it."""
         return group
 
-    def allocate(self, key: str, thing: Thing, old: Thing | None) -> None:
+    def allocate(self, key: str, thing: JsonObject, old: JsonObject | None) -> None:
         """Complete an object with what it needs of the cluster and does not name; `old` is what it replaces."""
 
-    def release(self, key: str, kept: Thing | None) -> None:
+    def release(self, key: str, kept: JsonObject | None) -> None:
         """Free what was allocated for a key, but for what the object holds as it is kept; None once it is gone."""
 
     def delete_warning(self, propagation: str) -> str:
@@ -88,18 +86,18 @@ class Strategy:
     def check_delete(self, name: str) -> None:
         """A Failure for an object that is never deleted."""
 
-    def contents(self, thing: Thing) -> str:
+    def contents(self, thing: JsonObject) -> str:
         """The storage key of the objects that are deleted with this one; "" for none."""
         return ""
 
-    def is_held(self, thing: Thing) -> bool:
+    def is_held(self, thing: JsonObject) -> bool:
         """Whether anything but `metadata.finalizers` keeps a deleted object."""
         return False
 
-    def grace_s(self, thing: Thing, wanted: DeleteOptions) -> int:
+    def grace_s(self, thing: JsonObject, wanted: DeleteOptions) -> int:
         return 0
 
-    def begin_deletion(self, thing: Thing, wanted: DeleteOptions, now: datetime) -> None:
+    def begin_deletion(self, thing: JsonObject, wanted: DeleteOptions, now: datetime) -> None:
         """Mark an object as deleted, where it does not go at once."""
         metadata = thing["metadata"]
         _set_deletion_finalizers(metadata, wanted.propagation or self.usual_propagation)
@@ -113,11 +111,11 @@ class Strategy:
             if self.has_generation and not already:
                 metadata["generation"] = metadata.get("generation", 0) + 1
 
-    def prepare_create(self, thing: Thing) -> None: ...
+    def prepare_create(self, thing: JsonObject) -> None: ...
 
-    def prepare_update(self, new: Thing, old: Thing) -> None: ...
+    def prepare_update(self, new: JsonObject, old: JsonObject) -> None: ...
 
-    def prepare_status(self, new: Thing, old: Thing) -> None: ...
+    def prepare_status(self, new: JsonObject, old: JsonObject) -> None: ...
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
         """What a field selector may ask beyond name and namespace."""
@@ -129,7 +127,7 @@ class Strategy:
         return self.field_names
 
 
-def _set_deletion_finalizers(metadata: Thing, propagation: str) -> None:
+def _set_deletion_finalizers(metadata: JsonObject, propagation: str) -> None:
     wanted = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
     if not propagation:
         return
@@ -170,7 +168,7 @@ class DaemonSets(Strategy):
     has_generation = True
     _TEMPLATE = "deprecated.daemonset.template.generation"
 
-    def prepare_update(self, new: Thing, old: Thing) -> None:
+    def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
         before = (old["metadata"].get("annotations") or {}).get(self._TEMPLATE, "1")
         number = int(before) + (new["spec"]["template"] != old["spec"]["template"])
         new["metadata"].setdefault("annotations", {})[self._TEMPLATE] = str(number)
@@ -187,10 +185,10 @@ class Pods(Strategy):
          "status.phase", "status.podIP", "status.nominatedNodeName"}
     )  # fmt: skip
 
-    def prepare_create(self, thing: Thing) -> None:
+    def prepare_create(self, thing: JsonObject) -> None:
         # Whoever brings a class with them keeps it.
         given = (thing.get("status") or {}).get("qosClass")
-        status: Thing = {"phase": "Pending", "qosClass": given or pod_qos_class(thing["spec"])}
+        status: JsonObject = {"phase": "Pending", "qosClass": given or pod_qos_class(thing["spec"])}
         if thing["spec"].get("schedulingGates"):
             status["conditions"] = [
                 {
@@ -207,7 +205,7 @@ class Pods(Strategy):
             thing["spec"]["terminationGracePeriodSeconds"] = 1
         _merge_label_keys(thing)
 
-    def prepare_status(self, new: Thing, old: Thing) -> None:
+    def prepare_status(self, new: JsonObject, old: JsonObject) -> None:
         # A status without a class, from a node that does not know it, does not take it away.
         if "qosClass" not in new.get("status", {}) and "qosClass" in old.get("status", {}):
             new.setdefault("status", {})["qosClass"] = old["status"]["qosClass"]
@@ -219,7 +217,7 @@ class Pods(Strategy):
         elif listed:
             status["podIP"] = listed[0].get("ip", "")
 
-    def grace_s(self, thing: Thing, wanted: DeleteOptions) -> int:
+    def grace_s(self, thing: JsonObject, wanted: DeleteOptions) -> int:
         spec, status = thing["spec"], thing.get("status") or {}
         asked = wanted.grace_s if wanted.grace_s is not None else spec.get("terminationGracePeriodSeconds", 30)
         # Nobody runs it, or it has run: there is nothing to wait for.
@@ -247,17 +245,17 @@ class Nodes(Strategy):
     keeps_status_on_create = True
     field_names = frozenset({"spec.unschedulable"})
 
-    def convert(self, thing: Thing) -> None:
+    def convert(self, thing: JsonObject) -> None:
         spec = thing.get("spec") or {}
         if spec.get("podCIDR") and not spec.get("podCIDRs"):
             spec["podCIDRs"] = [spec["podCIDR"]]
 
-    def prepare_create(self, thing: Thing) -> None:
+    def prepare_create(self, thing: JsonObject) -> None:
         status = thing.setdefault("status", {})
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = dict(status["capacity"])
 
-    def prepare_status(self, new: Thing, old: Thing) -> None:
+    def prepare_status(self, new: JsonObject, old: JsonObject) -> None:
         status = new.get("status") or {}
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = dict(status["capacity"])
@@ -273,14 +271,14 @@ class Namespaces(Strategy):
     answers_deleted = True
     field_names = frozenset({"status.phase"})
 
-    def prepare_create(self, thing: Thing) -> None:
+    def prepare_create(self, thing: JsonObject) -> None:
         finalizers = thing.setdefault("spec", {}).setdefault("finalizers", [])
         if "kubernetes" not in finalizers:
             finalizers.append("kubernetes")
         thing["status"] = {"phase": "Active"}
         thing["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = thing["metadata"]["name"]
 
-    def prepare_update(self, new: Thing, old: Thing) -> None:
+    def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
         new["spec"] = copy.deepcopy(old.get("spec") or {})
         new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = new["metadata"]["name"]
 
@@ -288,10 +286,10 @@ class Namespaces(Strategy):
         if name in PROTECTED_NAMESPACES:
             raise forbidden("", "namespaces", name, "this namespace may not be deleted")
 
-    def is_held(self, thing: Thing) -> bool:
+    def is_held(self, thing: JsonObject) -> bool:
         return bool((thing.get("spec") or {}).get("finalizers"))
 
-    def begin_deletion(self, thing: Thing, wanted: DeleteOptions, now: datetime) -> None:
+    def begin_deletion(self, thing: JsonObject, wanted: DeleteOptions, now: datetime) -> None:
         """Marked without a grace period: it goes once its contents have."""
         if "deletionTimestamp" not in thing["metadata"]:
             thing["metadata"]["deletionTimestamp"] = rfc3339(now)
@@ -304,16 +302,16 @@ class Namespaces(Strategy):
 class Claims(Strategy):
     answers_deleted = True
 
-    def prepare_create(self, thing: Thing) -> None:
+    def prepare_create(self, thing: JsonObject) -> None:
         thing["status"] = {"phase": "Pending"}
         same_source(thing["spec"], is_filled=False)
 
-    def prepare_update(self, new: Thing, old: Thing) -> None:
+    def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
         before = old.get("spec") or {}
         same_source(new["spec"], is_filled=bool(before.get("dataSource") or before.get("dataSourceRef")))
 
 
-def same_source(spec: Thing, *, is_filled: bool) -> None:
+def same_source(spec: JsonObject, *, is_filled: bool) -> None:
     """What a claim is filled from is written in two places; from another namespace it cannot be.
 
     In the older place only claims and snapshots are known: anything else goes without a word.
@@ -335,12 +333,12 @@ def same_source(spec: Thing, *, is_filled: bool) -> None:
 class Volumes(Strategy):
     answers_deleted = True
 
-    def prepare_status(self, new: Thing, old: Thing) -> None:
+    def prepare_status(self, new: JsonObject, old: JsonObject) -> None:
         status, before = new.get("status") or {}, old.get("status") or {}
         if status.get("phase") == before.get("phase") and "lastPhaseTransitionTime" in before:
             status.setdefault("lastPhaseTransitionTime", before["lastPhaseTransitionTime"])
 
-    def prepare_create(self, thing: Thing) -> None:
+    def prepare_create(self, thing: JsonObject) -> None:
         thing["status"] = {
             "phase": "Pending",
             "lastPhaseTransitionTime": thing["metadata"]["creationTimestamp"],
@@ -360,10 +358,10 @@ class Events(Strategy):
     def is_stored_form(self, group: str) -> bool:
         return not group
 
-    def from_stored(self, stored: Thing, group: str, version: str) -> Thing:
+    def from_stored(self, stored: JsonObject, group: str, version: str) -> JsonObject:
         return as_new(stored) if group else stored
 
-    def to_stored(self, thing: Thing, group: str) -> Thing:
+    def to_stored(self, thing: JsonObject, group: str) -> JsonObject:
         return as_core(thing) if group else thing
 
     def storage_group(self, group: str) -> str:
@@ -391,14 +389,14 @@ class Autoscalers(Strategy):
     def is_stored_form(self, group: str) -> bool:
         return False
 
-    def from_stored(self, stored: Thing, group: str, version: str) -> Thing:
+    def from_stored(self, stored: JsonObject, group: str, version: str) -> JsonObject:
         return autoscalers.convert(stored, version)
 
 
 class Secrets(Strategy):
     field_names = frozenset({"type"})
 
-    def convert(self, thing: Thing) -> None:
+    def convert(self, thing: JsonObject) -> None:
         _take_string_data(thing)
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
@@ -428,17 +426,17 @@ class Services(Strategy):
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
 
-    def prepare_create(self, thing: Thing) -> None:
+    def prepare_create(self, thing: JsonObject) -> None:
         thing.setdefault("status", {}).setdefault("loadBalancer", {})
 
-    def allocate(self, key: str, thing: Thing, old: Thing | None) -> None:
+    def allocate(self, key: str, thing: JsonObject, old: JsonObject | None) -> None:
         if old is not None:
             drop_what_the_type_has_not(thing, old)
             keep_what_was_given(thing, old)
         had_address = old is not None and old["spec"].get("type") != "ExternalName"
         self._addresses.give(key, thing, is_new=not had_address)
 
-    def release(self, key: str, kept: Thing | None) -> None:
+    def release(self, key: str, kept: JsonObject | None) -> None:
         self._addresses.learn(key, kept or {})
 
     def fields(self, thing: Mapping[str, Any]) -> dict[str, str]:
@@ -451,7 +449,7 @@ class Jobs(Strategy):
     field_names = frozenset({"status.successful"})
     usual_propagation = "Orphan"
 
-    def prepare_create(self, thing: Thing) -> None:
+    def prepare_create(self, thing: JsonObject) -> None:
         """A job that names no selector gets one of its own, by its UID."""
         spec, metadata = thing["spec"], thing["metadata"]
         if spec.get("manualSelector"):
@@ -488,37 +486,37 @@ class Definitions(Strategy):
     status_keeps = ALL_METADATA
     storage_version = "v1beta1"
 
-    def contents(self, thing: Thing) -> str:
+    def contents(self, thing: JsonObject) -> str:
         return f"{thing['spec']['group']}/{thing['spec']['names']['plural']}"
 
-    def prepare_create(self, thing: Thing) -> None:
+    def prepare_create(self, thing: JsonObject) -> None:
         thing["status"] = {
             "conditions": None,
             "acceptedNames": {"plural": "", "kind": ""},
             "storedVersions": _stored_versions(thing, {}),
         }
 
-    def prepare_update(self, new: Thing, old: Thing) -> None:
+    def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
         status = copy.deepcopy(old.get("status") or {})
         new["status"] = {**status, "storedVersions": _stored_versions(new, status)}
 
 
-def _stored_versions(thing: Thing, status: Thing) -> list[str]:
+def _stored_versions(thing: JsonObject, status: JsonObject) -> list[str]:
     stored = list(status.get("storedVersions") or ())
     kept_in = next((each.get("name", "") for each in thing["spec"].get("versions") or () if each.get("storage")), None)
     return stored if kept_in is None or kept_in in stored else [*stored, kept_in]
 
 
-def _take_string_data(thing: Thing) -> None:
+def _take_string_data(thing: JsonObject) -> None:
     for key, value in (thing.pop("stringData", None) or {}).items():
         thing.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
 
 
-def _merge_label_keys(pod: Thing) -> None:
+def _merge_label_keys(pod: JsonObject) -> None:
     """matchLabelKeys become part of the selector when a pod is created; the scheduler never looks at them."""
     labels = pod["metadata"].get("labels") or {}
     affinity = pod["spec"].get("affinity") or {}
-    terms: list[Thing] = []
+    terms: list[JsonObject] = []
     for side in ("podAffinity", "podAntiAffinity"):
         rules = affinity.get(side) or {}
         terms += rules.get("requiredDuringSchedulingIgnoredDuringExecution") or []
@@ -542,7 +540,7 @@ def pod_qos_class(spec: Mapping[str, Any]) -> str:
     return qos_class((each.get("requests"), each.get("limits")) for each in counted)
 
 
-def established(thing: Thing, now: str) -> list[Thing]:
+def established(thing: JsonObject, now: str) -> list[JsonObject]:
     """What becomes of a definition's status until it is served: its names are accepted, then it is."""
     status = thing.get("status") or {}
     kept = {each["type"]: each for each in status.get("conditions") or ()}

@@ -6,17 +6,17 @@ remembers what it returned, so that `read` never waits.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from fairlead.apiserver.failures import Failure
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.registry.resources import Resource
 from fairlead.apiserver.schema.custom import CustomKind
 from fairlead.apiserver.storage.store import Entry
 
-Thing = dict[str, Any]
-Convert = Callable[[CustomKind, Sequence[Thing], str], Awaitable[list[Thing]]]
+Convert = Callable[[CustomKind, Sequence[JsonObject], str], Awaitable[list[JsonObject]]]
 """Objects of a kind, brought to an API version by its webhook; a Failure where that cannot be had."""
 
 # In one call of a webhook: as many as a review holds with ease.
@@ -36,13 +36,13 @@ class Versions:
         kind = resource.custom
         return kind is None or (len(kind.versions) == 1 and entry.revision > kind.since)
 
-    def read(self, resource: Resource, entry: Entry) -> Thing:
+    def read(self, resource: Resource, entry: Entry) -> JsonObject:
         """An object of a custom kind in the version of the resource; see `prepare`."""
         kind = resource.custom
         assert kind is not None
         known = self._converted.get(kind, {}).get((entry.revision, resource.version))
         if known is not None:
-            found: Thing = msgspec.json.decode(known)
+            found: JsonObject = msgspec.json.decode(known)
             return found
         stored = _read(kind, entry)
         assert kind.webhook is None or stored["apiVersion"] == resource.api_version, "prepare() comes first"
@@ -54,7 +54,7 @@ class Versions:
         if kind is None or kind.webhook is None:
             return
         known = self._converted.setdefault(kind, {})
-        missing: list[tuple[int, Thing]] = []
+        missing: list[tuple[int, JsonObject]] = []
         for entry in entries:
             if (entry.revision, resource.version) not in known:
                 stored = _read(kind, entry)
@@ -79,7 +79,7 @@ class Versions:
             del self._converted[kind]
 
     @staticmethod
-    def can_be_owned(resource: Resource, owners: Iterable[Thing], *things: Thing | None) -> bool:
+    def can_be_owned(resource: Resource, owners: Iterable[JsonObject], *things: JsonObject | None) -> bool:
         """Whether those who own fields in other versions still can: what has no place there has no owner anywhere."""
         kind = resource.custom
         assert kind is not None
@@ -88,7 +88,7 @@ class Versions:
             return True
         return all(kind.as_known(other, thing) == thing for other in others for thing in things if thing is not None)
 
-    async def read_unsaved(self, resource: Resource, body: bytes) -> Thing:
+    async def read_unsaved(self, resource: Resource, body: bytes) -> JsonObject:
         """What `read` would return if these bytes were kept."""
         self._unsaved -= 1
         entry = Entry(self._unsaved, "", body, {}, {})
@@ -101,7 +101,7 @@ class Versions:
     def is_crowded(self, kind: CustomKind, live: int) -> bool:
         return len(self._converted.get(kind, ())) > live * len(kind.versions) + SPARE
 
-    async def kept(self, resource: Resource, thing: Thing) -> Thing:
+    async def kept(self, resource: Resource, thing: JsonObject) -> JsonObject:
         """As an object of a custom kind is written down."""
         kind = resource.custom
         assert kind is not None
@@ -113,8 +113,8 @@ class Versions:
         return kind.as_known(kind.storage_version, {**thing, "apiVersion": version})
 
 
-def _read(kind: CustomKind, entry: Entry) -> Thing:
-    stored: Thing = msgspec.json.decode(entry.body)
+def _read(kind: CustomKind, entry: Entry) -> JsonObject:
+    stored: JsonObject = msgspec.json.decode(entry.body)
     api_version = stored["apiVersion"]
     version = api_version.rpartition("/")[2]
     if version not in kind.versions:
@@ -122,8 +122,8 @@ def _read(kind: CustomKind, entry: Entry) -> Thing:
     return stored if len(kind.versions) == 1 and entry.revision > kind.since else kind.as_read(version, stored)
 
 
-def _parts(found: list[tuple[int, Thing]]) -> Iterable[list[tuple[int, Thing]]]:
-    part: list[tuple[int, Thing]] = []
+def _parts(found: list[tuple[int, JsonObject]]) -> Iterable[list[tuple[int, JsonObject]]]:
+    part: list[tuple[int, JsonObject]] = []
     size = 0
     for each in found:
         length = len(msgspec.json.encode(each[1]))

@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 
 from fairlead.apiserver.failures import Failure
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type, kind_label
-
-Thing = dict[str, Any]
 
 
 class Unrecognized(Failure):
@@ -26,14 +25,14 @@ class Undecodable(Failure):
         self.why = problem.why
 
 
-def read_as(type_name: str, kind: str, version: str, sent: Any) -> Thing:
+def read_as(type_name: str, kind: str, version: str, sent: Any) -> JsonObject:
     """A body of a kind that is not kept, read as strictly as one that is; `type_name` is the facts'."""
     if sent is None:
         sent = {}
     if not isinstance(sent, dict):
         raise unrecognized(kind, not_an_object(sent), sent)
     try:
-        made: Thing = decode(for_type(type_name), sent, kind_label(kind, version)).value
+        made: JsonObject = decode(for_type(type_name), sent, kind_label(kind, version)).value
     except DecodeError as problem:
         raise Undecodable(problem) from None
     return made

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from fairlead.apiserver.failures import bad_request, options_invalid
+from fairlead.apiserver.json_values import JsonObject
 from fairlead.apiserver.request.info import User, is_true, whole_number
 from fairlead.apiserver.request.json_errors import quoted
 from fairlead.apiserver.schema.shape import DecodeError, decode, for_type
 
-Thing = dict[str, Any]
 Validation = Literal["Ignore", "Warn", "Strict"]
 MAX_MANAGER_LENGTH: Final = 128
 
@@ -76,11 +76,11 @@ def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:
     """From the body, or where there is none from the query."""
     if sent is not None and not isinstance(sent, dict):
         raise bad_request("decoded object cannot be converted to DeleteOptions")
-    found: Thing = sent if sent is not None else _delete_query(query)
+    found: JsonObject = sent if sent is not None else _delete_query(query)
     if found.get("kind") not in (None, "", "DeleteOptions"):
         raise bad_request("decoded object cannot be converted to DeleteOptions")
     try:
-        read: Thing = decode(for_type("meta.v1.DeleteOptions"), found, "").value
+        read: JsonObject = decode(for_type("meta.v1.DeleteOptions"), found, "").value
     except DecodeError as problem:
         raise bad_request(problem.why) from None
     preconditions = read.get("preconditions") or {}
@@ -109,8 +109,8 @@ def parse_delete_options(sent: Any, query: Mapping[str, str]) -> DeleteOptions:
     )
 
 
-def _delete_query(query: Mapping[str, str]) -> Thing:
-    found: Thing = {}
+def _delete_query(query: Mapping[str, str]) -> JsonObject:
+    found: JsonObject = {}
     if query.get("gracePeriodSeconds"):
         found["gracePeriodSeconds"] = whole_number(query, "gracePeriodSeconds")
     if query.get("orphanDependents"):

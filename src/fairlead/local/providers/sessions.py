@@ -15,6 +15,7 @@ import termios
 from collections.abc import Callable
 from typing import Any, Self
 
+from fairlead.cluster.waits import started
 from fairlead.nodes.provider import ProviderError, StreamOptions
 
 READ_BYTES = 64 << 10
@@ -188,13 +189,9 @@ class CommandSession:
         file = self._files.stdout if stream == 1 else self._files.stderr
         if file < 0:
             return b""
-        reading = asyncio.ensure_future(read_file(file, lambda: self._over))
-        try:
+        # Cancelled at the end in any case: the loop must let go of the file before its number is another's.
+        async with started(read_file(file, lambda: self._over)) as (reading,):
             await asyncio.wait((reading, self._ended), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            # Also where nobody waits for us any more: the loop must let go of the file before its number is another's.
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
         # A read that began before the end is begun again after it, with its bound.
         return await read_file(file, lambda: True) if reading.cancelled() else reading.result()
 
@@ -257,14 +254,10 @@ class ContainerSession:
 
     async def wait(self) -> int:
         """The exit code is in the pod's status, not here."""
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._ended, self._is_cut)]
-        try:
+        async with started(self._ended.wait(), self._is_cut.wait()) as waits:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            # Its output ends a moment before its end is told.
+            # Its output ends a moment before its end is reported.
             await asyncio.wait(waits[:1], timeout=LINGER_S)
-        finally:
-            for wait in waits:
-                wait.cancel()
         if not self._ended.is_set():
             raise ProviderError("the container writes faster than this client reads; it goes on: attach again")
         return 0

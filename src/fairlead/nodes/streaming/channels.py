@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
+from fairlead.cluster.waits import started
 from fairlead.nodes.provider import ProviderError, Session, StreamOptions
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
@@ -21,9 +22,7 @@ MAX_RESIZE_BYTES = 256
 async def serve(socket: web.WebSocketResponse, session: Session, options: StreamOptions, command: str) -> None:
     """Carry the streams until the command ends or the client goes (or this is cancelled); `socket` is open."""
     await announce(socket, options)
-    reading = asyncio.ensure_future(_take(socket, session, options))
-    running = asyncio.ensure_future(_give(socket, session, options))
-    try:
+    async with started(_take(socket, session, options), _give(socket, session, options)) as (reading, running):
         await asyncio.wait((reading, running), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             try:
@@ -31,10 +30,6 @@ async def serve(socket: web.WebSocketResponse, session: Session, options: Stream
             except ProviderError as problem:
                 status = internal_error(str(problem))
             await _send(socket, ERROR, json.dumps(status).encode())
-    finally:
-        for task in (reading, running):
-            task.cancel()
-        await asyncio.gather(reading, running, return_exceptions=True)
 
 
 async def announce(socket: web.WebSocketResponse, options: StreamOptions) -> None:

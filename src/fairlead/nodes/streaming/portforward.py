@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.waits import first_of, started
 from fairlead.nodes.streaming.spdy import (
     PROTOCOL_ERROR,
     REFUSED_STREAM,
@@ -166,20 +167,13 @@ class PortForward:
 
     async def _is_paired(self, connection: Connection) -> bool:
         """Whether both streams were opened in time."""
-        late = asyncio.ensure_future(self._clock.sleep(PAIR_S))
-        try:
+        async with started(self._clock.sleep(PAIR_S)) as (late,):
             while not (connection.error and connection.data):
                 if late.done():
                     return False
                 connection.wakeup.clear()
-                opened = asyncio.ensure_future(connection.wakeup.wait())
-                try:
-                    await asyncio.wait((opened, late), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    opened.cancel()
+                await first_of(connection.wakeup.wait(), asyncio.shield(late))
             return True
-        finally:
-            late.cancel()
 
     async def _exchange(
         self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

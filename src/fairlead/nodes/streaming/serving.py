@@ -4,7 +4,6 @@ Who asks and may ask, whether the pod exists and has the container is the API se
 container runs, which protocol is spoken, and how many sessions there may be at once.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from aiohttp import WSMsgType, web
 from multidict import MultiMapping
 
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.waits import first_of
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.provider import Interactive, NotRunning, NotStarted, ProviderError, StreamOptions, Unsupported
 from fairlead.nodes.spec import KubeletPod
@@ -126,15 +126,7 @@ class Streams:
 
     async def _while_there(self, socket: web.WebSocketResponse, work: Coroutine[Any, Any, None]) -> None:
         """Work for a client, at most until it is gone: one from whom nothing can be read now shows that by a ping."""
-        tasks = [asyncio.ensure_future(work), asyncio.ensure_future(self._until_gone(socket))]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if tasks[0].done():
-                tasks[0].result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await first_of(work, self._until_gone(socket))
 
     async def _until_gone(self, socket: web.WebSocketResponse) -> None:
         with contextlib.suppress(ConnectionError):

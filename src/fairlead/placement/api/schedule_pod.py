@@ -366,7 +366,7 @@ class SchedulePod:
                 raise Problem(503, "Unavailable", message, retry_after_s=RETRY_S, request_id=name) from trouble
         return _accepted(name, spec.warnings)
 
-    # -- telling ----------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------------
 
     async def get(self, call: Call) -> Answer:
         name = call.parameters["requestId"]

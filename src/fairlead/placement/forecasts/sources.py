@@ -122,7 +122,7 @@ def parse(content: bytes, where: str) -> Iterator[Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise SourceProblem(f"{where} is neither JSON nor YAML: {str(problem).splitlines()[0]}") from None
     except RecursionError:
-        raise SourceProblem(f"{where}: wanted a list of documents, got parts within parts beyond counting") from None
+        raise SourceProblem(f"{where}: wanted a list of documents, got one that is nested too deeply") from None
     if isinstance(found, dict) and "documents" in found:
         found = found["documents"]
     if not isinstance(found, list):

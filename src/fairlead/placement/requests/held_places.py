@@ -32,7 +32,7 @@ class HeldPlaces:
             if status.phase in UNDER_WAY and not item.is_removal and not memory.holds_places:
                 memory.holds_places = True
                 try:
-                    plan.restore_promises(handle, str(key), item, status, self._options.settle_s, self._clock.now())
+                    plan.restore_reservations(handle, str(key), item, status, self._options.settle_s, self._clock.now())
                 except Exception as broken:
                     # Its pods find their places as they come; the others' are held.
                     problem = broken
@@ -48,6 +48,6 @@ class HeldPlaces:
     def release_now(self, handle: TableHandle, keys: Sequence[ItemKey]) -> None:
         for key in keys:
             handle.reservations.take_given_up(str(key))
-            for reservation in handle.reservations.made_by(str(key)):
+            for reservation in handle.reservations.of_maker(str(key)):
                 handle.reservations.release(reservation.key)
             self._cache.memory(key).holds_places = False

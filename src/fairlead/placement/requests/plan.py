@@ -1,6 +1,6 @@
 """A round: every request that waits is planned on one table, removals first, before anything is done.
 
-Pure but for the table it is given: places of pods to come are held there as promises, pods to go stay in it until they
+Pure but for the table it is given: places of pods to come are reserved there, pods to go stay in it until they
 are really gone. What this returns is written down before it is acted on.
 """
 
@@ -437,7 +437,7 @@ def _plan_additions(
                 why = f"{now_have}; more will have when the pods that are on their way out are gone"
                 found[key] = waiting(wanted, why)
                 continue
-            reservations += _promises(handle, wanted, models[key], places, late, options)
+            reservations += _reserve(handle, wanted, models[key], places, late, options)
             status = _added(handle, wanted, models[key], places, late, refused.get(key, ""), reasons, now)
             found[key] = msgspec.structs.replace(status, seen=ends_of_names(there[key], wanted.item.workload.name))
     except BaseException:
@@ -507,7 +507,7 @@ def _helped_by_leaving(handle: TableHandle, lacking: Sequence[Pod], leaving: fro
     return helped
 
 
-def _promises(
+def _reserve(
     handle: TableHandle,
     wanted: ItemInput,
     model: Pod,
@@ -581,7 +581,7 @@ def _addition_sentence(item: Item, placed: Sequence[Placed], why_not: str, other
     return f"{said}; {missing} without room now ({why_not})" if missing else said
 
 
-def restore_promises(
+def restore_reservations(
     handle: TableHandle, maker: str, item: Item, status: ItemStatus, settle_s: float, now: datetime
 ) -> None:
     """Reserve again what an earlier leader reserved and no pod has taken up, where there still is room."""
