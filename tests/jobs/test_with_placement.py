@@ -2,9 +2,12 @@
 
 import copy
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
+from fairlead.model.quantity import nanos
+from fairlead.model.resources import pod_requests
 from fairlead.testing.clock import ManualClock, settle
 from tests.jobs.cluster import FakeCluster, Together, turn
 from tests.jobs.kit import spec_json
@@ -194,6 +197,34 @@ async def test_s58_s61_another_leader_takes_over_at_any_moment(cluster: FakeClus
         assert len(cluster.pods()) in (6, 8)
 
 
+async def test_a_new_leader_holds_places_with_what_admission_adds_to_their_pods(cluster: FakeCluster) -> None:
+    def limit_range(pod: dict[str, Any]) -> None:
+        for container in pod["spec"]["containers"]:
+            container.setdefault("resources", {"requests": {"cpu": "4"}})
+
+    cluster.admit = limit_range
+    spec = spec_json(2, schedulerPolicy=GANG)
+    for template in (spec["leader"]["template"], spec["workerSets"][0]["template"]):
+        del template["spec"]["containers"][0]["resources"]
+    cluster.on_allocated = lambda node: cluster.refuse.update({"train-learner": "the old leader is gone"})
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec)
+        for _ in range(30):
+            if cluster.status(key).get("allocations", {}).get("leader"):
+                break
+            await cluster.clock.advance(1)
+            await settle(5)
+    assert cluster.status(key)["allocations"]["leader"]
+    assert cluster.pods() == {}
+    cluster.refuse.clear()
+    taking_over = Together(cluster)
+    async with taking_over.leading():
+        held = taking_over.loop.reservations.made_by(key)
+        assert {pod_requests(each.pod)["cpu"] for each in held} == {nanos("4")}
+        await turn(cluster)
+        assert cluster.status(key)["stage"] == "Running"
+
+
 async def test_suspend_releases_the_places_for_another_job(cluster: FakeCluster) -> None:
     async with Together(cluster).leading():
         first = cluster.submit("first", spec_json(9, schedulerPolicy=GANG))
@@ -222,6 +253,11 @@ async def test_s20_s21_jobs_that_make_no_sense_spoil_no_other(cluster: FakeClust
         assert cluster.status(good)["stage"] == "Running"
         assert cluster.status(keys[0])["stage"] == "Failed"
         assert cluster.status(keys[1])["stage"] == "Pending"
+        (refused,) = cluster.status(keys[1])["conditions"]
+        assert (refused["type"], refused["message"]) == (
+            "TemplateRefused",
+            "leader: 'much' is not a quantity such as 500m, 2, 1.5 or 4Gi",
+        )
         assert cluster.pods("bad-priority") == cluster.pods("bad-quantity") == {}
 
 

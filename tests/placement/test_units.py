@@ -315,6 +315,16 @@ async def test_s39_a_place_that_is_lost_is_told_at_once(change: Callable[[Server
         assert server.loop.reservations.get("default/g-w-0") is None
 
 
+async def test_a_place_stays_where_a_foreign_pod_fits_beside_it() -> None:
+    jobs = Jobs(a_unit("g", 1, "2"))
+    async with looping(jobs, nodes=1) as (server, _):
+        await settle()
+        server.bound(wanting("beside", cpu="1"), "n1")
+        await settle()
+        assert jobs.losses == []
+        assert server.loop.reservations.get("default/g-w-0") is not None
+
+
 async def test_a_binding_that_is_refused_costs_the_place_and_one_that_fails_does_not() -> None:
     jobs = Jobs(a_unit("g", 2))
     async with looping(jobs) as (server, clock):
@@ -474,6 +484,18 @@ async def test_a_gang_is_evicted_as_a_whole_and_its_leader_last() -> None:
         await settle()
         assert sorted(evicted(server)) == ["low-leader", "low-w-0", "low-w-1", "low-w-2"]
         assert evicted(server)[-1] == "low-leader"
+
+
+async def test_a_gang_evicts_nobody_who_is_not_in_its_way() -> None:
+    jobs = Jobs()
+    async with looping(jobs, nodes=2) as (server, _):
+        server.bound(wanting("lowest", cpu="1", priority=1), "n1")
+        server.bound(wanting("stays", cpu="3", priority=9), "n1")
+        server.bound(wanting("low", cpu="4", priority=2), "n2")
+        await settle()
+        jobs.offer(a_unit("high", 1, "4", priority=5))
+        await settle()
+        assert evicted(server) == ["low"]
 
 
 async def test_a_pod_that_preempts_takes_the_gang_as_a_whole_too() -> None:

@@ -19,7 +19,7 @@ import yaml
 from fairlead.cli.server import NoAnswer, ask_for, fairlead_address, post_to
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import ClusterError, NotFound
+from fairlead.cluster.errors import BadRequest, ClusterError, NotFound
 from fairlead.jobs.allocations import LEADER_PLACE
 from fairlead.jobs.api import CompareAnswer, JobExplanation
 from fairlead.jobs.pods import pod_name
@@ -35,6 +35,8 @@ T = TypeVar("T")
 EXIT_FAILED = 3
 """The job failed."""
 LOOK_S = 0.5
+# Of a log that is followed.
+LONGEST_SILENCE_S = 7 * 86_400.0
 COLUMNS = ("NAMESPACE", "NAME", "STAGE", "SCHEDULE", "READY", "RESTARTS", "PRIORITY", "QUEUE", "AGE")
 
 
@@ -217,19 +219,23 @@ def describe(
 @click.option("--worker", metavar="SET/INDEX", help="A worker's log.  [default: the leader's]")
 @click.option("--previous", is_flag=True, help="Of the container before its last restart.")
 @click.option("--tail", type=int, help="The last so many lines.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for the pod, and print its log until it ends.")
 @_shared
 def logs(
     name: str,
     worker: str | None,
     previous: bool,
     tail: int | None,
+    follow: bool,
     namespace: str | None,
     output: str,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Print the log of the leader or of a worker (`kubectl logs -f` follows one)."""
+    """Print the log of the leader or of a worker."""
     home = namespace or "default"
+    if follow and output == "json":
+        _mistake("--follow: prints lines as they come, so -o json cannot be used with it")
     place = LEADER_PLACE
     if worker is not None:
         set_name, _, index = worker.rpartition("/")
@@ -245,10 +251,28 @@ def logs(
         if isinstance(spec, str):
             _mistake(f"job {home}/{name} is invalid: {spec}")
         path = POD_OBJECTS.path(home, pod_name(name, spec, place), "log")
+        if follow:
+            await _follow_log(client, path, {**query, "follow": "true"}, home, name)
+            return ""
         return (await client.request("GET", path, query=query)).decode(errors="replace")
 
     text = _run(kubeconfig, context, work)
     click.echo(json.dumps({"log": text}) if output == "json" else text, nl=output == "json")
+
+
+async def _follow_log(client: Client, path: str, query: dict[str, str], namespace: str, name: str) -> None:
+    """Bytes as they come; a pod that does not exist or run yet is waited for while its job has not ended."""
+    while True:
+        try:
+            async with client.stream(path, query, silence_s=LONGEST_SILENCE_S) as chunks:
+                async for chunk in chunks:
+                    click.echo(chunk, nl=False)
+            return
+        except (NotFound, BadRequest):
+            found = await client.get(TYJOBS, name, namespace)
+            if parse_status(found)[0].stage in FINISHED:
+                raise
+            await asyncio.sleep(LOOK_S)
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------

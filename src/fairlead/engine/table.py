@@ -151,6 +151,12 @@ class NodeTable:
         """Of all pods that hold a place; nobody of this priority or lower could evict anyone."""
         return min((request.priority for request in self.classes.requests.values() if request.pods), default=2**31)
 
+    def oversold(self, row: int) -> Bools:
+        """The resources of which pods on this row request more than it has; what scores assume is no request."""
+        over_R: Bools = self.used_RN[:, row] > self.alloc_RN[:, row]
+        over_R[[axes.ASSUMED_CPU, axes.ASSUMED_MEMORY]] = False
+        return over_R
+
     def has_everywhere(self, rows: tuple[int, ...]) -> bool:
         """Whether every node has some of each of these resources, so that nobody need ask node by node."""
         known = self._everywhere.get(rows)
