@@ -22,6 +22,7 @@ from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import BadRequest, ClusterError, NotFound
 from fairlead.jobs.allocations import LEADER_PLACE
 from fairlead.jobs.api import CompareAnswer, JobExplanation
+from fairlead.jobs.explain import counted
 from fairlead.jobs.pods import pod_name
 from fairlead.jobs.spec import FINISHED, PLACEMENT_POLICIES, TYJOBS, JobSpec, TYJob, parse_spec, parse_status
 from fairlead.jobs.what_if import WhatIf
@@ -301,7 +302,7 @@ def what_if(
         return
     click.echo(f"{answer.fits}: {answer.message}")
     for node, count in answer.places.items():
-        click.echo(f"  {node}: {count} pods")
+        click.echo(f"  {node}: {counted(count, 'pod')}")
 
 
 @job.command()
@@ -415,7 +416,7 @@ def _described(found: TYJob, explanation: JobExplanation | None) -> list[str]:
     elif status.message:
         lines.append(f"  {status.message}")
     if status.explain is not None:
-        lines += [f"  {nodes} nodes: {reason}" for reason, nodes in status.explain.refusals.items()]
+        lines += [f"  {counted(nodes, 'node')}: {reason}" for reason, nodes in status.explain.refusals.items()]
     if isinstance(spec, JobSpec):
         policy = f"Gang, {spec.policy}" if spec.is_gang else spec.policy
         lines.append(f"queue {spec.queue}, priority {spec.priority}, policy {policy}, quorum {spec.quorum} pods")

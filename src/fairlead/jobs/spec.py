@@ -426,6 +426,15 @@ def _template_problems(field: str, template: Json, shared: set[Any]) -> list[str
     pod = template.get("spec")
     if not isinstance(pod, dict) or not isinstance(pod.get("containers"), list) or not pod["containers"]:
         return [f"{field}.spec.containers: at least one container is needed"]
+    for part in ("containers", "initContainers"):
+        for number, each in enumerate(pod.get(part) or ()):
+            if not isinstance(each, dict) or not isinstance(each.get("env") or [], list):
+                return [f"{field}.spec.{part}[{number}]: must be a container, and its env a list"]
+    metadata = template.get("metadata") or {}
+    if not isinstance(metadata, dict) or not all(
+        isinstance(metadata.get(part) or {}, dict) for part in ("labels", "annotations")
+    ):
+        return [f"{field}.metadata: must be a map, and its labels and annotations too"]
     found = []
     if pod.get("nodeName"):
         found.append(f"{field}.spec.nodeName: must not be set, the scheduler chooses nodes; use nodeSelector")
