@@ -211,11 +211,18 @@ async def large_gang() -> dict[str, float | None]:
 
 def run_volcano(jobs: int, pods: int, nodes: int) -> dict[str, Any] | None:
     """None where it does not run, which is printed in its own words."""
+    found = None
     try:
-        return gang_volcano.measure(jobs, pods, nodes)
-    except (gang_volcano.DoesNotRun, RigUnavailable) as problem:
-        print(f"Volcano does not run here: {problem}", flush=True)
-        return None
+        found = gang_volcano.measure(jobs, pods, nodes)
+    except* (gang_volcano.DoesNotRun, RigUnavailable) as problems:
+        print(f"Volcano does not run here: {'; '.join(map(str, leaves(problems)))}", flush=True)
+    return found
+
+
+def leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    return [
+        leaf for each in group.exceptions for leaf in (leaves(each) if isinstance(each, ExceptionGroup) else [each])
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -94,7 +94,7 @@ async def run(rig: Rig, programs: Path, jobs: int, pods: int, nodes: int) -> dic
 
 
 def define(rig: Rig, programs: Path) -> None:
-    for file in sorted((programs / "crds").glob("*.yaml")):
+    for file in sorted((programs / volcano.CRDS).glob("*.yaml")):
         for body in yaml.safe_load_all(file.read_text()):
             if body is not None:
                 answer = rig.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)

@@ -236,6 +236,16 @@ class Lab:
         await self.until(waits, f"{name} waits, with an explanation")
         return await self.status(name)
 
+    async def until_condition(self, name: str, kind: str, message: str) -> Json:
+        """The status with a condition of this kind whose message has these words."""
+
+        async def holds() -> bool:
+            conditions = (await self.status(name)).get("conditions", [])
+            return any(each["type"] == kind and message in each["message"] for each in conditions)
+
+        await self.until(holds, f"{name} has {kind}: {message}")
+        return await self.status(name)
+
     async def until_no_pods(self) -> None:
         async def none() -> bool:
             return await self.pods() == {}

@@ -72,13 +72,8 @@ async def s20_s21_jobs_that_make_no_sense_spoil_no_other(lab: Lab) -> None:
     await lab.submit("unparsable", spec)
     await lab.submit("good", lab.spec(1))
     await lab.until_running("good")
-
-    async def is_marked() -> bool:
-        conditions = (await lab.status("unparsable")).get("conditions", [])
-        return any(each["type"] == "TemplateRefused" and "quantit" in each["message"] for each in conditions)
-
-    await lab.until(is_marked, "the unparsable job is marked")
-    assert (await lab.status("unparsable"))["stage"] == "Pending"
+    status = await lab.until_condition("unparsable", "TemplateRefused", "quantit")
+    assert status["stage"] == "Pending"
 
 
 async def s22_s71_higher_priority_first_then_older(lab: Lab) -> None:
@@ -149,7 +144,7 @@ async def s29_behind_a_gang_that_does_not_fit(lab: Lab) -> None:
     await lab.submit("small", lab.spec(1, **policy("Gang"), queue=queue))
     await lab.submit("other", lab.spec(1, **policy("Gang"), priority=1))
     await lab.until_running("other")
-    assert (await lab.status("small")).get("stage") == "Pending"
+    await lab.until_condition("small", "HeldBack", f"queue {queue} is strict, and another job is ahead")
 
 
 async def s30_a_job_submitted_just_after_a_cycle(lab: Lab) -> None:
@@ -532,17 +527,12 @@ async def an_unknown_queue_and_its_quota(lab: Lab) -> None:
     await lab.node("a", "16")
     queue = f"team-{lab.namespace}"
     await lab.submit("train", lab.spec(1, queue=queue))
-
-    async def is_marked() -> bool:
-        kinds = [each["type"] for each in (await lab.status("train")).get("conditions", [])]
-        return kinds == ["QueueNotFound"]
-
-    await lab.until(is_marked, "the condition QueueNotFound")
+    await lab.until_condition("train", "QueueNotFound", f"there is no JobQueue '{queue}'")
     body = {"apiVersion": "fairlead.io/v1alpha1", "kind": "JobQueue", "metadata": {"name": queue}}
     await lab.api.call("POST", "/apis/fairlead.io/v1alpha1/jobqueues", {**body, "spec": {"quota": {"cpu": "3"}}})
     await lab.until_running("train")
     await lab.submit("second", lab.spec(1, queue=queue))
-    await lab.until_status("second", stage="Pending")
+    await lab.until_condition("second", "HeldBack", f"the quota of cpu of queue {queue} is used up")
     path = f"/apis/fairlead.io/v1alpha1/jobqueues/{queue}"
 
     async def is_reported() -> bool:

@@ -7,6 +7,7 @@ status with the resourceVersion it was planned on. If that write fails, the plac
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +25,7 @@ from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.shell import SETTLE_S
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.jobs.allocations import Places, decode
+from fairlead.jobs.conditions import HELD_BACK
 from fairlead.jobs.observed import JobInput, Refusal
 from fairlead.jobs.plan import NEVER_FITS_CYCLES, JobPlan, PlanOptions, plan_job
 from fairlead.jobs.pods import places_of, pod_name
@@ -64,6 +66,8 @@ COSMETIC_S: Final = 1.0
 QUEUES_S: Final = 5.0
 # How often the cluster's totals are summed.
 TOTALS_S: Final = 1.0
+# Of so many jobs, the first in line, the position in the status is kept current.
+REFRESHED: Final = 50
 # A new leader tries the templates of jobs whose pods do not all exist, for so long at most, before it decides anything.
 TAKEOVER_S: Final = 10.0
 CATCH_UP_S: Final = 0.1
@@ -118,7 +122,7 @@ class JobController:
         self._refusals: dict[str, Refusal] = {}
         self._mixed: set[str] = set()
         self._sums: tuple[float, dict[str, int]] = (-TOTALS_S, {})
-        self._positions: tuple[float, dict[str, int]] = (-COSMETIC_S, {})
+        self._line: tuple[float, dict[str, tuple[int, str]]] = (-COSMETIC_S, {})
         self.source = JobSource(
             period_s,
             totals=self.totals,
@@ -159,6 +163,18 @@ class JobController:
             await self._writer.carry_out_all(
                 plan_queues(queues, source.cluster(), source.pending(), source.placed()) if len(queues) else []
             )
+            self._refresh_first()
+
+    def _refresh_first(self) -> None:
+        """The first jobs of the line are looked at again where their status has another position than they have."""
+        for key, (position, held_back) in itertools.islice(self.source.line().items(), REFRESHED):
+            job = self._mirrors.jobs.get(key)
+            status = parse_status(job)[0] if job is not None else None
+            if status is None:
+                continue
+            is_told = any(each.type == HELD_BACK and each.message == held_back for each in status.conditions)
+            if status.queue_position != position or is_told is not bool(held_back):
+                self._wake(key)
 
     # -- what others ask ----------------------------------------------------------------------------------------
 
@@ -263,6 +279,7 @@ class JobController:
                 others.append(pod.metadata.name)
         trial = self._trials.known(metadata, spec)
         places = decode(status.allocations, spec)
+        position, held_back = self._in_line(metadata.key)
         return JobInput(
             metadata,
             spec,
@@ -282,16 +299,17 @@ class JobController:
             queue_problem=self._queue_problem(spec),
             refusal=self._refusals.get(metadata.key),
             has_service=self._mirrors.services.get(metadata.key) is not None,
-            position=self._position(metadata.key),
+            position=position,
+            held_back=held_back,
             share=self.source.share(metadata.key),
         )
 
-    def _position(self, key: str) -> int:
-        """Its place among pending jobs, from 1; none (0) for a job that waits for nothing."""
+    def _in_line(self, key: str) -> tuple[int, str]:
+        """Its place among pending jobs, from 1, and why it is held back; none (0) for a job that waits for nothing."""
         now_s = self._clock.elapsed_s()
-        if now_s - self._positions[0] >= COSMETIC_S:
-            self._positions = now_s, {job.key: place for place, job in enumerate(self.source.pending(), 1)}
-        return self._positions[1].get(key, 0)
+        if now_s - self._line[0] >= COSMETIC_S:
+            self._line = now_s, self.source.line()
+        return self._line[1].get(key, (0, ""))
 
     def _is_usable(self, name: str) -> bool:
         node = self._mirrors.nodes.get(name)

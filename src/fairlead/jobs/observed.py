@@ -52,6 +52,8 @@ class JobInput:
     refusal: Refusal | None = None
     has_service: bool = False
     position: int = 0
+    held_back: str = ""
+    """Why it is not decided although it waits: its queue's quota, or the head of a strict queue."""
     share: float = 0.0
 
     @cached_property

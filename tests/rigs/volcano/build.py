@@ -15,6 +15,7 @@ VERSION: Final = "1.14.1"
 PROGRAMS: Final = ("scheduler", "controller-manager", "webhook-manager")
 MODULE: Final = "volcano.sh/volcano"
 FLAGS: Final = "-s -w"
+CRDS: Final = "definitions"
 
 
 def programs_dir() -> Path:
@@ -26,9 +27,9 @@ def programs_dir() -> Path:
 
 
 def ensure_built(say: Say = print) -> Path:
-    """The folder that holds its programs and, in `crds`, its definitions; built first where needed (some 8 minutes)."""
+    """The folder that holds its programs and, in `definitions`, its kinds; built first where needed (8 minutes)."""
     home = programs_dir()
-    if all((home / name).exists() for name in (*PROGRAMS, "crds")):
+    if all((home / name).exists() for name in (*PROGRAMS, CRDS)):
         return home
     go = shutil.which("go")
     if go is None:
@@ -41,9 +42,9 @@ def ensure_built(say: Say = print) -> Path:
         found = subprocess.run(
             [go, "list", "-m", "-f", "{{.Dir}}", MODULE], cwd=HERE, capture_output=True, text=True, check=True
         )
-        (staging / "crds").mkdir()
-        for file in (Path(found.stdout.strip()) / "config" / "crd" / "volcano" / "bases").iterdir():
-            shutil.copyfile(file, staging / "crds" / file.name)
+        (staging / CRDS).mkdir()
+        for file in (Path(found.stdout.strip()) / "config" / "crd").glob("*/bases/*.yaml"):
+            shutil.copyfile(file, staging / CRDS / file.name)
         shutil.rmtree(home, ignore_errors=True)
         staging.rename(home)
     finally:
