@@ -266,7 +266,10 @@ async def s43_a_gang_that_can_never_fit(lab: Lab) -> None:
     await lab.submit("train", lab.spec(2, "9", **policy("Gang")))
     status = await lab.until_status("train", stage="Failed", scheduleState="ScheduledFailed")
     assert status["reason"] == "NeverFits"
-    assert "can never fit on the nodes there are" in status["message"]
+    assert status["message"] == (
+        f"can never fit on the nodes there are: 2 pods like {lab.namespace}/train-actors-0 are needed, but the "
+        f"cluster, empty, has room for 0; cpu 9 needed, the largest node {lab.node_name('a')} has 8"
+    )
     assert await lab.pods() == {}
 
 

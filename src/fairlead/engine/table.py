@@ -6,7 +6,8 @@ are the only writers of pod state and undo each other exactly; nothing here deci
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -76,6 +77,8 @@ class NodeTable:
         self.alloc_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
         self.used_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
         self._huge = HugeAmounts()
+        # What rules worked out about rows, by rule.
+        self.memo: WeakKeyDictionary[object, dict[Any, Any]] = WeakKeyDictionary()
 
         # Scalars by the number of nodes that offer any, whether they have a column or came when there were too many.
         self.offered: Counter[str] = Counter()
