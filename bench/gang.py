@@ -2,10 +2,10 @@
 
 `decide_512_s`: one unit of 512 pods on 5,000 nodes, from nothing known about its shape. `never_fits_s`: the same that
 can never fit, with its proof. `status_bytes_per_pod`: all status patches of a job of 512 pods until it runs.
-`jobs_500x20`: on a real API server with simulated nodes (bench/gang_process.py); no other scheduler is run beside it,
-so `volcano_500x20` is null. `large_gang`: one job of 60 % of a cluster that small jobs keep 80 % full, in virtual
-seconds until it is placed, with expected run times known (its nodes are reserved) and not; `backfilled` are the small
-jobs that started while nodes were reserved.
+`jobs_500x20`: on a real API server with simulated nodes (bench/gang_process.py); `volcano_500x20`: with `--peers` the
+same jobs by Volcano on the same kind of server and nodes (bench/gang_volcano.py), else null. `large_gang`: one job of
+60 % of a cluster that small jobs keep 80 % full, in virtual seconds until it is placed, with expected run times known
+(its nodes are reserved) and not; `backfilled` are the small jobs that started while nodes were reserved.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from bench import gang_process
+from bench import gang_process, gang_volcano
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.gang import Gangs
 from fairlead.engine.profile import kube_profile
@@ -34,6 +34,7 @@ from fairlead.model.node import Node
 from fairlead.model.pod import Pod
 from fairlead.testing.clock import ManualClock, settle
 from tests.jobs.cluster import FakeCluster, Together
+from tests.rigs.kube.build import RigUnavailable
 
 NODES: Final = 5_000
 PODS: Final = 512
@@ -208,11 +209,28 @@ async def large_gang() -> dict[str, float | None]:
     return {"reserved_s": reserved_s, "unreserved_s": await unreserved.run(), "backfilled": reserved.backfilled}
 
 
+def run_volcano(jobs: int, pods: int, nodes: int) -> dict[str, Any] | None:
+    """None where it does not run, which is printed in its own words."""
+    found = None
+    try:
+        found = gang_volcano.measure(jobs, pods, nodes)
+    except* (gang_volcano.DoesNotRun, RigUnavailable) as problems:
+        print(f"Volcano does not run here: {'; '.join(map(str, leaves(problems)))}", flush=True)
+    return found
+
+
+def leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    return [
+        leaf for each in group.exceptions for leaf in (leaves(each) if isinstance(each, ExceptionGroup) else [each])
+    ]
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench gang", description=__doc__)
     parser.add_argument("--jobs", type=int, default=500, help="on the real API server; 0: leave that part out")
     parser.add_argument("--pods", type=int, default=20, help="of each job, its leader among them")
     parser.add_argument("--nodes", type=int, default=1000, help="simulated")
+    parser.add_argument("--peers", action="store_true", help="run the jobs by Volcano too (built once, some 8 minutes)")
     given = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     decide_s, is_placed = decide(gpus=1)
@@ -228,12 +246,13 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"a gang of {LARGE_SHARE:.0%}: placed after {large['reserved_s']} s with its nodes reserved,")
     print(f"  {large['unreserved_s'] or f'not within {PATIENCE_S}'} s without; null stands for that", flush=True)
     many = gang_process.measure(given.jobs, given.pods, given.nodes) if given.jobs else None
+    volcano = run_volcano(given.jobs, given.pods, given.nodes) if given.jobs and given.peers else None
     found = {
         "decide_512_s": round(decide_s, 4),
         "status_bytes_per_pod": round(per_pod, 1),
         "never_fits_s": round(never_s, 4),
         "jobs_500x20": many,
-        "volcano_500x20": None,
+        "volcano_500x20": volcano,
         "large_gang": large,
     }
     print(json.dumps(found))

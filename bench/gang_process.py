@@ -2,7 +2,8 @@
 
 Called by bench.gang. All jobs are there before Fairlead starts, the queues' jobs one queue after the other, so that
 whoever goes by arrival serves one queue alone. Watches of jobs and pods show when pods run, what each queue has when
-half of them do, and whether any job ever has a part of its places.
+half of them do, and whether any job ever has a part of its places. Workers get the leader's IP: Volcano's jobs, which
+are measured beside them, have no Service either.
 """
 
 import asyncio
@@ -86,6 +87,7 @@ def a_job(number: int, queue: int, pods: int) -> dict[str, Any]:
         "metadata": {"name": f"job-{number:04}", "namespace": NAMESPACE},
         "spec": {
             "queue": f"queue-{queue}",
+            "addressMode": "IP",
             "leader": {"name": "leader", "template": template},
             "workerSets": [{"name": "workers", "counts": pods - 1, "template": template}],
             "schedulerPolicy": {"basicPolicy": "Gang", "jobQueuePolicy": "DRF", "drfBasis": "allocated"},

@@ -49,6 +49,7 @@ def a_job(shape: Shape) -> dict[str, Any]:
         "leader": {"name": "leader", "template": leader},
         "workerSets": [{"name": "worker", "counts": 1, "template": worker}],
         "schedulerPolicy": {"basicPolicy": "Gang", "placement": POLICY},
+        "addressMode": "IP",
     }
 
 

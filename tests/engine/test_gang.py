@@ -10,7 +10,7 @@ from fairlead.engine.profile import kube_profile
 from fairlead.engine.proof import never_fits
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
-from fairlead.engine.unit import Domains, Member, NeverFits, Unit, UnitOutcome, UnitPlaced, UnitRefused
+from fairlead.engine.unit import Domains, LargestNode, Member, NeverFits, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.node import Node
 from fairlead.model.pod import Pod
 from fairlead.testing.builders import a_node, a_pod, a_table
@@ -62,7 +62,13 @@ def test_an_essential_member_is_never_left_out() -> None:
     leader = Member(worker("leader", "4"), "leader", essential=True)
     outcome, _ = decide(a_table([a_node("a", cpu=3)]), Unit("job", (*workers(2), leader), minimum=2))
     assert isinstance(outcome, UnitRefused)
-    assert outcome.never == NeverFits("default/leader", 1, 0)
+    assert outcome.never == NeverFits("default/leader", 1, 0, largest=LargestNode("a", "cpu", 4000, 3000))
+
+
+def test_pods_that_no_node_is_labelled_for_can_never_fit() -> None:
+    outcome, _ = decide(a_table([a_node("a", cpu=3)]), Unit("job", (Member(worker("w", nodeSelector={"disk": "x"})),)))
+    assert isinstance(outcome, UnitRefused)
+    assert outcome.never == NeverFits("default/w", 1, 0, largest=LargestNode())
 
 
 def test_what_can_never_fit_is_proved_in_the_first_cycle() -> None:

@@ -45,6 +45,8 @@ class FakeCluster:
         self.sent: list[Intent] = []
         self.refuse: dict[str, str] = {}
         """Pod name, or its beginning: why it is refused."""
+        self.admit: Callable[[Json], None] = lambda body: None
+        """What admission adds to a pod."""
         self.conflicts = 0
         """So many status writes to come are answered with a conflict."""
         self.on_allocated: Callable[[str], None] | None = None
@@ -98,7 +100,9 @@ class FakeCluster:
     async def create(self, kind: Kind[Any], body: Json, namespace: str = "", *, dry_run: bool = False) -> Any:
         assert dry_run
         self._check(body)
-        return msgspec.convert(copy.deepcopy(body), kind.struct)
+        admitted = copy.deepcopy(body)
+        self.admit(admitted)
+        return msgspec.convert(admitted, kind.struct)
 
     async def find(self, kind: Kind[Any], name: str, namespace: str = "") -> Any:
         found = self.objects.get(kind.plural, {}).get(f"{namespace}/{name}")
@@ -135,7 +139,10 @@ class FakeCluster:
                 key = f"{namespace}/{body['metadata']['name']}"
                 if key in self.objects.get(kind.plural, {}):
                     raise AlreadyExists("POST", Status(code=409))
-                return msgspec.convert(copy.deepcopy(self.put(kind.plural, copy.deepcopy(body))), kind.struct)
+                admitted = copy.deepcopy(body)
+                if kind is JOB_PODS:
+                    self.admit(admitted)
+                return msgspec.convert(copy.deepcopy(self.put(kind.plural, admitted)), kind.struct)
             case Delete(kind=kind, name=name, namespace=namespace, uid=uid):
                 held = self._get(kind, namespace, name)
                 if uid and held["metadata"]["uid"] != uid:

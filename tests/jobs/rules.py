@@ -57,6 +57,10 @@ REJECTED: Final[dict[str, tuple[Json, str]]] = {
         spec_json(2, minWorkersNum=3),
         "must not be more than all workers, the sum of workerSets[].counts",
     ),
+    "too many workers in all sets": (
+        spec_json(workerSets=[{"name": f"s{n}", "counts": 9_000, "template": template()} for n in range(2)]),
+        "must not have more than 10000 workers in all, the sum of workerSets[].counts",
+    ),
     "minWorkersNum −1": (
         spec_json(minWorkersNum=-1),
         "spec.minWorkersNum in body should be greater than or equal to 0",

@@ -207,6 +207,7 @@ def test_s49_a_leader_deleted_by_hand_costs_a_restart_and_workers_are_created_an
     world = World(spec(2)).begin()
     before = {pod.metadata.uid for pod in world.pods.values()}
     del world.pods["train-learner"]
+    assert world.plan().status.message == "the leader's pod was deleted"
     world.settle()
     assert world.stages[-2:] == ["Rescheduling", "Starting"]
     assert list(world.pods) == ["train-learner"]
@@ -281,6 +282,7 @@ def test_s54_the_loss_of_the_leaders_node_costs_no_restart() -> None:
     lost_leader = {("", 0): Loss.NODE_GONE}
     world.settle(lost=lost_leader)
     assert (world.status.stage, world.status.restarts, world.places) == ("Rescheduling", 0, {})
+    assert world.status.message == "the leader lost its place on node n0: the node is gone"
     assert world.pods == {}
     world.settle(outcome=placed(world.spec, node="new{}")).run("train-learner").settle().run().settle()
     assert world.status.stage == "Running"
@@ -300,6 +302,14 @@ def test_s55_without_nodes_nothing_is_created() -> None:
     for _ in range(3):
         world.settle(outcome=refused()).advance(60)
     assert (world.status.stage, world.status.schedule_state, world.pods) == ("Rescheduling", "Unscheduled", {})
+
+
+def test_a_gang_that_lost_one_place_says_which() -> None:
+    gang = spec(2, schedulerPolicy={"basicPolicy": "Gang"})
+    world = World(gang).settle(outcome=placed(gang))
+    world.settle(lost={("actors", 1): Loss.TAKEN})
+    assert (world.status.stage, world.status.reason) == ("Rescheduling", "PlacesLost")
+    assert world.status.message == "too few pods have a place (node n2: pods of another scheduler took the room)"
 
 
 def test_s56_a_worker_that_fails_too_often_is_not_created_again() -> None:

@@ -2,12 +2,16 @@
 
 import copy
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from fairlead.model.quantity import nanos
+from fairlead.model.resources import pod_requests
 from fairlead.testing.clock import ManualClock, settle
 from tests.jobs.cluster import FakeCluster, Together, turn
-from tests.jobs.kit import spec_json
+from tests.jobs.kit import spec_json, template
 
 GANG = {"basicPolicy": "Gang"}
 
@@ -194,6 +198,34 @@ async def test_s58_s61_another_leader_takes_over_at_any_moment(cluster: FakeClus
         assert len(cluster.pods()) in (6, 8)
 
 
+async def test_a_new_leader_holds_places_with_what_admission_adds_to_their_pods(cluster: FakeCluster) -> None:
+    def limit_range(pod: dict[str, Any]) -> None:
+        for container in pod["spec"]["containers"]:
+            container.setdefault("resources", {"requests": {"cpu": "4"}})
+
+    cluster.admit = limit_range
+    spec = spec_json(2, schedulerPolicy=GANG)
+    for part in (spec["leader"], spec["workerSets"][0]):
+        del part["template"]["spec"]["containers"][0]["resources"]
+    cluster.on_allocated = lambda node: cluster.refuse.update({"train-learner": "the old leader is gone"})
+    async with Together(cluster).leading():
+        key = cluster.submit("train", spec)
+        for _ in range(30):
+            if cluster.status(key).get("allocations", {}).get("leader"):
+                break
+            await cluster.clock.advance(1)
+            await settle(5)
+    assert cluster.status(key)["allocations"]["leader"]
+    assert cluster.pods() == {}
+    cluster.refuse.clear()
+    taking_over = Together(cluster)
+    async with taking_over.leading():
+        held = taking_over.loop.reservations.of_maker(key)
+        assert {pod_requests(each.pod)["cpu"] for each in held} == {nanos("4")}
+        await turn(cluster)
+        assert cluster.status(key)["stage"] == "Running"
+
+
 async def test_suspend_releases_the_places_for_another_job(cluster: FakeCluster) -> None:
     async with Together(cluster).leading():
         first = cluster.submit("first", spec_json(9, schedulerPolicy=GANG))
@@ -222,7 +254,66 @@ async def test_s20_s21_jobs_that_make_no_sense_spoil_no_other(cluster: FakeClust
         assert cluster.status(good)["stage"] == "Running"
         assert cluster.status(keys[0])["stage"] == "Failed"
         assert cluster.status(keys[1])["stage"] == "Pending"
+        (refused,) = cluster.status(keys[1])["conditions"]
+        assert (refused["type"], refused["message"]) == (
+            "TemplateRefused",
+            "leader: 'much' is not a quantity such as 500m, 2, 1.5 or 4Gi",
+        )
         assert cluster.pods("bad-priority") == cluster.pods("bad-quantity") == {}
+
+
+def nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"deeper": found}
+    return found
+
+
+SETS = [{"name": f"s{number}", "template": template()} for number in range(20_000)]
+HOSTILE: dict[str, Any] = {
+    "counts": spec_json(10_000),
+    "counts-beyond": spec_json(2**62),
+    "sets": spec_json(workerSets=SETS),
+    "fractions": spec_json(restartLimit=1e308, priority=0.5),
+    "forever": spec_json(1, estimatedRunSeconds=2**31 - 1, startTimeoutSeconds=2**31 - 1, ttlSecondsAfterFinished=0),
+    "deep": spec_json(1, leader={"name": "learner", "template": template(affinity=nested(400))}),
+    "amounts": spec_json(
+        1, leader={"name": "learner", "template": template(overhead={"cpu": "1" * 500, "memory": "1e999999999"})}
+    ),
+    "containers": spec_json(1, leader={"name": "learner", "template": {"spec": {"containers": ["main", 7, None]}}}),
+    "labels": spec_json(
+        1, leader={"name": "learner", "template": {"metadata": {"labels": 3}, "spec": {"containers": [{}]}}}
+    ),
+    "env": spec_json(1, leader={"name": "learner", "template": {"spec": {"containers": [{"env": "none"}]}}}),
+    "volumes": spec_json(1, volumes=["no volume"]),
+    "queue": spec_json(1, queue="q" * 63),
+    "nothing": None,
+    "list": [1, 2, 3],
+}
+NONSENSE: list[Any] = [
+    {"stage": "Flying"},
+    {"stage": "Running", "attempt": 2**63, "allocations": {"leader": 7}},
+    {"stage": "Running", "quorum": -5, "allocations": {"leader": "n0", "workers": {"actors": {"n1": "0-999999999"}}}},
+    {"stage": "Starting", "stageTime": "yesterday", "retryAfter": "9999-12-31T23:59:59Z", "restarts": -1},
+    {"stage": "Pending", "workerRestarts": {"actors": {"0": 2**40, "x": 1}}, "neverFitsCycles": -7},
+]
+
+
+async def test_hostile_jobs_stop_no_other(cluster: FakeCluster) -> None:
+    """As they come where validation is bypassed; what a server lets in is bounded more tightly."""
+    with capture_logs() as logs:
+        async with Together(cluster).leading():
+            for name, spec in HOSTILE.items():
+                cluster.submit(f"bad-{name}", spec)
+            for number, status in enumerate(NONSENSE):
+                key = cluster.submit(f"odd-{number}", spec_json(1))
+                held = copy.deepcopy(cluster.objects["tyjobs"][key])
+                cluster.put("tyjobs", {**held, "status": status})
+            good = cluster.submit("good", spec_json(1, priority=10))
+            await turn(cluster, 5)
+            assert cluster.status(good)["stage"] == "Running"
+    bugs = {(each.get("key") or each.get("job") or each.get("unit")) for each in logs if each["log_level"] == "error"}
+    assert bugs == set()
 
 
 async def test_a_template_that_is_refused_is_said_in_the_servers_words_and_tried_again(cluster: FakeCluster) -> None:

@@ -76,8 +76,10 @@ def test_the_example_learns_with_its_actors_and_succeeds(cluster: Cluster, obser
     cluster.kubectl("apply", "-f", str(EXAMPLE))
     columns = cluster.kubectl("get", "tyj").splitlines()[0].split()
     assert columns == ["NAME", "STAGE", "SCHEDULE", "READY", "RESTARTS", "PRIORITY", "AGE"]
+    followed = fairlead(cluster, "logs", "tyjob-rl", "--follow")
     assert until(lambda: stage(cluster, "tyjob-rl") in ("Succeeded", "Failed"), 120), cluster.log()
     log = cluster.kubectl("logs", "tyjob-rl-learner")
+    assert followed == log
     assert stage(cluster, "tyjob-rl") == "Succeeded", log
     assert [each for each in observer.stages("tyjob-rl") if each != "Running"] == ["Pending", "Starting", "Succeeded"]
     last = re.search(r"random policy ([\d.]+), learned policy ([\d.]+), ratio ([\d.]+)", log)

@@ -117,38 +117,6 @@ async def test_a_gang_runs_survives_its_leader_and_ends(
         assert observer.stages("train")[:3] == ["Pending", "Starting", "Running"]
 
 
-async def test_s44_s45_s53_counts_change_a_node_is_lost_and_the_job_is_suspended(
-    rig: Rig, kubeconfig: Path, nodes: list[str], jobs: Jobs, observer: Observer
-) -> None:
-    def sets(counts: int) -> dict[str, Any]:
-        return {"spec": {"workerSets": [{**spec_json()["workerSets"][0], "counts": counts}]}}
-
-    with serving(kubeconfig, "--capabilities=placement,jobs") as process:
-        await asyncio.to_thread(said, process, "leading")
-        await jobs.submit("train", spec_json(4, schedulerPolicy={"basicPolicy": "JobAntiAffinity"}))
-        await jobs.until("train", lambda each: each.get("ready") == "4/4")
-        await jobs.call("PATCH", f"{jobs.path}/train", sets(6))
-        await jobs.until("train", lambda each: each.get("ready") == "6/6")
-        await jobs.call("PATCH", f"{jobs.path}/train", sets(3))
-        status = await jobs.until("train", lambda each: each.get("ready") == "3/3")
-        assert (status["restarts"], status.get("attempt", 0)) == (0, 0)
-        workers = status["allocations"]["workers"]["actors"]
-        lost = next(node for node in workers if node != status["allocations"]["leader"])
-        await jobs.call("PATCH", f"/api/v1/nodes/{lost}", {"spec": {"unschedulable": True}})
-        for name in await jobs.pods():
-            pod = await jobs.call("GET", f"/api/v1/namespaces/{jobs.namespace}/pods/{name}")
-            if pod["spec"].get("nodeName") == lost:
-                await jobs.call("DELETE", f"/api/v1/namespaces/{jobs.namespace}/pods/{name}?gracePeriodSeconds=0")
-        await jobs.until(
-            "train", lambda each: each["ready"] == "3/3" and lost not in each["allocations"]["workers"]["actors"]
-        )
-        await jobs.call("PATCH", f"{jobs.path}/train", {"spec": {"suspend": True}})
-        await jobs.until_stage("train", "Pending")
-        await jobs.call("PATCH", f"{jobs.path}/train", {"spec": {"suspend": False}})
-        status = await jobs.until_stage("train", "Running")
-        assert status["restarts"] == 0
-
-
 async def test_a_quota_that_is_used_up_refuses_the_pods_and_the_gang_waits_without_any(
     kubeconfig: Path, nodes: list[str], jobs: Jobs, observer: Observer
 ) -> None:

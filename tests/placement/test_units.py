@@ -315,11 +315,11 @@ async def test_s39_a_place_that_is_lost_is_told_at_once(change: Callable[[Server
         assert server.loop.reservations.get("default/g-w-0") is None
 
 
-async def test_a_foreign_pod_that_fits_beside_a_place_costs_nobody_a_place() -> None:
-    jobs = Jobs(a_unit("g", 1, "1"))
+async def test_a_place_stays_where_a_foreign_pod_fits_beside_it() -> None:
+    jobs = Jobs(a_unit("g", 1, "2"))
     async with looping(jobs, nodes=1) as (server, _):
         await settle()
-        server.bound(wanting("foreign", cpu="2"), "n1")
+        server.bound(wanting("beside", cpu="1"), "n1")
         await settle()
         assert jobs.losses == []
         assert server.loop.reservations.get("default/g-w-0") is not None
@@ -486,16 +486,16 @@ async def test_a_gang_is_evicted_as_a_whole_and_its_leader_last() -> None:
         assert evicted(server)[-1] == "low-leader"
 
 
-async def test_a_gang_evicts_nobody_who_fits_beside_it() -> None:
+async def test_a_gang_evicts_nobody_who_is_not_in_its_way() -> None:
     jobs = Jobs()
     async with looping(jobs, nodes=2) as (server, _):
-        server.bound(wanting("firm", cpu="3", priority=9), "n1")
-        server.bound(wanting("bystander", cpu="1"), "n1")
-        server.bound(wanting("blocker", cpu="4", priority=1), "n2")
+        server.bound(wanting("lowest", cpu="1", priority=1), "n1")
+        server.bound(wanting("stays", cpu="3", priority=9), "n1")
+        server.bound(wanting("low", cpu="4", priority=2), "n2")
         await settle()
         jobs.offer(a_unit("high", 1, "4", priority=5))
         await settle()
-        assert evicted(server) == ["blocker"]
+        assert evicted(server) == ["low"]
 
 
 async def test_a_pod_that_preempts_takes_the_gang_as_a_whole_too() -> None:

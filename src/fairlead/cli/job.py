@@ -18,8 +18,10 @@ from fairlead.cli.server import NoAnswer, mistake
 from fairlead.cli.target import Target, cluster_options, server_options
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
+from fairlead.cluster.errors import BadRequest, NotFound
 from fairlead.jobs.allocations import LEADER_PLACE
 from fairlead.jobs.api import CompareAnswer, JobExplanation
+from fairlead.jobs.explain import counted
 from fairlead.jobs.pods import pod_name
 from fairlead.jobs.spec import FINISHED, PLACEMENT_POLICIES, TYJOBS, JobSpec, TYJob, parse_spec, parse_status
 from fairlead.jobs.what_if import WhatIf
@@ -31,6 +33,8 @@ T = TypeVar("T")
 EXIT_FAILED = 3
 """The job failed."""
 LOOK_S = 0.5
+# Of a log that is followed.
+LONGEST_SILENCE_S = 7 * 86_400.0
 COLUMNS = ("NAMESPACE", "NAME", "STAGE", "SCHEDULE", "READY", "RESTARTS", "PRIORITY", "QUEUE", "AGE")
 
 
@@ -192,6 +196,7 @@ def describe(
 @click.option("--worker", metavar="SET/INDEX", help="A worker's log.  [default: the leader's]")
 @click.option("--previous", is_flag=True, help="Of the container before its last restart.")
 @click.option("--tail", type=int, help="The last so many lines.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for the pod, and print its log until it ends.")
 @_shared
 @cluster_options
 def logs(
@@ -199,12 +204,15 @@ def logs(
     worker: str | None,
     previous: bool,
     tail: int | None,
+    follow: bool,
     namespace: str | None,
     output: str,
     target: Target,
 ) -> None:
-    """Print the log of the leader or of a worker (`kubectl logs -f` follows one)."""
+    """Print the log of the leader or of a worker."""
     home = namespace or "default"
+    if follow and output == "json":
+        mistake("--follow: prints lines as they come, so -o json cannot be used with it")
     place = LEADER_PLACE
     if worker is not None:
         set_name, _, index = worker.rpartition("/")
@@ -220,10 +228,28 @@ def logs(
         if isinstance(spec, str):
             mistake(f"job {home}/{name} is invalid: {spec}")
         path = POD_OBJECTS.path(home, pod_name(name, spec, place), "log")
+        if follow:
+            await _follow_log(client, path, {**query, "follow": "true"}, home, name)
+            return ""
         return (await client.request("GET", path, query=query)).decode(errors="replace")
 
     text = target.run(work)
     click.echo(json.dumps({"log": text}) if output == "json" else text, nl=output == "json")
+
+
+async def _follow_log(client: Client, path: str, query: dict[str, str], namespace: str, name: str) -> None:
+    """Bytes as they come; a pod that does not exist or run yet is waited for while its job has not ended."""
+    while True:
+        try:
+            async with client.stream(path, query, silence_s=LONGEST_SILENCE_S) as chunks:
+                async for chunk in chunks:
+                    click.echo(chunk, nl=False)
+            return
+        except (NotFound, BadRequest):
+            found = await client.get(TYJOBS, name, namespace)
+            if parse_status(found)[0].stage in FINISHED:
+                raise
+            await asyncio.sleep(LOOK_S)
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------
@@ -247,7 +273,7 @@ def what_if(
         return
     click.echo(f"{answer.fits}: {answer.message}")
     for node, count in answer.places.items():
-        click.echo(f"  {node}: {count} pods")
+        click.echo(f"  {node}: {counted(count, 'pod')}")
 
 
 @job.command()
@@ -356,7 +382,7 @@ def _described(found: TYJob, explanation: JobExplanation | None) -> list[str]:
     elif status.message:
         lines.append(f"  {status.message}")
     if status.explain is not None:
-        lines += [f"  {nodes} nodes: {reason}" for reason, nodes in status.explain.refusals.items()]
+        lines += [f"  {counted(nodes, 'node')}: {reason}" for reason, nodes in status.explain.refusals.items()]
     if isinstance(spec, JobSpec):
         policy = f"Gang, {spec.policy}" if spec.is_gang else spec.policy
         lines.append(f"queue {spec.queue}, priority {spec.priority}, policy {policy}, quorum {spec.quorum} pods")

@@ -158,7 +158,7 @@ def _in_the_way(groups: Sequence[Group], statement: Statement) -> list[Occupant]
         start = statement.checkpoint()
         for occupant in group.occupants:
             statement.place_occupant(occupant)
-        over = table.is_overcommitted([occupant.row for occupant in group.occupants])
+        over = any(table.oversold(row).any() for row in {occupant.row for occupant in group.occupants})
         without = any(occupant.request.gpu.count and occupant.gpus is None for occupant in group.occupants)
         if over or without:
             statement.rollback(start)

@@ -16,7 +16,7 @@ from fairlead.engine import axes
 from fairlead.engine.axes import Bools, Ints
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.request import Request
-from fairlead.engine.unit import Member, NeverFits, Unit
+from fairlead.engine.unit import LargestNode, Member, NeverFits, Unit
 
 # Rules about what a pod asks of a node by name and label. All others may change their mind while a unit waits.
 LASTING: Final = frozenset({"NodeName", "NodeAffinity"})
@@ -60,7 +60,7 @@ def never_fits(cycle: Cycle, unit: Unit) -> NeverFits | None:
         needed = max(shape.count - surplus, shape.essential)
         room = int(shape.room_N.sum())
         if room < needed:
-            return NeverFits(shape.pod, needed, room)
+            return NeverFits(shape.pod, needed, room, largest=largest_node(cycle, shape) if not room else None)
     if len(shapes) <= MOST_SHAPES:
         for pair in combinations(shapes, 2):
             # The rarer one is gone through count by count.
@@ -70,6 +70,22 @@ def never_fits(cycle: Cycle, unit: Unit) -> NeverFits | None:
             if room < needed:
                 return NeverFits(pair[0].pod, needed, room, beside=pair[1].pod)
     return short_of_a_resource(cycle, unit, shapes) if len(shapes) == len(kinds) > 1 else None
+
+
+def largest_node(cycle: Cycle, shape: Shape) -> LargestNode | None:
+    """What keeps a single pod of this shape out: the first resource of which no allowed node has enough."""
+    table = cycle.table
+    rows = np.flatnonzero(shape.allowed_N)
+    if not len(rows):
+        return LargestNode()
+    for name, needed in sorted(shape.request.needs.items()):
+        at = table.axis.known(name)
+        has_K = table.alloc_RN[at, rows] if at is not None else np.zeros(len(rows), dtype=np.int64)
+        most = int(has_K.max())
+        if most < needed:
+            row = min(rows[has_K == most].tolist(), key=lambda each: int(table.rank[each]))
+            return LargestNode(table.name(row), name, needed, most)
+    return None
 
 
 def room_for_two(cycle: Cycle, one: Shape, other: Shape, needed: int) -> int:

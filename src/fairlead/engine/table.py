@@ -5,8 +5,9 @@ are the only writers of pod state and undo each other exactly; nothing here deci
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -76,6 +77,8 @@ class NodeTable:
         self.alloc_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
         self.used_RN: Ints = np.zeros((self.axis.size, capacity), dtype=np.int64)
         self._huge = HugeAmounts()
+        # What rules worked out about rows, by rule.
+        self.memo: WeakKeyDictionary[object, dict[Any, Any]] = WeakKeyDictionary()
 
         # Scalars by the number of nodes that offer any, whether they have a column or came when there were too many.
         self.offered: Counter[str] = Counter()
@@ -151,6 +154,12 @@ class NodeTable:
         """Of all pods that hold a place; nobody of this priority or lower could evict anyone."""
         return min((request.priority for request in self.classes.requests.values() if request.pods), default=2**31)
 
+    def oversold(self, row: int) -> Bools:
+        """The resources of which pods on this row request more than it has; what scores assume is no request."""
+        over_R: Bools = self.used_RN[:, row] > self.alloc_RN[:, row]
+        over_R[[axes.ASSUMED_CPU, axes.ASSUMED_MEMORY]] = False
+        return over_R
+
     def has_everywhere(self, rows: tuple[int, ...]) -> bool:
         """Whether every node has some of each of these resources, so that nobody need ask node by node."""
         known = self._everywhere.get(rows)
@@ -159,12 +168,6 @@ class NodeTable:
             known = (self.version, bool((self.alloc_RN[list(rows), : self.size][:, here_N] > 0).all()))
             self._everywhere[rows] = known
         return known[1]
-
-    def is_overcommitted(self, rows: Sequence[int]) -> bool:
-        """Whether the pods on any of these rows request more of a resource than the node has."""
-        over_RN = self.used_RN[:, rows] > self.alloc_RN[:, rows]
-        # Assumed amounts are for scores: no node has a limit of them.
-        return bool(over_RN[: axes.ASSUMED_CPU].any() or over_RN[axes.FIRST_SCALAR :].any())
 
     @property
     def taint_sets(self) -> list[tuple[Taint, ...]]:

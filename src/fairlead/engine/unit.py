@@ -111,6 +111,16 @@ class UnitPlaced(msgspec.Struct, frozen=True):
     domain: str = ""
 
 
+class LargestNode(msgspec.Struct, frozen=True):
+    """Of the nodes that a pod may go to, the one with most of what none of them has enough of; without a node: it may
+    go to none."""
+
+    node: str = ""
+    resource: str = ""
+    needed: int = 0
+    has: int = 0
+
+
 class NeverFits(msgspec.Struct, frozen=True):
     """Proof that waiting does not help while nodes stay as they are: empty, all that are registered have too little.
 
@@ -123,6 +133,8 @@ class NeverFits(msgspec.Struct, frozen=True):
     room: int
     beside: str = ""
     resource: str = ""
+    # Where not even one pod fits.
+    largest: LargestNode | None = None
 
     def sentence(self) -> str:
         if self.resource:

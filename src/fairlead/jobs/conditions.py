@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,8 @@ from fairlead.jobs.observed import JobInput
 from fairlead.jobs.spec import JobStatus
 from fairlead.model.meta import Condition
 from fairlead.model.times import rfc3339
+
+HELD_BACK: Final = "HeldBack"
 
 Entry = tuple[str, str, str]
 """Type, reason, message of a condition that is True."""
@@ -40,6 +43,8 @@ def _entries(seen: JobInput, status: JobStatus, exhausted: frozenset[Place]) -> 
         yield "TemplateRefused", "TemplateRefused", seen.template_problem
     if seen.queue_problem:
         yield "QueueNotFound", "QueueNotFound", seen.queue_problem
+    if seen.held_back and status.stage in ("Pending", "Rescheduling"):
+        yield HELD_BACK, HELD_BACK, seen.held_back
     if status.never_fits_cycles and status.explain is not None:
         yield "NeverFits", "NeverFits", status.explain.message
     if seen.strangers:

@@ -5,7 +5,9 @@ status with the resourceVersion it was planned on. If that write fails, the plac
 """
 
 import asyncio
+import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,7 +24,8 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.shell import SETTLE_S
 from fairlead.cluster.writer import Outcome, Result, Writer
-from fairlead.jobs.allocations import decode
+from fairlead.jobs.allocations import Places, decode
+from fairlead.jobs.conditions import HELD_BACK
 from fairlead.jobs.observed import JobInput, Refusal
 from fairlead.jobs.plan import NEVER_FITS_CYCLES, JobPlan, PlanOptions, plan_job
 from fairlead.jobs.pods import places_of, pod_name
@@ -63,6 +66,11 @@ COSMETIC_S: Final = 1.0
 QUEUES_S: Final = 5.0
 # How often the cluster's totals are summed.
 TOTALS_S: Final = 1.0
+# Of so many jobs, the first in line, the position in the status is kept current.
+REFRESHED: Final = 50
+# A new leader tries the templates of jobs whose pods do not all exist, for so long at most, before it decides anything.
+TAKEOVER_S: Final = 10.0
+CATCH_UP_S: Final = 0.1
 
 # Stands in for a spec that cannot be read, so that the job's pods can be deleted by the ordinary rules.
 NO_SPEC: Final = JobSpec(
@@ -109,11 +117,12 @@ class JobController:
         self._expectations = Expectations(mirrors, reader, clock)
         self._controller: Controller | None = None
         self._since_s = 0.0
+        self._has_tried = False
         self._cosmetic_at: dict[str, float] = {}
         self._refusals: dict[str, Refusal] = {}
         self._mixed: set[str] = set()
         self._sums: tuple[float, dict[str, int]] = (-TOTALS_S, {})
-        self._positions: tuple[float, dict[str, int]] = (-COSMETIC_S, {})
+        self._line: tuple[float, dict[str, tuple[int, str]]] = (-COSMETIC_S, {})
         self.source = JobSource(
             period_s,
             totals=self.totals,
@@ -125,6 +134,7 @@ class JobController:
 
     async def lead(self, stop: asyncio.Event) -> None:
         self._since_s = self._clock.elapsed_s()
+        self._has_tried = False
         self._expectations = Expectations(self._mirrors, self._reader, self._clock)
         self._refusals.clear()
         self.source.reset()
@@ -137,10 +147,12 @@ class JobController:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(controller.run(), name="jobs")
+                trying = tasks.create_task(self._try_templates(), name="jobs: templates")
                 reporting = tasks.create_task(self._report_queues(), name="jobs: queues")
                 await stop.wait()
                 controller.stop()
                 reporting.cancel()
+                trying.cancel()
         finally:
             self._controller = None
 
@@ -151,6 +163,18 @@ class JobController:
             await self._writer.carry_out_all(
                 plan_queues(queues, source.cluster(), source.pending(), source.placed()) if len(queues) else []
             )
+            self._refresh_first()
+
+    def _refresh_first(self) -> None:
+        """The first jobs of the line are looked at again where their status has another position than they have."""
+        for key, (position, held_back) in itertools.islice(self.source.line().items(), REFRESHED):
+            job = self._mirrors.jobs.get(key)
+            status = parse_status(job)[0] if job is not None else None
+            if status is None:
+                continue
+            is_told = any(each.type == HELD_BACK and each.message == held_back for each in status.conditions)
+            if status.queue_position != position or is_told is not bool(held_back):
+                self._wake(key)
 
     # -- what others ask ----------------------------------------------------------------------------------------
 
@@ -173,11 +197,34 @@ class JobController:
         return {queue.metadata.name: parse_queue(queue) for queue in self._mirrors.queues}
 
     def _is_current(self) -> bool:
+        return self._controller is not None and self._has_tried and self._has_caught_up()
+
+    def _has_caught_up(self) -> bool:
         now_s = self._clock.elapsed_s()
-        return self._controller is not None and all(
+        return all(
             mirror.is_synced and (mirror.is_absent or mirror.is_current(self._since_s, now_s))
             for mirror in (self._mirrors.jobs, self._mirrors.pods)
         )
+
+    async def _try_templates(self) -> None:
+        """A place whose pod does not exist is held with what admission adds to the pod, whoever planned it."""
+        while not self._has_caught_up():
+            await self._clock.sleep(CATCH_UP_S)
+        few = asyncio.Semaphore(WORKERS)
+
+        async def attempt(job: TYJob) -> None:
+            seen = self._see(job, News())
+            if seen.template_problem is None and seen.status.allocations.leader:
+                async with few:
+                    await self._trials.attempt(job.metadata, seen.spec)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TAKEOVER_S):
+                tried = await asyncio.gather(*map(attempt, list(self._mirrors.jobs)), return_exceptions=True)
+                for problem in tried:
+                    if isinstance(problem, Exception):
+                        log.error("template not tried", problem=repr(problem))
+        self._has_tried = True
 
     def _offer_all(self) -> None:
         """Before a leader's first decision: every place that a status names is held again."""
@@ -232,6 +279,7 @@ class JobController:
                 others.append(pod.metadata.name)
         trial = self._trials.known(metadata, spec)
         places = decode(status.allocations, spec)
+        position, held_back = self._in_line(metadata.key)
         return JobInput(
             metadata,
             spec,
@@ -246,21 +294,22 @@ class JobController:
             },
             unusable=frozenset(node for node in set(places.values()) if not self._is_usable(node)),
             spec_problem=parsed if isinstance(parsed, str) else "",
-            template_problem=_template_problem(trial, parsed, status, len(places)),
+            template_problem=_template_problem(trial, parsed, status, has_all=_has_all(mine, spec, places)),
             warnings=() if isinstance(parsed, str) else tuple(warnings_of(spec)),
             queue_problem=self._queue_problem(spec),
             refusal=self._refusals.get(metadata.key),
             has_service=self._mirrors.services.get(metadata.key) is not None,
-            position=self._position(metadata.key),
+            position=position,
+            held_back=held_back,
             share=self.source.share(metadata.key),
         )
 
-    def _position(self, key: str) -> int:
-        """Its place among pending jobs, from 1; none (0) for a job that waits for nothing."""
+    def _in_line(self, key: str) -> tuple[int, str]:
+        """Its place among pending jobs, from 1, and why it is held back; none (0) for a job that waits for nothing."""
         now_s = self._clock.elapsed_s()
-        if now_s - self._positions[0] >= COSMETIC_S:
-            self._positions = now_s, {job.key: place for place, job in enumerate(self.source.pending(), 1)}
-        return self._positions[1].get(key, 0)
+        if now_s - self._line[0] >= COSMETIC_S:
+            self._line = now_s, self.source.line()
+        return self._line[1].get(key, (0, ""))
 
     def _is_usable(self, name: str) -> bool:
         node = self._mirrors.nodes.get(name)
@@ -389,10 +438,14 @@ class JobController:
             self.source.withdraw(key)
             return
         trial = self._trials.known(seen.metadata, seen.spec)
-        usable = trial is not None and not trial.problem
-        planned = trial.planned if trial is not None and usable else self._trials.untried(seen.metadata, seen.spec)
+        places = decode(status.allocations, seen.spec)
+        if trial is not None and not trial.problem:
+            planned = trial.planned
+        else:
+            # Nothing is planned by templates that the server has not seen; what is held is held by what they say.
+            planned = self._trials.untried(seen.metadata, seen.spec) if places else {}
         now_seen = dataclasses.replace(seen, status=status)
-        unit = unit_of(now_seen, status, decode(status.allocations, seen.spec), planned, self._clock.now(), queue)
+        unit = unit_of(now_seen, status, places, planned, self._clock.now(), queue) if planned else None
         if unit is None:
             self.source.withdraw(key)
         else:
@@ -448,10 +501,15 @@ def _queue_name(job: TYJob) -> str:
     return str(job.spec.get("queue", DEFAULT_QUEUE)) if isinstance(job.spec, dict) else DEFAULT_QUEUE
 
 
-def _template_problem(trial: Trial | None, parsed: JobSpec | str, status: JobStatus, held: int) -> str | None:
-    """None where a trial is due: some pods are still to be planned."""
+def _has_all(pods: Iterable[JobPod], spec: JobSpec, places: Places) -> bool:
+    """Whether every pod has a place and exists, so that nothing is planned or held by a template."""
+    return len(places) >= 1 + spec.total and len({pod.metadata.name for pod in pods}) >= len(places)
+
+
+def _template_problem(trial: Trial | None, parsed: JobSpec | str, status: JobStatus, *, has_all: bool) -> str | None:
+    """None where a trial is due: some pods are still to be planned or created."""
     if isinstance(parsed, str) or status.stage in FINISHED or parsed.suspend or parsed.terminating:
         return ""
-    if held >= 1 + parsed.total:
+    if has_all:
         return ""
     return None if trial is None else trial.problem

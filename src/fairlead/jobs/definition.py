@@ -12,6 +12,7 @@ from fairlead.jobs.spec import (
     GROUP,
     JOB_QUEUES,
     LONGEST_NAME,
+    MOST_WORKERS,
     PLACEMENT_POLICIES,
     QUEUE_POLICIES,
     TYJOBS,
@@ -102,6 +103,11 @@ def _spec_rules() -> list[Json]:
             f"self.minWorkersNum <= {total}",
             ".minWorkersNum",
             "must not be more than all workers, the sum of workerSets[].counts",
+        ),
+        (
+            f"{total} <= {MOST_WORKERS}",
+            ".workerSets",
+            f"must not have more than {MOST_WORKERS} workers in all, the sum of workerSets[].counts",
         ),
         (
             "self.workerSets.all(s, s.name != self.leader.name)",

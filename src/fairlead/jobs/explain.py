@@ -1,6 +1,6 @@
 """Why a job is pending: what its last decision says, as data and as a sentence. Pure."""
 
-from fairlead.engine.unit import UnitRefused
+from fairlead.engine.unit import NeverFits, UnitRefused
 from fairlead.jobs.spec import Explain
 from fairlead.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY
 
@@ -29,13 +29,29 @@ def explain_refusal(refused: UnitRefused) -> Explain:
 
 def sentence(refused: UnitRefused) -> str:
     if refused.never is not None:
-        return f"can never fit on the nodes there are: {refused.never.sentence()}"
-    parts = [f"{refused.fitting} pods would fit, {refused.pod.rpartition('/')[2]} does not: {_cause(refused)}"]
+        return f"can never fit on the nodes there are: {refused.never.sentence()}{_largest(refused.never)}"
+    fitting = counted(refused.fitting, "pod")
+    parts = [f"{fitting} would fit, {refused.pod.rpartition('/')[2]} does not: {_cause(refused)}"]
     if refused.evicting:
-        parts.append(f"waits until {len(refused.evicting)} pods of lower priority are gone")
+        parts.append(f"waits for the end of {counted(len(refused.evicting), 'pod')} of lower priority")
     if refused.reserved:
-        parts.append(f"{len(refused.reserved)} nodes are kept for it")
+        parts.append(f"room is kept for it on {counted(len(refused.reserved), 'node')}")
     return "; ".join(parts)
+
+
+def _largest(never: NeverFits) -> str:
+    found = never.largest
+    if found is None:
+        return ""
+    if not found.node:
+        return "; no node has the labels that its nodeSelector or node affinity asks for"
+    needed, has = amount(found.resource, found.needed), amount(found.resource, found.has)
+    return f"; {found.resource} {needed} needed, the largest node {found.node} has {has}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _cause(refused: UnitRefused) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from fairlead.engine.unit import Loss, UnitOutcome
-from fairlead.jobs.allocations import LEADER_PLACE, Place
+from fairlead.jobs.allocations import LEADER_PLACE, Place, decode
 from fairlead.jobs.pods import attempt_of, place_of, restarts_before, restarts_of
 from fairlead.jobs.spec import JobPod, JobSpec, JobStatus
 from fairlead.model.meta import ObjectMeta
@@ -52,6 +52,8 @@ class JobInput:
     refusal: Refusal | None = None
     has_service: bool = False
     position: int = 0
+    held_back: str = ""
+    """Why it is not decided although it waits: its queue's quota, or the head of a strict queue."""
     share: float = 0.0
 
     @cached_property
@@ -147,6 +149,44 @@ def leader_state(seen: JobInput) -> LeaderState:
     if pod.status.pod_ip and (pod.is_ready or not has_readiness_probe(seen.spec)):
         return LeaderState.UP
     return LeaderState.STARTING
+
+
+_LOSSES: Final[Mapping[Loss, str]] = {
+    Loss.EXPIRED: "no pod was created in time",
+    Loss.NODE_GONE: "the node is gone",
+    Loss.CORDONED: "the node was cordoned",
+    Loss.BINDING_REFUSED: "the server refused to bind the pod",
+    Loss.TAKEN: "pods of another scheduler took the room",
+    Loss.PREEMPTED: "evicted for pods of higher priority",
+}
+
+
+def lost_leader(seen: JobInput) -> str:
+    """What became of the leader, without the names of others: whoever reads the job may not read theirs."""
+    pod, node = seen.leader, seen.status.allocations.leader
+    loss = seen.lost.get(LEADER_PLACE)
+    if loss is not None:
+        return f"the leader lost its place on node {node}: {_LOSSES[loss]}"
+    if pod is not None and is_rejected(pod):
+        why = pod.status.message or pod.status.reason
+        return f"the leader's pod ended because of node {node}" + (f": {why}" if why else "")
+    if node in seen.unusable:
+        return f"node {node} of the leader is gone, not ready or cordoned"
+    return "the leader's pod was deleted"
+
+
+def lost_places(seen: JobInput) -> str:
+    """Which places are gone, the first few of them, where those that are left are fewer than the quorum."""
+    nodes = decode(seen.status.allocations, seen.spec)
+    found = [f"{nodes[place]}: {_LOSSES[loss]}" for place, loss in seen.lost.items() if place in nodes]
+    found += [f"{node}: gone, not ready or cordoned" for node in sorted(seen.unusable)]
+    found += [f"{nodes[place]}: {pod.status.reason}" for place, pod in _rejected(seen) if place in nodes]
+    causes = "; ".join(f"node {each}" for each in dict.fromkeys(found[:100]))
+    return "too few pods have a place" + (f" ({causes[:500]})" if causes else "")
+
+
+def _rejected(seen: JobInput) -> list[tuple[Place, JobPod]]:
+    return [(place, pod) for place, pod in seen.current.items() if is_rejected(pod)]
 
 
 def is_older(stamp: str, seconds: float, now: datetime) -> bool:

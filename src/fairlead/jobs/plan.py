@@ -24,6 +24,8 @@ from fairlead.jobs.observed import (
     is_older,
     is_rejected,
     leader_state,
+    lost_leader,
+    lost_places,
     seconds_left,
     waiting_reason,
 )
@@ -402,6 +404,14 @@ def _message(facts: Facts, row: Row) -> str:
             return seen.spec_problem
         case "Terminated":
             return "spec.terminating was set"
+        case "Suspended":
+            return "spec.suspend is true"
+        case "LeaderLost":
+            return lost_leader(seen)
+        case "PlacesLost":
+            return lost_places(seen)
+        case "LeaderFailed":
+            return f"the leader's pod failed; restarts so far: {status.restarts}, restartLimit is {spec.restart_limit}"
         case "LeaderSucceeded":
             return "the leader ended with exit code 0"
         case "RestartLimitExceeded":

@@ -142,16 +142,19 @@ class JobSource:
         """Why it is pending, as last decided by this process."""
         return self._refused.get(key)
 
+    def line(self) -> dict[str, tuple[int, str]]:
+        """Of each job that waits, in their order: its position from 1, and why it is not decided at all, if so."""
+        cluster = self.cluster()
+        heads: dict[str, str] = {}
+        found: dict[str, tuple[int, str]] = {}
+        for position, job in enumerate(self.pending(), 1):
+            head_key = heads.setdefault(job.queue, job.key)
+            found[job.key] = position, _held_back(job, cluster, head_key)
+        return found
+
     def held_back(self, key: str) -> str:
         """Why a pending job is not decided at all: its queue's quota, or a strict queue's head."""
-        offer, cluster = self._offers.get(key), self.cluster()
-        if offer is None or offer.unit.has_minimum:
-            return ""
-        if resource := exceeds_quota(offer.job, cluster):
-            return f"the quota of {resource} of queue {offer.job.queue} is used up"
-        if cluster.queue(offer.job.queue).strict_fifo and self._head_of(offer.job.queue, cluster) != key:
-            return f"queue {offer.job.queue} is strict, and another job is ahead"
-        return ""
+        return self.line().get(key, (0, ""))[1]
 
     def _account(self, key: str, offer: Offer | None) -> None:
         """Add to the use of its queue, or (None) take away what was added for this job."""
@@ -253,3 +256,11 @@ class JobSource:
         news = self.news(place.unit)
         self._news[place.unit] = News(news.outcome, {**news.lost, place.member: place.loss})
         self._wake_job(place.unit)
+
+
+def _held_back(job: PendingJob, cluster: Cluster, head_key: str) -> str:
+    if resource := exceeds_quota(job, cluster):
+        return f"the quota of {resource} of queue {job.queue} is used up"
+    if cluster.queue(job.queue).strict_fifo and head_key != job.key:
+        return f"queue {job.queue} is strict, and another job is ahead"
+    return ""

@@ -31,7 +31,8 @@ RESTARTS_ANNOTATION: Final = "fairlead.io/restarts"
 
 LEADER, WORKER = "leader", "worker"
 MOST_SETS: Final = 32
-MOST_COUNT: Final = 10_000
+MOST_WORKERS: Final = 10_000
+"""Of all sets of a job together: what is done for a job in one step is in proportion to it."""
 LONGEST_NAME: Final = 63
 MOST_SECONDS: Final = 2**31 - 1
 DEFAULT_QUEUE: Final = "default"
@@ -92,7 +93,7 @@ class WorkerSet(ApiStruct, frozen=True):
 
     name: DnsLabel
     template: Annotated[Json, _described("The PodTemplateSpec of each worker.")]
-    counts: Annotated[int, Meta(ge=1, le=MOST_COUNT, description="How many workers.")] = 1
+    counts: Annotated[int, Meta(ge=1, le=MOST_WORKERS, description="How many workers.")] = 1
 
 
 class JobSpec(ApiStruct, frozen=True):
@@ -109,7 +110,7 @@ class JobSpec(ApiStruct, frozen=True):
     clean_pod_policy: Annotated[CleanPodPolicy, _described("Which pods are deleted when the job has ended.")] = "All"
     terminating: Annotated[bool, _described("End the job now.")] = False
     min_workers_num: Annotated[
-        int, Meta(ge=0, le=MOST_SETS * MOST_COUNT, description="So many ready workers make the job Running.")
+        int, Meta(ge=0, le=MOST_WORKERS, description="So many ready workers make the job Running.")
     ] = 1
     priority: Annotated[int, Meta(ge=1, le=10, description="Among jobs of the same pod priority, higher first.")] = 5
     scheduler_policy: SchedulerPolicy = SchedulerPolicy()
@@ -397,6 +398,8 @@ def problems(job: str, spec: JobSpec) -> list[str]:
         found.append(
             f"spec.minWorkersNum: {spec.min_workers_num} is more than the {spec.total} workers of all workerSets"
         )
+    if spec.total > MOST_WORKERS:
+        found.append(f"spec.workerSets: {spec.total} workers are too many, at most {MOST_WORKERS} are allowed in all")
     names = [spec.leader.name, *(each.name for each in spec.worker_sets)]
     if len(set(names)) < len(names):
         found.append("spec.workerSets: names must differ from each other and from spec.leader.name")
@@ -423,6 +426,15 @@ def _template_problems(field: str, template: Json, shared: set[Any]) -> list[str
     pod = template.get("spec")
     if not isinstance(pod, dict) or not isinstance(pod.get("containers"), list) or not pod["containers"]:
         return [f"{field}.spec.containers: at least one container is needed"]
+    for part in ("containers", "initContainers"):
+        for number, each in enumerate(pod.get(part) or ()):
+            if not isinstance(each, dict) or not isinstance(each.get("env") or [], list):
+                return [f"{field}.spec.{part}[{number}]: must be a container, and its env a list"]
+    metadata = template.get("metadata") or {}
+    if not isinstance(metadata, dict) or not all(
+        isinstance(metadata.get(part) or {}, dict) for part in ("labels", "annotations")
+    ):
+        return [f"{field}.metadata: must be a map, and its labels and annotations too"]
     found = []
     if pod.get("nodeName"):
         found.append(f"{field}.spec.nodeName: must not be set, the scheduler chooses nodes; use nodeSelector")

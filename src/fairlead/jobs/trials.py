@@ -19,6 +19,8 @@ from fairlead.jobs.units import Planned, planned_pod
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.pod import Pod
+from fairlead.model.quantity import QuantityError
+from fairlead.model.resources import pod_requests
 
 TRIAL_S: Final = 5.0
 # What is refused now may soon be allowed: a quota, a PriorityClass that is created later.
@@ -65,6 +67,9 @@ class Trials:
             try:
                 async with asyncio.timeout(TRIAL_S):
                     planned[name] = await self._client.create(PODS, body, metadata.namespace, dry_run=True)
+                pod_requests(planned[name])
+            except QuantityError as mistake:
+                problem = str(mistake)
             except TimeoutError:
                 problem = f"the server did not answer a trial (dryRun) of a pod within {TRIAL_S:g} s"
             except ApiError as refusal:

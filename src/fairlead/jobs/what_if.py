@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from fairlead.engine.unit import TrialTable, Unit, UnitOutcome, UnitPlaced, UnitRefused
-from fairlead.jobs.explain import sentence
+from fairlead.jobs.explain import counted, sentence
 from fairlead.model.meta import ApiStruct
 
 # Jobs whose end is tried out; each costs one decision.
@@ -45,8 +45,9 @@ class Comparison(ApiStruct, frozen=True):
 def what_if(table: TrialTable, unit: Unit) -> WhatIf:
     outcome = table.decide(unit)
     if isinstance(outcome, UnitPlaced):
-        short = f", {len(outcome.waiting)} workers wait for room" if outcome.waiting else ""
-        return WhatIf(fits="Now", message=f"fits now on {len(counts(outcome))} nodes{short}", places=counts(outcome))
+        places = counts(outcome)
+        short = f"; without room yet: {counted(len(outcome.waiting), 'worker')}" if outcome.waiting else ""
+        return WhatIf(fits="Now", message=f"fits now on {counted(len(places), 'node')}{short}", places=places)
     if outcome.never is not None:
         return WhatIf(fits="Never", message=sentence(outcome))
     table.undo()

@@ -145,12 +145,11 @@ class Places:
         table = self._table
         for node in nodes:
             row = table.row_of.get(node)
-            if row is None:
-                continue
-            for key in self._held_on(row):
-                if not table.is_overcommitted((row,)):
-                    break
-                self.lose(key, Loss.TAKEN, f"other pods were bound to node {node}")
+            for key in self._held_on(row) if row is not None else ():
+                assert row is not None
+                over_R = table.oversold(row)
+                if (table.occupants[key].request.delta_R[over_R] > 0).any():
+                    self.lose(key, Loss.TAKEN, f"other pods were bound to node {node}")
 
     def _held_on(self, row: int) -> list[str]:
         """Members of units with a place held on this row, essential ones last."""

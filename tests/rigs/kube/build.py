@@ -78,14 +78,15 @@ def ensure_built(say: Say = print) -> Path:
     return home
 
 
-def run_build(go: str, into: Path, say: Say) -> None:
-    command = [go, "build", "-v", "-trimpath", "-ldflags", linker_flags(), "-o", f"{into}/", "tool"]
+def run_build(go: str, into: Path, say: Say, *, source: Path = HERE, flags: str = "", name: str = "Kubernetes") -> None:
+    """Builds the tools of the Go module in `source`."""
+    command = [go, "build", "-v", "-trimpath", "-ldflags", flags or linker_flags(), "-o", f"{into}/", "tool"]
     # An older go says so instead of fetching a newer one from a host that is no package registry.
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
     started_at, said_at, built = time.monotonic(), time.monotonic(), 0
     tail: list[str] = []
     with subprocess.Popen(
-        command, cwd=HERE, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command, cwd=source, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -95,7 +96,7 @@ def run_build(go: str, into: Path, say: Say) -> None:
                 said_at = time.monotonic()
                 say(f"  {said_at - started_at:4.0f} s: {built} packages, now {tail[-1]}")
     if process.returncode != 0:
-        raise RigUnavailable("building Kubernetes failed; the last lines were:\n" + "\n".join(tail))
+        raise RigUnavailable(f"building {name} failed; the last lines were:\n" + "\n".join(tail))
 
 
 if __name__ == "__main__":

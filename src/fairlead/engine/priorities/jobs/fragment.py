@@ -32,6 +32,8 @@ FINER: Final = 1000
 # Counts of placed pods are taken to so many binary digits: a few more or less hardly change what is to be expected,
 # and what was worked out from it stays.
 DIGITS: Final = 4
+# Shapes of pods whose scores are kept.
+MOST_KNOWN: Final = 256
 
 
 class ExpectedPods(msgspec.Struct, frozen=True):
@@ -51,7 +53,7 @@ class ExpectedPods(msgspec.Struct, frozen=True):
 
 
 class RowScores:
-    """What was worked out for pods of one request, by the shapes it was worked out with; `known_N` where it holds."""
+    """What was worked out for pods that ask for the same, by the shapes expected then; `known_N` where it holds."""
 
     __slots__ = ("cursor", "device_N", "known_N", "score_N", "shapes", "version")
 
@@ -102,14 +104,19 @@ class MinFragmentPolicy(Priority):
 
     def _scores(self, table: "NodeTable", request: Request, shapes: Shapes, rows: Ints) -> RowScores:
         """Per row the score, higher is better, and the device for a share; worked out where it is not known yet."""
-        known: RowScores | None = request.memo.get(self)
+        # By what it asks for, not by request: every job has a label of its own.
+        of_rule = table.memo.setdefault(self, {})
+        key = (request.needs.get(CPU, 0), request.needs.get(MEMORY, 0), request.gpu)
+        known: RowScores | None = of_rule.get(key)
         if (
             known is None
             or known.shapes is not shapes
             or known.version != table.version
             or known.cursor < table.journal_start
         ):
-            known = request.memo[self] = RowScores(table, shapes)
+            if known is None and len(of_rule) >= MOST_KNOWN:
+                del of_rule[next(iter(of_rule))]
+            known = of_rule[key] = RowScores(table, shapes)
         elif known.cursor != table.journal_end:
             known.known_N[list(table.rows_changed_since(known.cursor))] = False
             known.cursor = table.journal_end
