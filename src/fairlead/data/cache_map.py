@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from fairlead.data.facts import DATASET_PREFIX, MANAGED_BY, REFERRING_NAME, REFERRING_NAMESPACE, dataset_of
+from fairlead.data.facts import DATASET_PREFIX, MANAGED_BY, dataset_of, referring, root_of
 from fairlead.data.names import DatasetName, NoSuchKey
 from fairlead.data.objects import Claim, Dataset
 from fairlead.data.spec import CacheNode, CacheReport, DatasetReport
@@ -110,15 +110,16 @@ def _key(function: Any) -> str:
 def _claims(claims: Iterable[Claim], names: Mapping[str, Dataset]) -> Iterable[tuple[str, str]]:
     for claim in claims:
         for dataset in dataset_keys(claim):
-            if dataset in names:
-                yield claim.metadata.key, dataset
+            root = root_of(dataset, names.get)
+            if root in names:
+                yield claim.metadata.key, root
 
 
 def dataset_keys(claim: Claim) -> Iterable[str]:
-    """The dataset whose data a claim leads to, if it is one of a dataset."""
+    """The dataset that a claim leads to in one step, if it is one of a dataset; `root_of` leads to its data."""
+    if target := referring(claim):
+        return (target,)
     labels, metadata = claim.metadata.labels, claim.metadata
-    if labels.get(REFERRING_NAME) and labels.get(REFERRING_NAMESPACE):
-        return (f"{labels[REFERRING_NAMESPACE]}/{labels[REFERRING_NAME]}",)
     if any(key.startswith(DATASET_PREFIX) or key in MANAGED_BY for key in labels):
         return (f"{metadata.namespace}/{dataset_of(metadata.name, claim)}",)
     return ()

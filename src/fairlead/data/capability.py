@@ -20,7 +20,7 @@ from fairlead.data import entries
 from fairlead.data.controllers import Drains, Levels, Waits, nudge
 from fairlead.data.facts import Ref
 from fairlead.data.fluid_reviews import FluidReviews
-from fairlead.data.groups import Groups, GroupSource
+from fairlead.data.groups import PLACED_PODS, Groups, GroupSource, PlacedGroups
 from fairlead.data.mutate import MutateOptions
 from fairlead.data.objects import DATASETS
 from fairlead.data.plugin import LocalityOptions
@@ -81,13 +81,14 @@ class Data(Capability):
             record=self._recorder.record,
         )
         self._fluid = FluidReviews(lambda: self.view.groups, lambda: self.view.cache.datasets, settings.direct_scale_in)
-        self._source = GroupSource(self.view)
+        self._source = GroupSource(self.view, lambda: runtime.mirror(PLACED_PODS), runtime.clock.now)
+        self._placed = PlacedGroups(runtime, self.view, self._source)
         runtime.offers.unit_sources.append(self._source)
         runtime.offers.caches.append(self._cache)
         self._levels = Levels(runtime, self.view)
         self._others = (
             SideObjects(runtime), Drains(runtime, self.view), Waits(runtime, self.view),
-            Groups(runtime, self.view, self._source),
+            Groups(runtime, self.view),
         )  # fmt: skip
 
     @classmethod
@@ -128,8 +129,10 @@ class Data(Capability):
                 tasks.create_task(self._profile.follow(self.runtime.clock), name="data: profile")
                 tasks.create_task(self.view.follow(self._changed), name="data: caches")
                 tasks.create_task(self._measure(), name="data: metrics")
+                for writer in self.runtime.offers.unit_writers:
+                    tasks.create_task(self._source.follow(), name="data: groups")
+                    tasks.create_task(self._placed.controller(writer).run(), name="data: placed groups")
         finally:
-            self._runner.close()
             self._recorder.close()
 
     async def _measure(self) -> None:
@@ -152,6 +155,13 @@ class Data(Capability):
             elif now_s - self._refused_since.setdefault(name, now_s) > REFUSED_S:
                 return f"{name} cannot be read: {mirror.problem}"
         return None
+
+    def condition(self) -> str | None:
+        if self._profile.problem:
+            return f"data.profile: the old profile is in force: {self._profile.problem}"
+        if not self.is_absent():
+            return None
+        return "Fluid's kinds are not defined on this cluster: no pod is changed until they are"
 
     def is_absent(self) -> bool:
         """Whether the cluster does not have Fluid's kinds: then nothing is a dataset."""

@@ -151,3 +151,14 @@ RUNTIMES: Final[dict[str, Kind[FluidRuntime]]] = {
     "cache": _runtime("CacheRuntime"),
 }
 """By the type in `status.runtimes[0].type` of a Dataset."""
+
+
+def worker_replicas(kind: Kind[FluidRuntime], runtime: FluidRuntime) -> int:
+    if kind is RUNTIMES["cache"]:
+        return (runtime.spec.worker.replicas if runtime.spec.worker is not None else None) or 0
+    return runtime.spec.replicas or 0
+
+
+def replicas_patch(kind: Kind[FluidRuntime], replicas: int) -> dict[str, Any]:
+    """The part of a runtime's spec that says how many workers it has."""
+    return {"worker": {"replicas": replicas}} if kind is RUNTIMES["cache"] else {"replicas": replicas}
