@@ -30,9 +30,9 @@ from fairlead.data.mutate import MutateOptions, PodReview
 from fairlead.data.names import DatasetName
 from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES, Claim, Dataset, FluidRuntime
 from fairlead.data.profile import DEFAULT, parse
-from fairlead.data.waits import WARM
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache, Reading, local_values
+from fairlead.engine.locality_wait import WARM
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node

@@ -12,6 +12,7 @@ from fairlead.data.draft import PluginError
 from fairlead.data.facts import MOST_REFERENCES
 from fairlead.data.plugin import LocalityOptions, PluginContext
 from fairlead.data.profile import PluginProfile, Step, parse
+from fairlead.engine.locality import CacheMap, DatasetCache
 from fairlead.testing.parity_data import applied
 from tests.data.objects import (
     REGION,
@@ -504,3 +505,11 @@ def test_levels_take_the_place_of_the_plain_label() -> None:
         preferred(weight, (key, "Gt", [above])) for above, weight in
         (("0", 10), ("2", 20), ("4", 20), ("6", 20), ("8", 30))
     ]  # fmt: skip
+
+
+def test_nodes_with_a_fuse_that_requests_something_are_preferred() -> None:
+    fused = DatasetCache(fuse_needs={"cpu": 500})
+    locality = LocalityOptions(cache=CacheMap({"default/hbase": fused, "default/logs": DatasetCache()}))
+    found = admit(reader("hbase", "logs"), [*whole("hbase"), *whole("logs")], whole_chain=True, locality=locality).pod
+    assert preferred(20, on("fluid.io/f-default-hbase")) in preferred_of(found)
+    assert "fluid.io/f-default-logs" not in json.dumps(found)

@@ -45,7 +45,10 @@ def build(
     reports: Iterable[CacheReport],
     now: datetime,
     ttl_s: float,
+    fuses: Mapping[str, Mapping[str, int]] | None = None,
+    speeds: tuple[float, float] = (2e9, 2e8),
 ) -> CacheMap:
+    """`fuses`: by dataset, what its fuse requests; `speeds`: bytes per second that are read locally and remotely."""
     names = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in datasets}
     holdings: dict[str, dict[str, NodeCache]] = {key: {} for key in names}
     capacity = dict.fromkeys(names, 0.0)
@@ -70,10 +73,14 @@ def build(
                 capacity_bytes=capacity[key]
                 or parse_size((dataset.status.cache_states or {}).get("cacheCapacity", "")),
                 nodes=holdings[key],
+                fuse_needs=(fuses or {}).get(key, {}),
+                fuse_nodes=_fuse_nodes(known, name_of(dataset)) if (fuses or {}).get(key) else frozenset(),
             )
             for key, dataset in names.items()
         },
         claims=dict(_claims(claims, names)),
+        local_bytes_per_s=speeds[0],
+        remote_bytes_per_s=speeds[1],
     )
 
 
@@ -98,6 +105,11 @@ def _take_labels(found: dict[str, NodeCache], node: CacheNode, name: DatasetName
         found[node.metadata.name] = NodeCache(
             cache.tier_bytes, cache.cached_bytes, cache.freshness, is_labelled=labelled, is_draining=draining
         )
+
+
+def _fuse_nodes(nodes: Iterable[CacheNode], name: DatasetName) -> frozenset[str]:
+    key = _key(name.fuse_key)
+    return frozenset(node.metadata.name for node in nodes if node.metadata.labels.get(key) == "true")
 
 
 def _key(function: Any) -> str:

@@ -25,6 +25,7 @@ from fairlead.data.mutate import MutateOptions
 from fairlead.data.objects import DATASETS
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.plugins.avoid_draining import AvoidDraining
+from fairlead.data.plugins.prefer_fuse import PreferFuse
 from fairlead.data.plugins.wait_for_data import WaitForData
 from fairlead.data.profile import BadProfile, Step
 from fairlead.data.running import PluginRunner
@@ -43,7 +44,7 @@ log = structlog.get_logger("fairlead.data")
 
 REFUSED_S: Final = 60.0
 """How long a kind that we may not read is forgiven before we are not ready."""
-ADDITIONS: Final = tuple(Step(plugin, plugin.policy) for plugin in (AvoidDraining(), WaitForData()))
+ADDITIONS: Final = tuple(Step(plugin, plugin.policy) for plugin in (AvoidDraining(), PreferFuse(), WaitForData()))
 """What every pod with a dataset gets, whatever the profile says."""
 AUTO: Final = "auto"
 MEASURE_EVERY_S: Final = 15.0
@@ -184,13 +185,8 @@ class Data(Capability):
             prefetcher_image=settings.prefetcher_image,
             native_sidecars=settings.sidecars == "native-sidecar",
             scoring_schedulers=frozenset({*scoring, *named} - {AUTO}),
-            locality=LocalityOptions(
-                settings.affinity,
-                settings.strength,
-                self.view.cache,
-                settings.local_bytes_per_s,
-                settings.remote_bytes_per_s,
-            ),
+            waiting_schedulers=frozenset(self.runtime.offers.locality_schedulers),
+            locality=LocalityOptions(settings.affinity, settings.strength, self.view.cache),
             now=self.runtime.clock.now(),
             releases_gates=self._leads or self._has_leader(),
             additions=ADDITIONS,

@@ -102,8 +102,12 @@ class DatasetFacts:
     @property
     def fuse_set(self) -> str:
         """The DaemonSet of its fuse."""
-        suffix = {"jindo": "-jindofs-fuse", "cache": "-client"}.get(self.runtime, "-fuse")
-        return self.dataset.name + suffix
+        return fuse_set(self.dataset.name, self.runtime)
+
+
+def fuse_set(name: str, runtime: str) -> str:
+    """The DaemonSet of a fuse; a CacheRuntime's is named after its component, as all of them are."""
+    return name + {"jindo": "-jindofs-fuse", "cache": "-client"}.get(runtime, "-fuse")
 
 
 def claim_names(spec: Mapping[str, Any]) -> list[str]:

@@ -19,14 +19,13 @@ from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.data.controllers import carry_out
 from fairlead.data.names import DOMAIN, DatasetName
-from fairlead.data.objects import DATASETS, Component, Dataset
+from fairlead.data.objects import DATASETS, Component, Dataset, requests_sum
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
 from fairlead.data.view import DATASET_LABEL, ClusterView
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.kinds import Kind
 from fairlead.model.pod import Pod
-from fairlead.model.quantity import QuantityError, nanos
 from fairlead.model.times import parse_time_or_none
 from fairlead.runtime import Runtime
 
@@ -117,14 +116,7 @@ def _worker(group: DataGroup, dataset: WorkerInput, number: int, scheduler: str)
 
 def added(*parts: Component | None) -> dict[str, str]:
     """What a worker and its fuse request together."""
-    totals: dict[str, int] = {}
-    for part in parts:
-        requests = (part.resources or {}).get("requests") if part is not None else None
-        for name, amount in (requests if isinstance(requests, dict) else {}).items():
-            try:
-                totals[name] = totals.get(name, 0) + nanos(str(amount))
-            except QuantityError:
-                continue
+    totals = requests_sum(part.resources for part in parts if part is not None)
     return {name: f"{amount}n" for name, amount in totals.items() if amount}
 
 

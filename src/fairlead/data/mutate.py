@@ -38,6 +38,8 @@ class MutateOptions:
     native_sidecars: bool = False
     scoring_schedulers: frozenset[str] = frozenset()
     """Schedulers that score cached bytes themselves: their pods get required terms, and no preferred ones."""
+    waiting_schedulers: frozenset[str] = frozenset()
+    """Schedulers that wait for room near a pod's data by themselves: their pods get no gate for that."""
     locality: LocalityOptions = field(default_factory=LocalityOptions)
     now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     releases_gates: bool = False
@@ -138,6 +140,7 @@ def _run_chain(
         options.locality,
         options.now,
         options.releases_gates,
+        scheduler in options.waiting_schedulers,
     )
     runs: list[PluginRun] = []
     additions = options.additions if mode and datasets else ()

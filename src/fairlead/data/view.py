@@ -9,12 +9,23 @@ from typing import Any, Final
 
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.waits import first_of
-from fairlead.data import cache_map
-from fairlead.data.facts import MOST_REFERENCES, Ref, reference_of, root_of
+from fairlead.data import cache_map, waits
+from fairlead.data.facts import MOST_REFERENCES, Ref, fuse_set, reference_of, root_of
 from fairlead.data.names import DatasetName
-from fairlead.data.objects import CLAIMS, DAEMON_SETS, DATASETS, RUNTIMES, VOLUMES, Dataset, FluidRuntime
+from fairlead.data.objects import (
+    CLAIMS,
+    DAEMON_SETS,
+    DATASETS,
+    RUNTIMES,
+    VOLUMES,
+    DaemonSet,
+    Dataset,
+    FluidRuntime,
+    requests_sum,
+)
 from fairlead.data.spec import CACHE_REPORTS, DATA_GROUPS, DATA_LOADS, NODES, PODS, CacheNode, ReaderPod
 from fairlead.engine.locality import NO_CACHE, CacheMap, value
+from fairlead.model import resources
 from fairlead.model.kinds import Kind
 from fairlead.model.quantity import QuantityError, nanos
 from fairlead.runtime import Runtime
@@ -90,23 +101,46 @@ class ClusterView:
 
     def refresh(self) -> bool:
         """Work the map of caches out again; whether it changed."""
+        settings = self._runtime.settings.data
         found = cache_map.build(
             self.objects[DATASETS.name],
             self.objects[CLAIMS.name],
             self.nodes,
             self.reports,
             self._runtime.clock.now(),
-            self._runtime.settings.data.report_ttl_s,
+            settings.report_ttl_s,
+            {key: needs for key, dataset in self.datasets().items() if (needs := self._fuse_needs(dataset))},
+            (settings.local_bytes_per_s, settings.remote_bytes_per_s),
         )
         if found == self.cache:
             return False
         self.cache = found
         return True
 
+    def _fuse_needs(self, dataset: Dataset) -> dict[str, int]:
+        """What the fuse of a dataset requests, in the scheduler's units: by its DaemonSet, else by the runtime."""
+        found = self.runtime_of(dataset)
+        runtime = found[1] if found is not None else None
+        if found is None or runtime is None:
+            return {}
+        kind = next(name for name, kind in RUNTIMES.items() if kind is found[0])
+        metadata = dataset.metadata
+        fuse: DaemonSet | None = self.objects[DAEMON_SETS.name].get(
+            f"{metadata.namespace}/{fuse_set(metadata.name, kind)}"
+        )
+        if fuse is not None:
+            containers = fuse.spec.template.spec.get("containers")
+            parts = [each.get("resources") for each in containers or () if isinstance(each, dict)]
+        else:
+            component = runtime.spec.client if kind == "cache" else runtime.spec.fuse
+            parts = [component.resources] if component is not None else []
+        return {name: size for name, size in resources.counted(requests_sum(parts)) if size > 0}
+
     async def follow(self, on_change: asyncio.Event) -> None:
         """Keep the map current; `on_change` is set whenever it changed."""
         wakeup = asyncio.Event()
-        sources = [self.objects[DATASETS.name], self.objects[CLAIMS.name], self.nodes, self.reports]
+        names = (DATASETS.name, CLAIMS.name, DAEMON_SETS.name, *(kind.name for kind in RUNTIMES.values()))
+        sources = [*(self.objects[name] for name in names), self.nodes, self.reports]
         subscriptions = [mirror.subscribe(wakeup) for mirror in sources]
         try:
             while True:
@@ -169,6 +203,11 @@ class ClusterView:
         claims = (mirror.get(f"{pod.metadata.namespace}/{claim}") for claim in pod.claims)
         keys = (key for each in claims if each is not None for key in cache_map.dataset_keys(each))
         return list(dict.fromkeys(root_of(key, self.objects[DATASETS.name].get) for key in keys))
+
+    def zones(self) -> dict[str, str]:
+        """By node, where it says so."""
+        labels = ((node.metadata.name, node.metadata.labels.get(waits.ZONE, "")) for node in self.nodes)
+        return {name: zone for name, zone in labels if zone}
 
     def fitting(self, pod: ReaderPod) -> frozenset[str]:
         """Nodes that are not cordoned and have the cpu and memory that the pod requests."""
