@@ -160,21 +160,22 @@ def _run_chain(
 
 
 def _run_step(step: Step, draft: Draft, context: PluginContext, run: RunStep) -> tuple[Draft, PluginRun]:
-    """The draft after one plugin: unchanged if it failed."""
-    trial = draft.copy()
-    trial.plugin = name = step.plugin.name
+    """The draft after one plugin: as it was before if it failed."""
+    draft.plugin = name = step.plugin.name
+    before = draft.checkpoint()
     try:
-        trial, stops = run(step, trial, context)
+        after, stops = run(step, draft, context)
     except (Missing, Unready):
         raise
     except Exception as problem:
+        draft.rollback(before)
         late = isinstance(problem, LatePlugin)
         sentence = str(problem) if isinstance(problem, PluginError) else f"failed: {type(problem).__name__}: {problem}"
         if step.policy == "fail":
             return draft, PluginRun(name, "failed", problem=sentence)
         draft.warn(f"plugin {name} was left out: {sentence}")
         return draft, PluginRun(name, "late" if late else "ignored", problem=sentence)
-    return trial, PluginRun(name, stops=stops)
+    return after, PluginRun(name, stops=stops)
 
 
 def _answer(

@@ -5,6 +5,7 @@ nothing to the cluster.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -60,6 +61,9 @@ class DataMetrics:
             registry=registry,
         )
         self.absent = Gauge("fairlead_data_fluid_absent", "1 while the cluster lacks Fluid's kinds.", registry=registry)
+        # Looked up for every plugin of every review.
+        self.run = functools.cache(self.plugins.labels)
+        self.seconds_of = functools.cache(self.plugin_seconds.labels)
 
 
 class ProfileFile:
@@ -142,7 +146,7 @@ class DataWebhook:
             self._metrics.skipped.labels(answer.skipped).inc()
             log.debug("pod left alone", namespace=review.namespace, name=review.name, reason=answer.skipped)
         for run in answer.runs:
-            self._metrics.plugins.labels(run.plugin, run.outcome).inc()
+            self._metrics.run(run.plugin, run.outcome).inc()
         if not answer.allowed:
             return refused(answer.message, answer.code, "Forbidden" if answer.code == 403 else "")
         return Verdict(patch=answer.patch, warnings=answer.warnings)
@@ -165,14 +169,14 @@ class DataWebhook:
                     sources.add(ref, await self._read(ref) if reads <= MOST_LIVE_READS else None)
 
     def _timed(self, until_s: float) -> RunStep:
-        run, seconds, now_s = self._runner.run, self._metrics.plugin_seconds, self._now_s
+        run, seconds_of, now_s = self._runner.run, self._metrics.seconds_of, self._now_s
 
         def timed(step: Any, draft: Any, context: Any) -> Any:
             started_s = now_s()
             try:
                 return run(step, draft, context, until_s - started_s)
             finally:
-                seconds.labels(step.plugin.name).observe(now_s() - started_s)
+                seconds_of(step.plugin.name).observe(now_s() - started_s)
 
         return timed
 
