@@ -1,6 +1,6 @@
 """How many bytes pods read locally, by how their data enters scheduling; simulated on the engine.
 
-    scripts/bench locality [--seeds 5] [--pods 2000]
+    scripts/bench locality [--seeds 5] [--pods 2000] [--no-kube]
 
 200 nodes, 30 datasets (10 GiB to 2 TiB, log-uniform; popularity by Zipf 1.1; workers on 3 to 20 nodes that cache 0.1
 to 1 of it, changing), pods that come and go at 85 % load, a third with two datasets, a fifth with none, five drains.
@@ -11,6 +11,7 @@ A pod reads its datasets once, evenly over its life; what its node has of them a
     ours1   the same terms, and drains avoided
     ours2   cached bytes scored (DataLocality)
     ours3   and pods wait for room on a warm node where that saves time, and workers move to their readers
+    kube_*  the first seed with every decision by a real kube-scheduler; there ours2 is `data.affinity: levels`
 """
 
 import argparse
@@ -18,21 +19,27 @@ import heapq
 import json
 import random
 import statistics
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from bench import locality_kube
+from bench.locality_kube import KubeScheduling, kube_scheduling
 from fairlead.data.capability import ADDITIONS
 from fairlead.data.explain import answered
 from fairlead.data.facts import Ref, Sources
+from fairlead.data.levels import level
 from fairlead.data.mutate import MutateOptions, PodReview
 from fairlead.data.names import DatasetName
 from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES, Claim, Dataset, FluidRuntime
+from fairlead.data.plugin import LocalityOptions
 from fairlead.data.profile import DEFAULT, parse
-from fairlead.data.waits import WARM
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache, Reading, local_values
+from fairlead.engine.locality_wait import WARM
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
@@ -106,6 +113,8 @@ def scenario(seed: int, pods: int) -> Scenario:
 class Simulation:
     variant: str
     scene: Scenario
+    kube: KubeScheduling | None = None
+    """Who decides instead of the engine."""
     table: NodeTable = field(default_factory=NodeTable)
     placed: dict[str, tuple[Arrival, int]] = field(default_factory=dict)
     read_until_s: dict[str, float] = field(default_factory=dict)
@@ -120,7 +129,8 @@ class Simulation:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.scene.rng_seed)
         self.data = [Datum(each.name, each.size, dict(each.shares)) for each in self.scene.data]
-        self.knows_bytes = self.variant in ("ours2", "ours3")
+        self.by_levels = self.kube is not None and self.variant == "ours2"
+        self.knows_bytes = self.variant in ("ours2", "ours3") and self.kube is None
         self.cycle = Cycle(self.table, kube_profile(locality=self.knows_bytes))
         objects: dict[Ref, Any] = {}
         for each in self.data:
@@ -130,6 +140,7 @@ class Simulation:
         self.options = MutateOptions(
             additions=ADDITIONS if self.variant.startswith("ours") else (),
             scoring_schedulers=frozenset({"default-scheduler"} if self.knows_bytes else ()),
+            locality=LocalityOptions("levels" if self.by_levels else "labels", cache=self._cache()),
         )
         for number in range(NODES):
             self._show(number)
@@ -148,6 +159,9 @@ class Simulation:
         objects[Ref(CLAIMS, "default", each.name.name)] = msgspec.convert(
             {"metadata": {**metadata, "labels": labels}}, Claim
         )
+        if self.kube is not None:
+            self.kube.set_dataset(each.name.name)
+            return
         bound = {"pv.kubernetes.io/bind-completed": "yes"}
         claim = {"metadata": {**metadata, "annotations": bound}, "spec": {"volumeName": each.name.name}}
         volume = {"metadata": {"name": each.name.name}, "spec": {"claimRef": metadata}}
@@ -163,29 +177,37 @@ class Simulation:
                 labels[each.name.common_key()] = "true"
             if (i, number) in self.draining:
                 labels[each.name.scale_in_key()] = "true"
+            if self.by_levels and number in each.shares:
+                labels[each.name.level_key()] = str(level(each.shares[number]))
+        if self.kube is not None:
+            self.kube.set_node(f"n{number}", labels, CPUS)
+            return
         status = {"allocatable": {"cpu": str(CPUS), "memory": "256Gi", "pods": "110"}}
         node = {"metadata": {"name": f"n{number}", "labels": labels}, "status": status}
         self.table.add_node(msgspec.convert(node, Node))
 
     def _learn(self) -> None:
         if self.knows_bytes:
-            self.cache = CacheMap(
-                {
-                    each.name.key: DatasetCache(
-                        each.size,
-                        0.0,
-                        {
-                            f"n{number}": NodeCache(share * each.size, share * each.size, is_labelled=True)
-                            for number, share in each.shares.items()
-                        },
-                    )
-                    for each in self.data
-                },
-                {f"default/{each.name.name}": each.name.key for each in self.data},
-            )
+            self.cache = self._cache()
             self.table.catalog.set_cache(self.cache)
 
-    def pod(self, arrival: Arrival) -> Pod:
+    def _cache(self) -> CacheMap:
+        return CacheMap(
+            {
+                each.name.key: DatasetCache(
+                    each.size,
+                    0.0,
+                    {
+                        f"n{number}": NodeCache(share * each.size, share * each.size, is_labelled=True)
+                        for number, share in each.shares.items()
+                    },
+                )
+                for each in self.data
+            },
+            {f"default/{each.name.name}": each.name.key for each in self.data},
+        )
+
+    def pod(self, arrival: Arrival) -> dict[str, Any]:
         names = [self.data[i].name.name for i in arrival.datasets]
         raw: dict[str, Any] = {
             "metadata": {"name": arrival.name, "labels": {"fuse.serverful.fluid.io/inject": "true"}},
@@ -196,8 +218,18 @@ class Simulation:
         }
         if self.variant != "none":
             raw = dict(answered(PodReview(raw, "default"), self.sources, self.profile, self.options).pod)
-        metadata = {**raw["metadata"], "namespace": "default", "uid": arrival.name}
-        return msgspec.convert({**raw, "metadata": metadata}, Pod)
+        return raw
+
+    def _decide(self, arrival: Arrival) -> int | None:
+        """The number of the node that the pod gets now, if any."""
+        raw = self.pod(arrival)
+        if self.kube is not None:
+            node = self.kube.decide(raw)
+        else:
+            metadata = {**raw["metadata"], "namespace": "default", "uid": arrival.name}
+            outcome = self.cycle.decide(msgspec.convert({**raw, "metadata": metadata}, Pod))
+            node = outcome.node if isinstance(outcome, Placed) else None
+        return int(node[1:]) if node is not None else None
 
     def run(self) -> dict[str, float]:
         events: list[tuple[float, int, str, Any]] = []
@@ -214,7 +246,10 @@ class Simulation:
                 self.waiting.append((now_s, what))
             elif kind == "leave":
                 self._read(what, now_s)
-                self.table.remove_pod(what)
+                if self.kube is not None:
+                    self.kube.remove(what)
+                else:
+                    self.table.remove_pod(what)
                 gone, number = self.placed.pop(what)
                 self.used[number] -= gone.cpus
             elif kind == "change":
@@ -241,13 +276,12 @@ class Simulation:
     def _place(self, now_s: float) -> list[Arrival]:
         done, left = [], []
         for since_s, arrival in self.waiting:
-            pod = self.pod(arrival)
             if self.variant == "ours3" and self._should_wait(arrival, now_s - since_s):
                 left.append((since_s, arrival))
                 continue
-            outcome = self.cycle.decide(pod)
-            if isinstance(outcome, Placed):
-                self._count(arrival, int(outcome.node[1:]), now_s, now_s - since_s)
+            number = self._decide(arrival)
+            if number is not None:
+                self._count(arrival, number, now_s, now_s - since_s)
                 done.append(arrival)
             else:
                 left.append((since_s, arrival))
@@ -327,10 +361,21 @@ class Simulation:
         self._learn()
 
 
+def by_kube_scheduler(scene: Scenario) -> dict[str, dict[str, float]]:
+    """One seed as the real kube-scheduler decides it, a fresh cluster for each variant."""
+    found = {}
+    for variant in locality_kube.VARIANTS:
+        with tempfile.TemporaryDirectory() as folder, kube_scheduling(Path(folder)) as kube:
+            found[f"kube_{variant}"] = Simulation(variant, scene, kube).run()
+            print(f"seed 1 kube_{variant:<6} {found[f'kube_{variant}']}", flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--pods", type=int, default=2000)
+    parser.add_argument("--no-kube", action="store_true", help="without the real kube-scheduler")
     arguments = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
     for seed in range(1, arguments.seeds + 1):
@@ -346,6 +391,8 @@ def main() -> None:
         variant: {name: round(statistics.mean(run[name] for run in runs), 4) for name in runs[0]}
         for variant, runs in found.items()
     }
+    if not arguments.no_kube:
+        means |= by_kube_scheduler(scenario(1, arguments.pods))
     print(json.dumps(means))
 
 

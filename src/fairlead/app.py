@@ -104,8 +104,7 @@ def webhooks_of(capabilities: Mapping[str, Capability], runtime: Runtime, addres
     configurations = {name: each.webhooks() for name, each in capabilities.items()}
     if not any(configurations.values()):
         return {}
-    ready = {name: each.problem for name, each in capabilities.items()}
-    return {Webhooks.name: Webhooks(runtime, configurations, ready, address)}
+    return {Webhooks.name: Webhooks(runtime, configurations, capabilities, address)}
 
 
 @asynccontextmanager
@@ -118,6 +117,7 @@ async def serving(capabilities: Mapping[str, Capability], probes: Probes, routes
     async with AsyncExitStack() as stack:
         for name, capability in capabilities.items():
             probes.readiness[name] = capability.problem
+            probes.conditions[name] = capability.condition
             routes.add(*capability.routes())
             for listener in capability.servers():
                 await stack.enter_async_context(listener.serve)

@@ -41,6 +41,8 @@ class Offers:
 
     unit_sources: list[UnitSource] = field(default_factory=list)
     """Sources of units of several pods."""
+    unit_writers: list[Writer] = field(default_factory=list)
+    """Writers under the lease of whoever decides on units; none where no placement is in this process."""
     trials: list[Trials] = field(default_factory=list)
     """Who decides on a copy of the table, for what-if questions."""
     caches: list[Callable[[], CacheMap]] = field(default_factory=list)
@@ -173,6 +175,10 @@ class Capability:
 
     def problem(self) -> str | None:
         """Why it is not ready, or None; a standby with current mirrors is ready."""
+        return None
+
+    def condition(self) -> str | None:
+        """What limits it although it is ready, or None; readiness probes show it."""
         return None
 
 

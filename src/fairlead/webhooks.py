@@ -29,7 +29,7 @@ from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.web.admission import AdmissionMetrics, AdmissionServer, Webhook, WebhookConfiguration
 from fairlead.web.authority import Lives, Material, is_usable, renewed, split_bundle
-from fairlead.web.probes import Check, served
+from fairlead.web.probes import ready_text, served
 from fairlead.web.tls import ServingCertificate
 
 log = structlog.get_logger("fairlead.webhooks")
@@ -93,14 +93,14 @@ class Webhooks(Capability):
         self,
         runtime: Runtime,
         configurations: Mapping[str, Sequence[WebhookConfiguration]],
-        ready: Mapping[str, Check],
+        capabilities: Mapping[str, Capability],
         address: Address,
     ) -> None:
-        """`configurations` and `ready` by capability."""
+        """`configurations` by capability."""
         super().__init__(runtime)
         settings = runtime.settings.webhooks
         self._configurations = [each for group in configurations.values() for each in group]
-        self._ready = {name: ready[name] for name, group in configurations.items() if group}
+        self._served = {name: capabilities[name] for name, group in configurations.items() if group}
         self._address = address
         self._lives = Lives(
             timedelta(seconds=settings.authority_life_s),
@@ -150,16 +150,17 @@ class Webhooks(Capability):
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
         host, _, port = self.runtime.settings.webhooks.listen.rpartition(":")
-        probes = [web.get(f"/readyz/{name}", self._probe(check)) for name, check in self._ready.items()]
+        probes = [web.get(f"/readyz/{name}", self._probe(each)) for name, each in self._served.items()]
         routes, is_stopping = [*self._server.routes(), *probes], self.runtime.stop.is_set
         async with served(routes, host.strip("[]"), int(port), self._context, is_stopping) as bound:
             self._url = f"https://{bound[0]}:{bound[1]}"
             yield
 
-    def _probe(self, check: Check) -> Callable[[web.Request], Any]:
+    def _probe(self, capability: Capability) -> Callable[[web.Request], Any]:
         async def answer(_: web.Request) -> web.Response:
-            problem = self.problem() or check()
-            return web.Response(text=f"{problem}\n" if problem else "ok", status=503 if problem else 200)
+            problem = self.problem() or capability.problem()
+            text = f"{problem}\n" if problem else ready_text(capability.condition)
+            return web.Response(text=text, status=503 if problem else 200)
 
         return answer
 

@@ -171,7 +171,7 @@ def test_s44_a_drain_that_is_killed_after_any_write_comes_to_the_same_end() -> N
 
 def test_a_wish_that_is_no_number_or_no_reduction_is_none() -> None:
     for wish in ("x", "-1", "3", "4", "9" * 50, ""):
-        assert target(msgspec.convert(World(wish=wish).runtime, FluidRuntime)) is None
+        assert target(RUNTIMES["alluxio"], msgspec.convert(World(wish=wish).runtime, FluidRuntime)) is None
 
 
 def test_a_drain_goes_on_from_its_own_beginning() -> None:
@@ -183,3 +183,20 @@ def test_a_drain_goes_on_from_its_own_beginning() -> None:
     world.labels["n2"][LABEL] = "true"
     world.readers = {"n2": ("default/app",)}
     assert world.step().wake_s == pytest.approx(10.0)
+
+
+def test_a_cache_runtime_has_its_replicas_below_its_worker() -> None:
+    held = runtime("hbase", kind="cache", annotations={SCALE_IN_TO: "0"})
+    held["spec"] = {"worker": {"replicas": 2}}
+    world = World(replicas=2)
+    seen = msgspec.structs.replace(
+        world.seen(), kind=RUNTIMES["cache"], runtime=msgspec.convert(held, FluidRuntime), now=NOW
+    )
+    assert target(RUNTIMES["cache"], msgspec.convert(held, FluidRuntime)) == 0
+    held["metadata"]["annotations"] |= {BEGUN_AT: rfc3339(NOW), LABELLED_AT: rfc3339(NOW)}
+    nodes = tuple(
+        msgspec.convert({"metadata": {"name": f"n{i}", "labels": {LABEL: "true"}}}, CacheNode) for i in range(2)
+    )
+    step = plan(msgspec.structs.replace(seen, runtime=msgspec.convert(held, FluidRuntime), nodes=nodes))
+    specs = [each.patch["spec"] for each in step.intents if isinstance(each, Patch) and "spec" in each.patch]
+    assert specs == [{"worker": {"replicas": 0}}]

@@ -1,99 +1,265 @@
-"""DataGroups: pods and the workers of their datasets as one unit of placement."""
+"""DataGroups: pods and the workers of their datasets as one unit of placement, whoever leads and whatever is lost."""
 
+import asyncio
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+import pytest
 
-from fairlead.data.groups import GROUP_LABEL, RELEASED, GroupSource, plan, unit_of_group
-from fairlead.data.spec import DataGroup, ReaderPod
-from fairlead.engine.cycle import Cycle
-from fairlead.engine.gang import Gangs
+from fairlead.cluster.client import Client
+from fairlead.cluster.metrics import Metrics
+from fairlead.cluster.writer import Outcome, Result, Writer
+from fairlead.data.groups import (
+    GROUP_LABEL,
+    MOST_MEMBERS,
+    PLACED_PODS,
+    RELEASED,
+    GroupSource,
+    PlacedGroups,
+    added,
+    plan,
+)
+from fairlead.data.objects import Component
+from fairlead.data.spec import DATA_GROUPS, DataGroup, ReaderPod
+from fairlead.data.view import ClusterView
 from fairlead.engine.profile import kube_profile
-from fairlead.engine.statement import Statement
-from fairlead.engine.table import NodeTable
-from fairlead.engine.unit import UnitPlaced, UnitRefused
 from fairlead.model.intents import Patch, PatchStatus
-from fairlead.model.node import Node
-from fairlead.model.pod import Pod
 from fairlead.model.times import rfc3339
+from fairlead.placement.loop import Loop
+from fairlead.settings import Settings
+from fairlead.testing.clock import ManualClock, settle
+from tests.data.objects import dataset, runtime
+from tests.jobs.cluster import FakeCluster
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
+Json = dict[str, Any]
 
 
-def group(**spec: Any) -> DataGroup:
+def group(status: Json | None = None, **spec: Any) -> Json:
     body = {"datasets": ["hbase"], "pods": 2, "workerReplicas": 1, "workerResources": {"cpu": "2"}, **spec}
     metadata = {"name": "g", "namespace": "default", "creationTimestamp": rfc3339(NOW)}
-    return msgspec.convert({"metadata": metadata, "spec": body}, DataGroup)
+    return {"metadata": metadata, "spec": body, "status": status or {}}
 
 
-def pod(name: str, gpus: int = 1, node: str = "") -> Pod:
-    requests = {"cpu": "1", "nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}
-    metadata = {"name": name, "namespace": "default", "uid": name, "labels": {GROUP_LABEL: "g"}}
-    spec = {"containers": [{"name": "c", "resources": {"requests": requests}}], "nodeName": node}
-    return msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
+def struct(**spec: Any) -> DataGroup:
+    return msgspec.convert(group(**spec), DataGroup)
 
 
-def cluster() -> NodeTable:
-    table = NodeTable()
-    for name in ("gpu1", "gpu2"):
-        status = {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "2"}}
-        table.add_node(msgspec.convert({"metadata": {"name": name}, "status": status}, Node))
-    table.add_pod(pod("busy", gpus=2, node="gpu1"))
-    return table
+def pod(name: str, gpus: int = 1, node: str = "", labels: Json | None = None, **spec: Any) -> Json:
+    requests = {"cpu": "1", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "labels": {GROUP_LABEL: "g"} if labels is None else labels,
+        "creationTimestamp": rfc3339(NOW),
+    }
+    containers = [{"name": "c", "resources": {"requests": requests}}]
+    return {
+        "metadata": metadata,
+        "spec": {"schedulerName": "fairlead", "containers": containers, **({"nodeName": node} if node else {}), **spec},
+    }
 
 
-def decided(table: NodeTable, one: DataGroup, pods: list[Pod]) -> Any:
-    gangs = Gangs(Cycle(table, kube_profile()))
-    return gangs.decide(unit_of_group(one, pods), Statement(table))
+class Process:
+    """One process with placement and data on the cluster."""
+
+    def __init__(self, cluster: FakeCluster, writer: Any = None) -> None:
+        self.writer = writer if writer is not None else cluster
+
+        def mirror(kind: Any, indexes: Any = None, **_: Any) -> Any:
+            return cluster.mirror(kind, **(indexes or {}))
+
+        world: Any = SimpleNamespace(
+            mirror=mirror, clock=cluster.clock, metrics=Metrics(), settings=Settings(), writer=self.writer
+        )
+        self.view = ClusterView(world)
+        self.source = GroupSource(self.view, lambda: mirror(PLACED_PODS), lambda: NOW)
+        self.placed = PlacedGroups(world, self.view, self.source)
+        self.loop = Loop(
+            {"fairlead": kube_profile()},
+            writer=cast("Writer", self.writer),
+            clock=cluster.clock,
+            metrics=Metrics(),
+            mirror=mirror,
+            reader=cast("Client", cluster),
+            sources=[self.source],
+        )
+
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[None]:
+        stop = asyncio.Event()
+        works = (
+            self.loop.follow(), self.loop.lead(stop), self.source.follow(),
+            self.placed.controller(cast("Writer", self.writer)).run(),
+        )  # fmt: skip
+        tasks = [asyncio.create_task(work) for work in works]
+        await settle(100)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_s49_workers_and_pods_are_placed_where_both_have_room() -> None:
-    outcome = decided(cluster(), group(), [pod("a"), pod("b")])
-    assert isinstance(outcome, UnitPlaced)
-    places = {each.pod: each.node for each in outcome.placed}
-    assert (places["default/a"], places["default/b"]) == ("gpu2", "gpu2")
-    (status,) = plan(group(), outcome, [], True, NOW)
-    assert isinstance(status, PatchStatus)
-    assert status.status["phase"] == "Placed"
-    assert status.status["nodes"] == [places["default/hbase-worker-0"]]
+class Dying:
+    """A writer of a process that is killed at its nth status write: nothing of it arrives from there on."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.events_waiting = 0
+        self.is_dead = False
+
+    async def carry_out(self, intent: Any, **more: Any) -> Result:
+        self.is_dead = self.is_dead or (isinstance(intent, PatchStatus) and intent.kind is DATA_GROUPS)
+        if self.is_dead:
+            return Result(intent, Outcome.NOT_LEADER)
+        return await self.cluster.carry_out(intent, **more)
 
 
-def test_s50_a_group_without_room_says_why_and_lets_its_pods_go_in_time() -> None:
-    outcome = decided(cluster(), group(), [pod("a", gpus=2), pod("b", gpus=2)])
-    assert isinstance(outcome, UnitRefused)
-    waiting = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}}, ReaderPod)
-    assert plan(group(), outcome, [waiting], True, NOW) == []
-    status, released = plan(group(), outcome, [waiting], True, NOW + timedelta(seconds=601))
-    assert isinstance(status, PatchStatus)
+@pytest.fixture
+def cluster() -> FakeCluster:
+    made = FakeCluster(ManualClock())
+    for name in ("gpu1", "gpu2", "cpu1"):
+        made.add_node(name)
+        node = copy.deepcopy(made.objects["nodes"][name])
+        node["status"]["allocatable"]["nvidia.com/gpu"] = "0" if name == "cpu1" else "2"
+        made.put("nodes", node)
+    made.put("datasets", dataset("hbase"))
+    made.put("alluxioruntimes", runtime("hbase"))
+    made.put("pods", pod("busy", gpus=2, node="gpu1", labels={}))
+    return made
+
+
+async def turn(cluster: FakeCluster) -> None:
+    await settle(200)
+    await cluster.clock.advance(1.0)
+    await settle(200)
+
+
+def status(cluster: FakeCluster) -> Json:
+    return cast("Json", cluster.objects["datagroups"]["default/g"].get("status") or {})
+
+
+def nodes(cluster: FakeCluster) -> Json:
+    return {key.partition("/")[2]: each["spec"].get("nodeName", "") for key, each in cluster.objects["pods"].items()}
+
+
+async def test_s49_workers_and_pods_are_placed_where_both_have_room(cluster: FakeCluster) -> None:
+    async with Process(cluster).leading():
+        cluster.put("datagroups", group())
+        cluster.put("pods", pod("a"))
+        await turn(cluster)
+        assert nodes(cluster)["a"] == "", "it waits for the other"
+        cluster.put("pods", pod("b"))
+        await turn(cluster)
+    assert {name: node for name, node in nodes(cluster).items() if name != "busy"} == {"a": "gpu2", "b": "gpu2"}
+    found = status(cluster)
+    assert (found["phase"], found["nodes"]) == ("Placed", ["gpu2"])
+    assert found["workers"] == [{"pod": "default/hbase-worker-0", "node": "gpu2"}]
+
+
+async def test_room_is_held_for_a_worker_until_it_comes_and_after_a_fail_over_too(cluster: FakeCluster) -> None:
+    async with Process(cluster).leading():
+        cluster.put("datagroups", group())
+        for name in ("a", "b"):
+            cluster.put("pods", pod(name))
+        await turn(cluster)
+    async with Process(cluster).leading():
+        # Two of its four cpus are taken, two are held: a greedy pod finds no room there.
+        wish = {"kubernetes.io/hostname": "gpu2"}
+        cluster.put("pods", pod("greedy", gpus=0, labels={}, nodeSelector=wish))
+        await turn(cluster)
+        assert nodes(cluster)["greedy"] == ""
+        labels = {"role": "alluxio-worker", "fluid.io/dataset": "default-hbase"}
+        cluster.put("pods", pod("hbase-worker-0", gpus=0, labels=labels))
+        await turn(cluster)
+        assert nodes(cluster)["hbase-worker-0"] == "gpu2"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+async def test_a_leader_lost_between_deciding_and_writing_leaves_the_rest_to_the_next(
+    cluster: FakeCluster, workers: int
+) -> None:
+    dying = Dying(cluster)
+    async with Process(cluster, dying).leading():
+        cluster.put("datagroups", group(workerReplicas=workers))
+        for name in ("a", "b"):
+            cluster.put("pods", pod(name))
+        await turn(cluster)
+    assert dying.is_dead
+    assert (status(cluster), nodes(cluster)["a"]) == ({}, "gpu2"), "bound, and not written"
+    async with Process(cluster).leading():
+        await turn(cluster)
+    held = msgspec.convert(cluster.objects["datagroups"]["default/g"], DataGroup)
+    readers = [
+        msgspec.convert(each, ReaderPod) for each in cluster.objects["pods"].values() if each["metadata"]["labels"]
+    ]
+    written = plan(held, readers, True, NOW)
+    if workers:
+        assert (held.status.phase, held.status.nodes, written) == ("Placed", ("gpu2",), [])
+    else:
+        assert [each.status["phase"] for each in written if isinstance(each, PatchStatus)] == ["Placed"]
+
+
+async def test_a_process_that_does_not_decide_releases_no_group_in_time(cluster: FakeCluster) -> None:
+    """Placement leads in one process and data in another: the second knows of no decision, and waits."""
+    assert plan(struct(), [], True, NOW + timedelta(seconds=599)) == []
+
+
+async def test_s50_an_exclusive_dataset_on_the_only_fitting_node_is_explained(cluster: FakeCluster) -> None:
+    other = {"role": "alluxio-worker", "fluid.io/dataset": "default-other"}
+    for name in ("gpu1", "gpu2", "cpu1"):
+        cluster.put("pods", pod(f"other-worker-{name}", gpus=0, node=name, labels=other))
+    async with Process(cluster).leading():
+        cluster.put("datagroups", group())
+        for name in ("a", "b"):
+            cluster.put("pods", pod(name))
+        await turn(cluster)
+    assert status(cluster)["phase"] == "Waiting"
+    assert "anti-affinity" in status(cluster)["message"]
+    held = msgspec.convert(cluster.objects["datagroups"]["default/g"], DataGroup)
+    waiting = msgspec.convert(pod("a"), ReaderPod)
+    assert plan(held, [waiting], True, NOW) == []
+    first, released = plan(held, [waiting], True, NOW + timedelta(seconds=601))
+    assert isinstance(first, PatchStatus)
     assert isinstance(released, Patch)
-    assert status.status["phase"] == "Released"
-    assert "no room for all of them in time: 0/2 nodes are available" in status.status["message"]
+    assert first.status["phase"] == "Released"
+    assert first.status["message"].startswith("no room for all of them in time: 0/3 nodes are available")
     assert released.patch == {"metadata": {"annotations": {RELEASED: "true"}}}
 
 
+async def test_released_pods_are_placed_one_by_one(cluster: FakeCluster) -> None:
+    async with Process(cluster).leading():
+        cluster.put("datagroups", group({"phase": "Released"}))
+        cluster.put("pods", pod("a"))
+        await turn(cluster)
+    assert nodes(cluster)["a"] == "gpu2"
+    held = msgspec.convert(group({"phase": "Released"}), DataGroup)
+    late = msgspec.convert(pod("late"), ReaderPod)
+    assert [each.name for each in plan(held, [late], True, NOW) if isinstance(each, Patch)] == ["late"]
+
+
 def test_without_placement_the_group_says_so() -> None:
-    (status,) = plan(group(), None, [], False, NOW)
-    assert isinstance(status, PatchStatus)
-    assert status.status["message"] == "no placement in this process; the pods are placed one by one"
+    (first,) = plan(struct(), [], False, NOW)
+    assert isinstance(first, PatchStatus)
+    assert first.status["message"] == "no placement in this process; the pods are placed one by one"
 
 
-def test_a_group_is_offered_once_all_its_pods_are_there() -> None:
-    held = {
-        f"default/{name}": msgspec.convert({"metadata": {"name": name, "namespace": "default", "uid": name}}, ReaderPod)
-        for name in ("a", "b")
-    }
-    view: Any = SimpleNamespace(groups={"default/g": group()}, pods=held)
-    source = GroupSource(view)
-    assert source.unit_of(pod("a")) == "datagroup/default/g"
-    assert list(source.changed()) == []
-    source.unit_of(pod("b"))
-    ((key, unit),) = source.changed()
-    assert unit is not None
-    assert (key, [each.pod.key for each in unit.members]) == (
-        "datagroup/default/g", ["default/hbase-worker-0", "default/a", "default/b"],
-    )  # fmt: skip
-    assert list(source.changed()) == [], "once"
-    view.groups.clear()
-    assert list(source.changed()) == [("datagroup/default/g", None)]
+def test_a_group_beyond_all_bounds_is_released() -> None:
+    first, *_ = plan(
+        struct(datasets=[f"d{i}" for i in range(16)], workerReplicas=MOST_MEMBERS // 16 + 1), [], True, NOW
+    )
+    assert isinstance(first, PatchStatus)
+    assert first.status["phase"] == "Released"
+
+
+def test_a_worker_requests_what_it_and_its_fuse_do() -> None:
+    worker = Component(resources={"requests": {"cpu": "500m", "memory": "1Gi"}})
+    fuse = Component(resources={"requests": {"cpu": 1, "memory": "nonsense"}})
+    assert added(worker, fuse, None) == {"cpu": f"{1_500_000_000}n", "memory": f"{(1 << 30) * 10**9}n"}

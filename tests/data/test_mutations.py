@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from fairlead.data.draft import PluginError
+from fairlead.data.facts import MOST_REFERENCES
 from fairlead.data.plugin import LocalityOptions, PluginContext
 from fairlead.data.profile import PluginProfile, Step, parse
+from fairlead.engine.locality import CacheMap, DatasetCache
 from fairlead.testing.parity_data import applied
 from tests.data.objects import (
     REGION,
@@ -96,6 +98,35 @@ def test_s08_a_reference_goes_where_the_data_is() -> None:
     assert preferred_of(admit(reader("link"), objects, namespace="ref").pod) == [
         preferred(100, on("fluid.io/s-big-data-done"))
     ]
+
+
+def reference(name: str, namespace: str, to: str) -> list[Any]:
+    """A dataset that only refers to another, with its claim, which names the first step."""
+    target, _, of = to.partition("/")
+    labels = {
+        f"fluid.io/s-{namespace}-{name}": "true",
+        "fluid.io/dataset.referring-namespace": target,
+        "fluid.io/dataset.referring-name": of,
+    }
+    mounts = [{"mountPoint": f"dataset://{to}/sub"}]
+    return [
+        claim(name, namespace, labels),
+        dataset(name, namespace, runtime="thin", mounts=mounts),
+        runtime(name, namespace, kind="thin"),
+    ]
+
+
+def test_s08_references_are_followed_to_the_end() -> None:
+    objects = [*reference("a", "default", "two/b"), *reference("b", "two", "three/c"), *whole("c", namespace="three")]
+    (found,) = admit(reader("a"), objects).datasets
+    assert (found.dataset.key, found.physical.key) == ("default/a", "three/c")
+
+
+@pytest.mark.parametrize("length", [2, MOST_REFERENCES + 5])
+def test_references_that_lead_in_a_circle_or_too_far_end(length: int) -> None:
+    ring = [each for i in range(length) for each in reference(f"d{i}", "default", f"default/d{(i + 1) % length}")]
+    (found,) = admit(reader("d0"), ring).datasets
+    assert found.physical.key in {f"default/d{i}" for i in range(length)}
 
 
 def test_s09_a_dataset_that_is_not_bound_refuses_the_pod_in_its_own_words() -> None:
@@ -275,6 +306,15 @@ def test_s04_both_labels_mean_a_sidecar_and_a_second_call_nothing() -> None:
     found = admit(reader("hbase", labels={**SERVERLESS, **SERVERFUL}), fuse_objects())
     assert [run.plugin for run in found.runs] == ["FilePrefetcher", "FuseSidecar", "DatasetUsageInjector"]
     assert admit(found.pod, fuse_objects()).patch == ()
+
+
+def test_a_label_leaves_the_script_of_the_fuse_out() -> None:
+    with_script = admit(reader("hbase", labels=SERVERLESS), fuse_objects())
+    labels = {**SERVERLESS, "fuse.sidecar.poststart.fluid.io/inject": "false"}
+    without = admit(reader("hbase", labels=labels), fuse_objects())
+    assert "postStart" in with_script.pod["spec"]["containers"][0]["lifecycle"]
+    assert "lifecycle" not in without.pod["spec"]["containers"][0]
+    assert [name for _, name in without.side_objects] == ["check-fluid-mount-ready"]
 
 
 def test_a_sidecar_that_cannot_be_injected_refuses_the_pod() -> None:
@@ -465,3 +505,11 @@ def test_levels_take_the_place_of_the_plain_label() -> None:
         preferred(weight, (key, "Gt", [above])) for above, weight in
         (("0", 10), ("2", 20), ("4", 20), ("6", 20), ("8", 30))
     ]  # fmt: skip
+
+
+def test_nodes_with_a_fuse_that_requests_something_are_preferred() -> None:
+    fused = DatasetCache(fuse_needs={"cpu": 500})
+    locality = LocalityOptions(cache=CacheMap({"default/hbase": fused, "default/logs": DatasetCache()}))
+    found = admit(reader("hbase", "logs"), [*whole("hbase"), *whole("logs")], whole_chain=True, locality=locality).pod
+    assert preferred(20, on("fluid.io/f-default-hbase")) in preferred_of(found)
+    assert "fluid.io/f-default-logs" not in json.dumps(found)

@@ -12,18 +12,17 @@ from fairlead.data.waits import (
     LOCALITY,
     LOCALITY_DEADLINE,
     LOCALITY_GATE,
-    LOCALITY_WAIT,
     PREFETCH,
     PREFETCH_DEADLINE,
     PREFETCH_GATE,
-    BadWait,
     WaitInput,
     load_name,
+    mark,
     parse_prefetch,
-    parse_wait,
     plan,
 )
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache, Reading
+from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait, parse_wait
 from fairlead.model.intents import Patch, RecordEvent
 from fairlead.model.times import rfc3339
 from tests.data.objects import admit, reader, whole
@@ -129,6 +128,44 @@ def test_s45_without_room_it_goes_anywhere_at_its_deadline() -> None:
     assert isinstance(patch, Patch)
     assert isinstance(told, RecordEvent)
     assert (patch.patch["metadata"]["annotations"], told.reason) == ({LOCALITY: "missed"}, "LocalityMissed")
+
+
+def test_s45_after_the_wait_for_a_node_a_place_in_its_zone_is_enough() -> None:
+    annotations = {
+        LOCALITY_WAIT: "node=5s,zone=10s",
+        LOCALITY_DEADLINE: rfc3339(NOW + timedelta(seconds=10)),
+    }
+    pod, zones = gated(LOCALITY_GATE, annotations), {"n1": "a", "n2": "a", "far": "b"}
+    assert plan(waiting(pod, 4, ("n2",), zones=zones)).intents == ()
+    assert plan(waiting(pod, 6, ("far",), zones=zones)).intents == ()
+    (patch,) = plan(waiting(pod, 6, ("n2",), zones=zones)).intents
+    assert isinstance(patch, Patch)
+    term = patch.patch["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][-1]
+    expected = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}
+    assert (term["weight"], term["preference"]["matchExpressions"]) == (50, [expected])
+    assert patch.patch["metadata"]["annotations"] == {LOCALITY: "zone"}
+    late, _ = plan(waiting(pod, 10, ("far",), zones=zones)).intents
+    assert isinstance(late, Patch)
+    assert term in late.patch["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+
+
+def test_s47_a_wait_that_no_longer_pays_ends() -> None:
+    seen = msgspec.structs.replace(waiting(WAITING, 1), cache=warm(1e8, 1e8))
+    assert [type(each).__name__ for each in plan(seen).intents] == ["Patch", "RecordEvent"]
+
+
+@pytest.mark.parametrize(("node", "found"), [("n1", "near"), ("n2", "zone"), ("far", "missed")])
+def test_what_became_of_a_pod_whose_scheduler_waited_is_marked(node: str, found: str) -> None:
+    pod = msgspec.convert({"metadata": {"name": "p", "namespace": "default"}, "spec": {"nodeName": node}}, ReaderPod)
+    patch, *told = mark(pod, warm(), [Reading(KEY)], {"n1": "a", "n2": "a", "far": "b"})
+    assert isinstance(patch, Patch)
+    assert (patch.patch["metadata"]["annotations"], len(told)) == ({LOCALITY: found}, found == "missed")
+
+
+def test_a_scheduler_that_waits_by_itself_needs_no_gate_and_nobody_who_releases_it() -> None:
+    more: Any = {"waiting_schedulers": frozenset({"default-scheduler"}), "releases_gates": False}
+    found = held(LOCALITY_WAIT, "node=5s", **more)
+    assert (gates(found.pod), found.warnings) == ([], [])
 
 
 def test_s46_a_gate_without_a_deadline_is_removed_at_once() -> None:

@@ -16,7 +16,7 @@ from fairlead.data.fluid_reviews import FluidReviews
 from fairlead.data.mutate import MutateOptions
 from fairlead.data.plugin import PluginContext
 from fairlead.data.profile import PluginProfile, Step
-from fairlead.data.running import OPEN_AFTER, OPEN_S, PluginRunner
+from fairlead.data.running import OPEN_AFTER, OPEN_S, THREADS, PluginRunner
 from fairlead.data.spec import DataGroup
 from fairlead.data.webhook import DataMetrics, DataWebhook, PodRecorder, ProfileFile
 from fairlead.web.admission import GroupVersionKind, Review
@@ -144,6 +144,30 @@ async def test_s67_a_plugin_that_is_late_is_cut_off_and_the_others_count() -> No
     assert "foreign" not in json.dumps(verdict.patch)
     labels = {"plugin": "Foreign", "outcome": "late"}
     assert shell.registry.get_sample_value("fairlead_data_plugin_runs_total", labels) == 1
+
+
+async def test_s67_a_plugin_gets_what_is_left_of_the_callers_time() -> None:
+    held, shell = threading.Event(), Shell(whole("hbase"), [], budget_s=30.0)
+    with_plugin(shell, Foreign(held))
+    verdict = await shell.webhook.by_label(review(reader("hbase"), left_s=0.1))
+    held.set()
+    assert verdict.warnings == ["plugin Foreign was left out: did not end within 0.09 s"]
+    assert "fluid.io/datasets-in-use" in json.dumps(verdict.patch)
+
+
+async def test_a_plugin_that_hangs_takes_no_thread_of_another_and_does_not_keep_the_process() -> None:
+    held, shell = threading.Event(), Shell(whole("hbase"), [], budget_s=0.01)
+    hanging, other = Foreign(held), Foreign()
+    other.name = "Other"
+    with_plugin(shell, hanging)
+    for turn in range(3 * THREADS):
+        shell.now_s = turn * (OPEN_S + 1)
+        await shell.webhook.by_label(review(reader("hbase")))
+    assert hanging.calls == THREADS
+    with_plugin(shell, other)
+    assert "foreign" in json.dumps((await shell.webhook.by_label(review(reader("hbase")))).patch)
+    assert all(each.daemon for each in threading.enumerate() if each.name == "fairlead-data-Foreign")
+    held.set()
 
 
 async def test_a_plugin_that_keeps_failing_is_not_called_for_a_while() -> None:

@@ -12,7 +12,7 @@ from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Domains, Member, Unit, UnitPlaced
 from fairlead.model.node import Node
-from fairlead.model.outcome import Placed
+from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
 from fairlead.model.volumes import PersistentVolume, PersistentVolumeClaim
 
@@ -79,3 +79,19 @@ def test_s55_a_gang_goes_to_the_zone_with_its_data_only_if_all_fit() -> None:
     outcome = gangs.decide(readers, Statement(table))
     assert isinstance(outcome, UnitPlaced)
     assert outcome.domain == "a", "b holds the data and has room for three"
+
+
+def test_s54_a_node_with_room_for_the_pod_but_not_for_its_fuse_is_not_chosen() -> None:
+    table = cluster({"n4": 80.0})
+    known = table.catalog.cache.datasets["default/hbase"]
+    fused = msgspec.structs.replace(known, fuse_needs={"cpu": 2000}, fuse_nodes=frozenset({"n1"}))
+    table.catalog.set_cache(CacheMap({"default/hbase": fused}, {"default/hbase": "default/hbase"}))
+    cycle = Cycle(table, kube_profile(locality=True))
+    first = cycle.decide(pod("p0", "hbase", cpu="3"))
+    assert isinstance(first, Placed)
+    assert first.node == "n1", "the warm node has no room for the fuse beside the pod"
+    refused = cycle.decide(pod("p1", "hbase", cpu="3"))
+    assert isinstance(refused, Refused)
+    assert "Insufficient cpu for the fuse of its dataset" in refused.diagnosis.message()
+    plain = cycle.decide(pod("p2", cpu="3"))
+    assert isinstance(plain, Placed)

@@ -1,6 +1,7 @@
 """Data-aware admission on the embedded cluster: through its dispatch, byte for byte; and a drain with real readers."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import random
@@ -15,18 +16,21 @@ import pytest
 from fairlead import app
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
-from fairlead.cluster.errors import ApiError, NotFound
+from fairlead.cluster.errors import AlreadyExists, ApiError, NotFound
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
-from fairlead.data.drains import SCALE_IN_TO
+from fairlead.data import entries
+from fairlead.data.drains import LABELLED_AT, MARKS
 from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES
-from fairlead.data.spec import NODES, PODS
+from fairlead.data.spec import NODES, PODS, definitions
 from fairlead.model.kinds import NAMESPACES, POD_OBJECTS
 from fairlead.settings import load
-from fairlead.testing.fluid import FluidActor, define
+from fairlead.testing.fluid import DEFINITIONS, FluidActor, define
 from fairlead.up import UpOptions, up
-from fairlead.webhooks import MUTATING
+from fairlead.web.admission import Review, Verdict
+from fairlead.webhooks import MUTATING, manifest
 from tests.data.objects import claim, dataset, reader, runtime
-from tests.journeys.test_toy_capability import eventually, running
+from tests.journeys.test_toy_capability import eventually, free_port, running
+from tests.rigs.kube.certificates import Authority
 
 ALLUXIO = RUNTIMES["alluxio"]
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -34,8 +38,9 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 @contextlib.asynccontextmanager
 async def cluster(folder: Path, **options: Any) -> AsyncIterator[Client]:
-    """`fairlead up` in this process, with the webhook registered and trusted."""
+    """`fairlead up` in this process, with the webhook registered and trusted where it runs there."""
     clock = RealClock()
+    waits = options.pop("is_trusted", True)
     flags = {"listen": "127.0.0.1:0", "data.namespaceMode": True, "schedulers": "default-scheduler,fairlead"}
     settings = load(environment={}, flags={**flags, **options.pop("flags", {})})
     chosen = UpOptions(folder / "data", **{"nodes": 0, "without": ("placement", "nodes"), **options})
@@ -57,7 +62,8 @@ async def cluster(folder: Path, **options: Any) -> AsyncIterator[Client]:
                 found = await client.find(MUTATING, "fairlead-data")
                 return bool(found and found.webhooks and found.webhooks[0].client_config.ca_bundle)
 
-            await eventually(is_trusted)
+            if waits:
+                await eventually(is_trusted)
             yield client
 
 
@@ -125,82 +131,168 @@ async def test_s02_s13_s62_s64_s69_the_webhook_through_the_embedded_dispatch(tmp
         assert "affinity" not in (await raw(client, "out", "ns"))["spec"]
 
 
-async def test_s38_s44_a_reader_holds_the_node_and_new_ones_go_elsewhere(tmp_path: Path) -> None:
-    """Process pods on three nodes, workers by the actor; placement scores cached bytes and keeps off the drain."""
+class DataProcess:
+    """`fairlead serve --capabilities data` as a process of its own, registered by URL; killed without warning."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.authority = Authority(folder / "pki")
+        pair = self.authority.server()
+        self._folder = folder
+        self._environment = {
+            "FAIRLEAD_WEBHOOKS_LISTEN": f"127.0.0.1:{self.port}",
+            "FAIRLEAD_WEBHOOKS_CERTIFICATE": str(pair.cert),
+            "FAIRLEAD_WEBHOOKS_KEY": str(pair.key),
+            "FAIRLEAD_DATA_DRAIN_DEADLINE_S": "3600",
+            "FAIRLEAD_LEASE_DURATION_S": "3",
+            "FAIRLEAD_LEASE_RENEW_DEADLINE_S": "2",
+            "FAIRLEAD_LEASE_RETRY_S": "0.5",
+            "PATH": "/usr/bin:/bin",
+        }
+        self.kills = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "fairlead", "serve", "--capabilities", "data", "--listen", "127.0.0.1:0",
+                   "--kubeconfig", f"{self._folder}/data/kubeconfig"]  # fmt: skip
+        with (self._folder / "data.log").open("ab") as log:
+            self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(30)
+        self.kills += 1
+
+    def registration(self) -> Any:
+        async def never(review: Review) -> Verdict:
+            return Verdict()
+
+        configuration = entries.configuration(
+            by_label=never, by_namespace=never, worker=never, scale=never,
+            namespace="fairlead-system", namespace_mode=False,
+        )  # fmt: skip
+        bundle = base64.b64encode(self.authority.ca_file.read_bytes()).decode()
+        return manifest(configuration, f"https://127.0.0.1:{self.port}", bundle)
+
+
+class Drain:
+    """Two workers by the actor, one of which is to go; and what a user sees of it."""
+
+    key, label = "fluid.io/s-default-hbase", "data.fluid.io/storage-scalein-default-hbase"
+
+    def __init__(self, client: Client, process: DataProcess) -> None:
+        self.client = client
+        self.process = process
+
+    async def labelled(self, label: str) -> list[str]:
+        nodes = await self.client.list(NODES)
+        return sorted(node.metadata.name for node in nodes if node.metadata.labels.get(label) == "true")
+
+    async def runtime(self) -> Any:
+        return await self.client.get(ALLUXIO, "hbase", "default")
+
+    async def workers(self) -> dict[str, str]:
+        query = {"labelSelector": "role=alluxio-worker"}
+        return {pod.metadata.name: pod.spec.node_name for pod in await self.client.list(PODS, "default", query=query)}
+
+    async def is_served(self) -> Any:
+        """Whether pods with the dataset get their terms."""
+        body = await self.client.request("POST", POD_OBJECTS.collection_path("default"), body=reader("hbase"),
+                                         query={"dryRun": "All"})  # fmt: skip
+        return "storage-scalein" in json.dumps(json.loads(body)["spec"].get("affinity"))
+
+    async def kill_when(self, look: Any) -> None:
+        """Kill the controller as soon as this is so, and start another."""
+        await eventually(look, 90)
+        self.process.kill()
+        self.process.start()
+
+    async def read(self, name: str, **spec: Any) -> str:
+        pod = reader("hbase", **spec)
+        pod["metadata"]["name"] = name
+        pod["spec"]["containers"][0] |= {"image": "python:3", "command": SLEEP}
+        pod["spec"]["terminationGracePeriodSeconds"] = 1
+        await self.client.create(POD_OBJECTS, pod, "default")
+
+        async def node() -> str:
+            found = await self.client.get(PODS, name, "default")
+            assert not found.is_finished, await raw(self.client, name)
+            return str(found.spec.node_name)
+
+        return str(await eventually(node))
+
+
+async def test_s38_s44_a_reader_holds_the_node_whatever_becomes_of_the_controller(tmp_path: Path) -> None:
+    """Process pods on three nodes; the controller is killed -9 at each step of the drain, and another goes on."""
     container = {"name": "w", "image": "python:3", "command": SLEEP}
-    options = {"nodes": 3, "without": (), "flags": {"data.drainDeadlineS": 3600}}
-    async with cluster(tmp_path, **options) as client:
+    process = DataProcess(tmp_path)
+    async with up_without_data(tmp_path) as client:
         await define(client)
+        drain = Drain(client, process)
         await eventually(lambda: client.create(DATASETS, dataset("hbase", phase="", runtime=""), "default"))
         await client.create(ALLUXIO, runtime("hbase", replicas=2), "default")
         actor = asyncio.create_task(FluidActor(client, RealClock(), container).run())
         try:
-            key, label = "fluid.io/s-default-hbase", "data.fluid.io/storage-scalein-default-hbase"
+            process.start()
+            await client.create(MUTATING, process.registration())
+            await eventually(drain.is_served, 90)
 
-            async def labelled(wanted: str) -> list[str]:
-                nodes = await client.list(NODES)
-                return sorted(node.metadata.name for node in nodes if node.metadata.labels.get(wanted) == "true")
+            async def has_two() -> bool:
+                return len(await drain.labelled(drain.key)) == 2
 
-            async def two() -> Any:
-                found = await labelled(key)
-                return found if len(found) == 2 else None
-
-            warm = await eventually(two)
-            workers = {
-                pod.metadata.name: pod.spec.node_name
-                for pod in await client.list(PODS, "default", query={"labelSelector": "role=alluxio-worker"})
-            }
+            await eventually(has_two)
+            workers = await drain.workers()
             leaving = workers["hbase-worker-1"]
-
-            async def read(name: str, **spec: Any) -> str:
-                pod = reader("hbase", **spec)
-                pod["metadata"]["name"] = name
-                pod["spec"]["containers"][0] |= {"image": "python:3", "command": SLEEP}
-                pod["spec"]["terminationGracePeriodSeconds"] = 1
-                await client.create(POD_OBJECTS, pod, "default")
-
-                async def node() -> str:
-                    found = await client.get(PODS, name, "default")
-                    assert not found.is_finished, await raw(client, name)
-                    return str(found.spec.node_name)
-
-                return str(await eventually(node))
-
-            holder = await read("holder", nodeSelector={"kubernetes.io/hostname": leaving})
-            assert holder == leaving
-
-            async def runs() -> bool:
-                return (await client.get(PODS, "holder", "default")).status.phase == "Running"
-
-            await eventually(runs)
+            assert await drain.read("holder", nodeSelector={"kubernetes.io/hostname": leaving}) == leaving
             answer = await fairlead(tmp_path, "scale", "default/hbase", "--replicas", "1")
             assert answer == "AlluxioRuntime default/hbase: from 2 to 1 workers when their readers have left\n"
+
+            async def is_labelled() -> bool:
+                return await drain.labelled(drain.label) == [leaving]
+
+            async def is_begun() -> bool:
+                return LABELLED_AT in (await drain.runtime()).metadata.annotations
+
+            for step in (is_labelled, is_begun):
+                await drain.kill_when(step)
+            # While it drains: new readers go elsewhere, and the one that is there holds the node.
+            await eventually(drain.is_served, 90)
+            places = [await drain.read(f"r{i}") for i in range(3)]
+            assert leaving not in places
+            await drain.kill_when(is_labelled)
+            assert (await drain.runtime()).spec.replicas == 2
+            await client.delete(POD_OBJECTS, "holder", "default", grace_s=0)
+
+            async def is_lowered() -> bool:
+                return bool((await drain.runtime()).spec.replicas == 1)
+
+            await drain.kill_when(is_lowered)
+
+            async def is_over() -> bool:
+                annotations = (await drain.runtime()).metadata.annotations
+                unlabelled = await drain.labelled(drain.label) == []
+                return unlabelled and not set(MARKS) & set(annotations) and len(await drain.labelled(drain.key)) == 1
+
+            await eventually(is_over, 90)
+            assert (process.kills, list(await drain.workers())) == (4, ["hbase-worker-0"])
             folder = f"default/hbase:SSD:{tmp_path}/data/pods"
             reported = await fairlead(tmp_path, "report", "--once", "--node", "node-1", "--folder", folder)
             assert reported == "reported 1 datasets of node-1\n"
-
-            async def is_draining() -> bool:
-                return await labelled(label) == [leaving]
-
-            await eventually(is_draining)
-            places = [await read(f"r{i}") for i in range(3)]
-            assert (leaving in places, places[-1]) == (False, workers["hbase-worker-0"])
-            assert (await client.get(ALLUXIO, "hbase", "default")).spec.replicas == 2
-            await client.delete(POD_OBJECTS, "holder", "default", grace_s=0)
-
-            async def is_done() -> bool:
-                runtime = await client.get(ALLUXIO, "hbase", "default")
-                return runtime.spec.replicas == 1 and SCALE_IN_TO not in runtime.metadata.annotations
-
-            await eventually(is_done)
-
-            async def is_unlabelled() -> bool:
-                return await labelled(label) == [] and len(await labelled(key)) == 1
-
-            await eventually(is_unlabelled)
-            assert leaving in warm
             why = await fairlead(tmp_path, "explain", "pod/r2")
             assert "AvoidDraining required: data.fluid.io/storage-scalein-default-hbase NotIn true" in why
         finally:
+            process.kill()
             actor.cancel()
             await asyncio.gather(actor, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def up_without_data(folder: Path) -> AsyncIterator[Client]:
+    """Three nodes that run processes, and placement; the data capability is elsewhere."""
+    async with cluster(folder, nodes=3, without=("data",), is_trusted=False) as client:
+        for each in definitions():
+            await client.create(DEFINITIONS, each)
+        with contextlib.suppress(AlreadyExists):
+            await client.create(NAMESPACES, {"metadata": {"name": "fairlead-system"}})
+        yield client

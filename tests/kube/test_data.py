@@ -6,11 +6,14 @@ import contextlib
 import json
 import random
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp import web
 
 from fairlead import app
@@ -21,7 +24,7 @@ from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.data import entries
 from fairlead.data.capability import Data
 from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES
-from fairlead.data.spec import definitions
+from fairlead.data.spec import CACHE_REPORTS, definitions
 from fairlead.model.kinds import NAMESPACES, POD_OBJECTS, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.settings import load
@@ -30,6 +33,7 @@ from fairlead.web.admission import Review, Verdict
 from fairlead.web.probes import served
 from fairlead.webhooks import MUTATING, manifest
 from tests.data.objects import REGION, SERVERLESS, ZONE, claim, dataset, reader, runtime, term
+from tests.house.rules import ROOT
 from tests.journeys.test_toy_capability import eventually, free_port, running
 from tests.kube.conftest import rig as rig
 from tests.rigs.kube.certificates import Authority
@@ -180,3 +184,76 @@ async def test_s78_a_failing_webhook_lets_affinity_pass_and_holds_sidecars(rig: 
         assert "sidecar.data.fairlead.io" in await eventually(refused)
         passed = await admitted(client, reader())
         assert "affinity" not in passed["spec"]
+
+
+KINDS = {
+    "ServiceAccount": ("/api/v1", "serviceaccounts"),
+    "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles"),
+    "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+    "ValidatingAdmissionPolicy": ("/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies"),
+    "ValidatingAdmissionPolicyBinding": ("/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings"),
+}
+
+
+def path_of(body: Any) -> str:
+    root, plural = KINDS[body["kind"]]
+    namespace = body["metadata"].get("namespace")
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+async def reporter_token(client: Client, node: str) -> str:
+    """What the kubelet gives a pod of the account on this node."""
+    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/fairlead-data-report/token"
+    containers = [{"name": "c", "image": "i"}]
+    spec = {"nodeName": node, "containers": containers, "serviceAccountName": "fairlead-data-report"}
+    pod = {"metadata": {"name": f"reporter-{node}"}, "spec": spec}
+    made = json.loads(await client.request("POST", POD_OBJECTS.collection_path(NAMESPACE), body=pod))
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
+    answer = await client.request("POST", account, body={"spec": {"boundObjectRef": bound}})
+    return str(json.loads(answer)["status"]["token"])
+
+
+async def test_a_reporter_writes_the_report_of_its_own_node_and_no_other(rig: Rig) -> None:
+    clock = RealClock()
+    async with prepared(rig) as client:
+        for each in definitions():
+            if await client.find(DEFINITIONS, each["metadata"]["name"]) is None:
+                await client.create(DEFINITIONS, each)
+        shipped = list(yaml.safe_load_all((Path(ROOT) / "deploy/reports/data.yaml").read_text()))
+        for body in shipped:
+            await client.request("POST", path_of(body), body=body)
+        try:
+            for name in ("report-1", "report-2"):
+                await client.request("POST", "/api/v1/nodes", body={"metadata": {"name": name}})
+            kubeconfig = rig.kubeconfig(await reporter_token(client, "report-1"))
+            bare = json.loads(
+                await client.request(
+                    "POST",
+                    f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/fairlead-data-report/token",
+                    body={"spec": {}},
+                )
+            )["status"]["token"]
+
+            async def report(node: str, config: Path = kubeconfig) -> str:
+                folder = f"ml/hbase:SSD:{Path(__file__).parent}"
+                command = [sys.executable, "-m", "fairlead", "data", "report", "--once", "--node", node,
+                           "--folder", folder, "--kubeconfig", str(config)]  # fmt: skip
+                done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+                return done.stdout + done.stderr
+
+            async def is_limited() -> bool:
+                """A policy holds a moment after it was created."""
+                return "written from its own node" in await report("report-2")
+
+            await eventually(is_limited)
+            assert await report("report-1") == "reported 1 datasets of report-1\n"
+            assert "and the token is of node report-1" in await report("report-2")
+            assert "and the token is of no node" in await report("report-1", rig.kubeconfig(bare))
+            async with Client(connect_by_kubeconfig([kubeconfig], clock), clock=clock) as reporter:
+                found = await reporter.get(CACHE_REPORTS, "report-1")
+                assert [each.name for each in found.spec.datasets] == ["hbase"]
+        finally:
+            for body in reversed(shipped):
+                await client.request("DELETE", f"{path_of(body)}/{body['metadata']['name']}")
+            for name in ("report-1", "report-2"):
+                await client.request("DELETE", f"/api/v1/nodes/{name}")

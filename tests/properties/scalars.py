@@ -383,6 +383,24 @@ def load_forecast(case: Case, nodes: list[Doc]) -> Scores:
     return {case.name(node): round(50 - 50 * case.rise(node)) for node in nodes}
 
 
+def no_room_for_fuses(case: Case, node: Doc) -> bool:
+    """Fuses that do not run there yet and the pod together request more than is left."""
+    namespace, known = case.pod["metadata"]["namespace"], case.world["cache"]
+    mounted = [volume.get("persistentVolumeClaim") for volume in case.pod["spec"].get("volumes", ())]
+    names = dict.fromkeys(known["claims"].get(f"{namespace}/{each['claimName']}", "") for each in mounted if each)
+    read = [known["datasets"][name] for name in names if name in known["datasets"]]
+    new = [each for each in read if each["fuse_needs"] and case.name(node) not in each["fuse_nodes"]]
+    if not new:
+        return False
+    if len(case.on(node)) + 1 + len(new) > case.has(node, "pods"):
+        return True
+    for name in {name for each in new for name in each["fuse_needs"]}:
+        extra = sum(each["fuse_needs"].get(name, 0) for each in new)
+        if extra and case.real(node, name) + extra > case.has(node, name):
+            return True
+    return False
+
+
 def data_locality(case: Case, nodes: list[Doc]) -> Scores:
     """What share of the bytes that the pod reads each node has, the warmest being 100."""
     namespace, known = case.pod["metadata"]["namespace"], case.world["cache"]
@@ -570,6 +588,7 @@ PREDICATE_TWINS: dict[str, Callable[[Case, Doc], bool]] = {
     "DynamicResources": has_claims,
     "NodeDeclaredFeatures": lacks_feature,
     "GpuDevices": no_device,
+    "FuseHeadroom": no_room_for_fuses,
     "CheckNodeCondition": sick,
     "CheckNodeMemoryPressure": short_of_memory,
     "CheckNodePIDPressure": lambda case, node: reports(node, "PIDPressure", "True"),

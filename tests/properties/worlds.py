@@ -329,6 +329,8 @@ def cache(rng: Random, world: Doc) -> Doc:
                 for name in nodes
                 if some(rng, 0.4)
             },
+            "fuse_needs": rng.choice(({}, {"cpu": 500}, {"cpu": 2000, "memory": 1 << 30}, {"example.com/none": 1})),
+            "fuse_nodes": [name for name in nodes if some(rng, 0.4)],
         }
         for namespace in NAMESPACES
         for number in range(2)

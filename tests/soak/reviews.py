@@ -158,7 +158,7 @@ def errors_of(pod: Any) -> set[str]:
         apply_defaults("", "v1", "Pod", stored)
         stored["metadata"]["namespace"] = "default"
         return {f"{each.field}: {each.message}" for each in validate_create("", "v1", "Pod", stored)}
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (LookupError, TypeError, AttributeError, ValueError):
         return {"not a pod"}
 
 

@@ -31,6 +31,7 @@ from fairlead.web.problems import Problem
 from tests.no_task_left import no_task_left as no_task_left
 
 LIMIT = 200_000
+HEADERS = {"Content-Type": "application/json"}
 
 
 async def review_by_name(review: Review) -> Verdict:
@@ -66,7 +67,7 @@ def review(name: str, version: str = "admission.k8s.io/v1", **more: Any) -> dict
 
 async def post(url: str, body: Any) -> tuple[int, Any]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    async with aiohttp.ClientSession() as http, http.post(url, data=data) as told:
+    async with aiohttp.ClientSession() as http, http.post(url, data=data, headers=HEADERS) as told:
         text = await told.text()
         return told.status, json.loads(text) if told.content_type == "application/json" else text
 
@@ -109,8 +110,21 @@ async def test_our_own_failure_follows_the_policy(url: str, name: str, why: str,
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":[]}}',
     ],
 )
-async def test_what_is_no_review_is_a_bad_request(url: str, body: bytes) -> None:
-    assert (await post(f"{url}/strict", body))[0] == 400
+async def test_s56_what_is_no_review_is_a_bad_request_answered_as_a_review(url: str, body: bytes) -> None:
+    status, found = await post(f"{url}/strict", body)
+    assert (status, found["kind"], found["response"]["allowed"]) == (400, "AdmissionReview", False)
+    assert found["response"]["status"]["code"] == 400
+
+
+async def test_s57_another_content_type_method_or_path_is_refused(url: str) -> None:
+    async with aiohttp.ClientSession() as http:
+        body = json.dumps(review("x")).encode()
+        async with http.post(f"{url}/strict", data=body, headers={"Content-Type": "text/plain"}) as answered:
+            assert answered.status == 400
+        async with http.get(f"{url}/strict") as answered:
+            assert answered.status == 405
+        async with http.post(f"{url}/elsewhere", data=body, headers=HEADERS) as answered:
+            assert answered.status == 404
 
 
 async def test_a_review_beyond_the_limit_is_too_large(url: str) -> None:

@@ -28,7 +28,15 @@ from fairlead.data.explain import DataExplanation, dry_run, explain
 from fairlead.data.facts import Ref, Sources
 from fairlead.data.holdings import Holding, measure_folder, parse_metrics, report_body
 from fairlead.data.mutate import MutateOptions
-from fairlead.data.objects import CLAIMS, DAEMON_SETS, DATASETS, RUNTIMES, VOLUMES
+from fairlead.data.objects import (
+    CLAIMS,
+    DAEMON_SETS,
+    DATASETS,
+    RUNTIMES,
+    VOLUMES,
+    replicas_patch,
+    worker_replicas,
+)
 from fairlead.data.opt_in import NAMESPACE
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.profile import DEFAULT, BadProfile, PluginProfile, parse
@@ -76,12 +84,12 @@ async def _scale(client: Client, namespace: str, name: str, replicas: int | None
     if kind is None:
         mistake(f"dataset {namespace}/{name} has no runtime yet")
     runtime = await client.get(kind, name, namespace)
-    current = runtime.spec.replicas or 0
+    current = worker_replicas(kind, runtime)
     wish: dict[str, Any] = {"metadata": {"annotations": {SCALE_IN_TO: None}}}
     if replicas is not None and replicas < current:
         wish["metadata"]["annotations"][SCALE_IN_TO] = str(replicas)
     elif replicas is not None:
-        wish["spec"] = {"replicas": replicas}
+        wish["spec"] = replicas_patch(kind, replicas)
     await client.patch(kind, name, wish, namespace)
     if replicas is None:
         return f"{kind.kind} {namespace}/{name}: no scale-in any more"

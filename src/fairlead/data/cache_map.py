@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from fairlead.data.facts import DATASET_PREFIX, MANAGED_BY, REFERRING_NAME, REFERRING_NAMESPACE, dataset_of
+from fairlead.data.facts import DATASET_PREFIX, MANAGED_BY, dataset_of, referring, root_of
 from fairlead.data.names import DatasetName, NoSuchKey
 from fairlead.data.objects import Claim, Dataset
 from fairlead.data.spec import CacheNode, CacheReport, DatasetReport
@@ -45,7 +45,10 @@ def build(
     reports: Iterable[CacheReport],
     now: datetime,
     ttl_s: float,
+    fuses: Mapping[str, Mapping[str, int]] | None = None,
+    speeds: tuple[float, float] = (2e9, 2e8),
 ) -> CacheMap:
+    """`fuses`: by dataset, what its fuse requests; `speeds`: bytes per second that are read locally and remotely."""
     names = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in datasets}
     holdings: dict[str, dict[str, NodeCache]] = {key: {} for key in names}
     capacity = dict.fromkeys(names, 0.0)
@@ -70,10 +73,14 @@ def build(
                 capacity_bytes=capacity[key]
                 or parse_size((dataset.status.cache_states or {}).get("cacheCapacity", "")),
                 nodes=holdings[key],
+                fuse_needs=(fuses or {}).get(key, {}),
+                fuse_nodes=_fuse_nodes(known, name_of(dataset)) if (fuses or {}).get(key) else frozenset(),
             )
             for key, dataset in names.items()
         },
         claims=dict(_claims(claims, names)),
+        local_bytes_per_s=speeds[0],
+        remote_bytes_per_s=speeds[1],
     )
 
 
@@ -100,6 +107,11 @@ def _take_labels(found: dict[str, NodeCache], node: CacheNode, name: DatasetName
         )
 
 
+def _fuse_nodes(nodes: Iterable[CacheNode], name: DatasetName) -> frozenset[str]:
+    key = _key(name.fuse_key)
+    return frozenset(node.metadata.name for node in nodes if node.metadata.labels.get(key) == "true")
+
+
 def _key(function: Any) -> str:
     try:
         return str(function())
@@ -110,15 +122,16 @@ def _key(function: Any) -> str:
 def _claims(claims: Iterable[Claim], names: Mapping[str, Dataset]) -> Iterable[tuple[str, str]]:
     for claim in claims:
         for dataset in dataset_keys(claim):
-            if dataset in names:
-                yield claim.metadata.key, dataset
+            root = root_of(dataset, names.get)
+            if root in names:
+                yield claim.metadata.key, root
 
 
 def dataset_keys(claim: Claim) -> Iterable[str]:
-    """The dataset whose data a claim leads to, if it is one of a dataset."""
+    """The dataset that a claim leads to in one step, if it is one of a dataset; `root_of` leads to its data."""
+    if target := referring(claim):
+        return (target,)
     labels, metadata = claim.metadata.labels, claim.metadata
-    if labels.get(REFERRING_NAME) and labels.get(REFERRING_NAMESPACE):
-        return (f"{labels[REFERRING_NAMESPACE]}/{labels[REFERRING_NAME]}",)
     if any(key.startswith(DATASET_PREFIX) or key in MANAGED_BY for key in labels):
         return (f"{metadata.namespace}/{dataset_of(metadata.name, claim)}",)
     return ()

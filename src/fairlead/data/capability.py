@@ -20,11 +20,12 @@ from fairlead.data import entries
 from fairlead.data.controllers import Drains, Levels, Waits, nudge
 from fairlead.data.facts import Ref
 from fairlead.data.fluid_reviews import FluidReviews
-from fairlead.data.groups import Groups, GroupSource
+from fairlead.data.groups import PLACED_PODS, Groups, GroupSource, PlacedGroups
 from fairlead.data.mutate import MutateOptions
 from fairlead.data.objects import DATASETS
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.plugins.avoid_draining import AvoidDraining
+from fairlead.data.plugins.prefer_fuse import PreferFuse
 from fairlead.data.plugins.wait_for_data import WaitForData
 from fairlead.data.profile import BadProfile, Step
 from fairlead.data.running import PluginRunner
@@ -43,7 +44,7 @@ log = structlog.get_logger("fairlead.data")
 
 REFUSED_S: Final = 60.0
 """How long a kind that we may not read is forgiven before we are not ready."""
-ADDITIONS: Final = tuple(Step(plugin, plugin.policy) for plugin in (AvoidDraining(), WaitForData()))
+ADDITIONS: Final = tuple(Step(plugin, plugin.policy) for plugin in (AvoidDraining(), PreferFuse(), WaitForData()))
 """What every pod with a dataset gets, whatever the profile says."""
 AUTO: Final = "auto"
 MEASURE_EVERY_S: Final = 15.0
@@ -81,13 +82,14 @@ class Data(Capability):
             record=self._recorder.record,
         )
         self._fluid = FluidReviews(lambda: self.view.groups, lambda: self.view.cache.datasets, settings.direct_scale_in)
-        self._source = GroupSource(self.view)
+        self._source = GroupSource(self.view, lambda: runtime.mirror(PLACED_PODS), runtime.clock.now)
+        self._placed = PlacedGroups(runtime, self.view, self._source)
         runtime.offers.unit_sources.append(self._source)
         runtime.offers.caches.append(self._cache)
         self._levels = Levels(runtime, self.view)
         self._others = (
             SideObjects(runtime), Drains(runtime, self.view), Waits(runtime, self.view),
-            Groups(runtime, self.view, self._source),
+            Groups(runtime, self.view),
         )  # fmt: skip
 
     @classmethod
@@ -128,8 +130,10 @@ class Data(Capability):
                 tasks.create_task(self._profile.follow(self.runtime.clock), name="data: profile")
                 tasks.create_task(self.view.follow(self._changed), name="data: caches")
                 tasks.create_task(self._measure(), name="data: metrics")
+                for writer in self.runtime.offers.unit_writers:
+                    tasks.create_task(self._source.follow(), name="data: groups")
+                    tasks.create_task(self._placed.controller(writer).run(), name="data: placed groups")
         finally:
-            self._runner.close()
             self._recorder.close()
 
     async def _measure(self) -> None:
@@ -153,6 +157,13 @@ class Data(Capability):
                 return f"{name} cannot be read: {mirror.problem}"
         return None
 
+    def condition(self) -> str | None:
+        if self._profile.problem:
+            return f"data.profile: the old profile is in force: {self._profile.problem}"
+        if not self.is_absent():
+            return None
+        return "Fluid's kinds are not defined on this cluster: no pod is changed until they are"
+
     def is_absent(self) -> bool:
         """Whether the cluster does not have Fluid's kinds: then nothing is a dataset."""
         absent = self.view.objects[DATASETS.name].is_absent
@@ -174,13 +185,8 @@ class Data(Capability):
             prefetcher_image=settings.prefetcher_image,
             native_sidecars=settings.sidecars == "native-sidecar",
             scoring_schedulers=frozenset({*scoring, *named} - {AUTO}),
-            locality=LocalityOptions(
-                settings.affinity,
-                settings.strength,
-                self.view.cache,
-                settings.local_bytes_per_s,
-                settings.remote_bytes_per_s,
-            ),
+            waiting_schedulers=frozenset(self.runtime.offers.locality_schedulers),
+            locality=LocalityOptions(settings.affinity, settings.strength, self.view.cache),
             now=self.runtime.clock.now(),
             releases_gates=self._leads or self._has_leader(),
             additions=ADDITIONS,

@@ -16,6 +16,7 @@ from fairlead.data.objects import DATASETS, RUNTIMES, Dataset
 from fairlead.data.spec import DATA_LOADS, CacheNode, DataLoad, ReaderPod
 from fairlead.data.view import ClusterView
 from fairlead.engine.locality import readings_of
+from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait
 from fairlead.model.intents import Create, Intent, WakeAfter
 from fairlead.model.kinds import split_key
 from fairlead.runtime import Runtime
@@ -149,15 +150,19 @@ class Waits:
         controller = Controller(
             "data: waits", self._reconcile, clock=self._runtime.clock, metrics=self._runtime.metrics
         )
-        controller.watches(self._view.pods, _gated)
+        controller.watches(self._view.pods, _waiting)
         return controller
 
     async def _reconcile(self, key: str) -> WakeAfter | None:
         pod: ReaderPod | None = self._view.pods.get(key)
-        if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp:
+        if pod is None or pod.metadata.deletion_timestamp:
             return None
         cache, metadata = self._view.cache, pod.metadata
         readings = tuple(readings_of(cache, metadata.namespace, pod.claims, metadata.annotations))
+        if pod.spec.node_name:
+            if readings and pod.spec.scheduler_name in self._runtime.offers.locality_schedulers and _unmarked(pod):
+                await carry_out(self._runtime, waits.mark(pod, cache, readings, self._view.zones()))
+            return None
         step = waits.plan(
             waits.WaitInput(
                 pod,
@@ -167,6 +172,7 @@ class Waits:
                 {each.dataset: self._cached_share(each.dataset) for each in readings},
                 frozenset(each.dataset for each in readings if self._has_failed(pod, each.dataset)),
                 self._runtime.clock.now(),
+                self._view.zones() if pod.is_gated(waits.LOCALITY_GATE) else {},
             )
         )
         await carry_out(self._runtime, [*self._loads(step.loads), *step.intents])
@@ -175,7 +181,7 @@ class Waits:
     def _has_failed(self, pod: ReaderPod, dataset: str) -> bool:
         try:
             paths = waits.parse_prefetch(pod.metadata.annotations.get(waits.PREFETCH, "")).paths
-        except waits.BadWait:
+        except BadWait:
             return False
         load: DataLoad | None = self._view.loads.get(f"{split_key(dataset)[0]}/{waits.load_name(dataset, paths)}")
         return load is not None and load.status.phase == "Failed"
@@ -203,10 +209,17 @@ class Waits:
         return found
 
 
-def _gated(delta: Delta[ReaderPod]) -> Iterable[str]:
+def _waiting(delta: Delta[ReaderPod]) -> Iterable[str]:
+    """Pods that we hold, and those that were waited for and have a node."""
     pod = delta.new
-    ours = (waits.LOCALITY_GATE, waits.PREFETCH_GATE)
-    return (delta.key,) if pod is not None and any(pod.is_gated(gate) for gate in ours) else ()
+    if pod is None:
+        return ()
+    is_held = any(pod.is_gated(gate) for gate in (waits.LOCALITY_GATE, waits.PREFETCH_GATE))
+    return (delta.key,) if is_held or (pod.spec.node_name and _unmarked(pod)) else ()
+
+
+def _unmarked(pod: ReaderPod) -> bool:
+    return LOCALITY_WAIT in pod.metadata.annotations and waits.LOCALITY not in pod.metadata.annotations
 
 
 async def nudge(controllers: Sequence[tuple[Controller, "Levels"]], changed: asyncio.Event) -> None:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from fairlead.data.names import DOMAIN, DatasetName, NoSuchKey
-from fairlead.data.objects import FluidRuntime
+from fairlead.data.objects import FluidRuntime, replicas_patch, worker_replicas
 from fairlead.data.spec import NODES, CacheNode, ReaderPod
 from fairlead.model.intents import Intent, Patch, event
 from fairlead.model.kinds import Kind
@@ -56,13 +56,13 @@ class DrainStep(msgspec.Struct, frozen=True):
     waiting_for: tuple[str, ...] = ()
 
 
-def target(runtime: FluidRuntime) -> int | None:
+def target(kind: Kind[FluidRuntime], runtime: FluidRuntime) -> int | None:
     """How many workers are wished for, where that is fewer than there are."""
     text = runtime.metadata.annotations.get(SCALE_IN_TO, "")
     if not text.isdecimal() or len(text) > 6:
         return None
     wished = int(text)
-    return wished if wished < (runtime.spec.replicas or 0) else None
+    return wished if wished < worker_replicas(kind, runtime) else None
 
 
 def victims(workers: Sequence[ReaderPod], wished: int) -> list[ReaderPod]:
@@ -77,10 +77,10 @@ def plan(seen: DrainInput) -> DrainStep:
     except NoSuchKey:
         return DrainStep()
     labelled = {node.metadata.name for node in seen.nodes if node.metadata.labels.get(key) == "true"}
-    wished = target(seen.runtime) if seen.runtime is not None else None
+    wished = target(seen.kind, seen.runtime) if seen.runtime is not None else None
     if seen.runtime is None or wished is None:
         # A worker that is on its way out keeps its node's label until it has gone.
-        replicas = (seen.runtime.spec.replicas or 0) if seen.runtime is not None else 0
+        replicas = worker_replicas(seen.kind, seen.runtime) if seen.runtime is not None else 0
         going = {pod.spec.node_name for pod in victims(seen.workers, replicas)} if seen.runtime is not None else set()
         return DrainStep((*_unlabel(key, labelled - going), *_forget(seen)))
     leaving = sorted({pod.spec.node_name for pod in victims(seen.workers, wished) if pod.spec.node_name})
@@ -118,7 +118,7 @@ def plan(seen: DrainInput) -> DrainStep:
         # In one write with the end of the wish: a raise in between is a conflict, not overwritten.
         patch={
             "metadata": {"annotations": dict.fromkeys(MARKS)},
-            "spec": {"worker": {"replicas": wished}} if seen.kind.kind == "CacheRuntime" else {"replicas": wished},
+            "spec": replicas_patch(seen.kind, wished),
         },
         resource_version=seen.runtime.metadata.resource_version,
     )

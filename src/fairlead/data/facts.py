@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from fairlead.data.names import DatasetName
 from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES, Claim, Component, Dataset, FluidRuntime
-from fairlead.model.kinds import Kind
+from fairlead.model.kinds import Kind, split_key
 
 DATASET_PREFIX: Final = "fluid.io/s-"
 MANAGED_BY: Final = ("fluid.io/managed-by", "fluid.io/wrapped-by")
@@ -19,6 +19,8 @@ REFERRING_NAMESPACE: Final = "fluid.io/dataset.referring-namespace"
 SKIP_PRECHECK: Final = "sidecar.fluid.io/skip-precheck"
 NOT_BOUND: Final = ("", "NotBound")
 REFERENCE_SCHEME: Final = "dataset://"
+MOST_REFERENCES: Final = 8
+"""Steps from a dataset that only refers to another, to the one that has the data."""
 
 
 class Ref(NamedTuple):
@@ -100,8 +102,12 @@ class DatasetFacts:
     @property
     def fuse_set(self) -> str:
         """The DaemonSet of its fuse."""
-        suffix = {"jindo": "-jindofs-fuse", "cache": "-client"}.get(self.runtime, "-fuse")
-        return self.dataset.name + suffix
+        return fuse_set(self.dataset.name, self.runtime)
+
+
+def fuse_set(name: str, runtime: str) -> str:
+    """The DaemonSet of a fuse; a CacheRuntime's is named after its component, as all of them are."""
+    return name + {"jindo": "-jindofs-fuse", "cache": "-client"}.get(runtime, "-fuse")
 
 
 def claim_names(spec: Mapping[str, Any]) -> list[str]:
@@ -197,22 +203,50 @@ def _why_not_ready(dataset: Dataset) -> str:
 def _physical(
     own: DatasetName, claim: Claim, dataset: Dataset, runtime: FluidRuntime, sources: Sources
 ) -> tuple[DatasetName, FluidRuntime]:
-    """Where the data is, and the runtime that declares its workers' nodes: of a reference, those it refers to."""
-    labels = claim.metadata.labels
-    target = (labels.get(REFERRING_NAMESPACE, ""), labels.get(REFERRING_NAME, ""))
-    if not all(target):
-        points = [each.mount_point for each in dataset.spec.mounts or ()]
-        point = next((each for each in points if each.startswith(REFERENCE_SCHEME)), "")
-        namespace, _, rest = point.removeprefix(REFERENCE_SCHEME).partition("/")
-        target = (namespace, rest.partition("/")[0])
-    if not all(target):
+    """Where the data is, and the runtime that declares its workers' nodes: of a reference, those it leads to."""
+    first = referring(claim) or reference_of(dataset)
+    if not first:
         return own, runtime
-    found: Dataset | None = sources.glance(Ref(DATASETS, *target))
-    if found is None:
-        return DatasetName(*target), runtime
-    kind = next((each.type for each in found.status.runtimes or ()), "")
-    theirs = sources.glance(Ref(RUNTIMES[kind], *target)) if kind in RUNTIMES else None
-    return DatasetName(*target, found.metadata.uid), theirs or runtime
+
+    def find(key: str) -> Dataset | None:
+        found: Dataset | None = sources.get(Ref(DATASETS, *split_key(key)))
+        return found
+
+    namespace, name = split_key(root_of(first, find))
+    target = find(f"{namespace}/{name}")
+    if target is None:
+        return DatasetName(namespace, name), runtime
+    kind = next((each.type for each in target.status.runtimes or ()), "")
+    theirs = sources.glance(Ref(RUNTIMES[kind], namespace, name)) if kind in RUNTIMES else None
+    return DatasetName(namespace, name, target.metadata.uid), theirs or runtime
+
+
+def referring(claim: Claim) -> str:
+    """The dataset (namespace/name) that a claim's labels refer to, or nothing."""
+    namespace, name = (claim.metadata.labels.get(key, "") for key in (REFERRING_NAMESPACE, REFERRING_NAME))
+    return f"{namespace}/{name}" if namespace and name else ""
+
+
+def reference_of(dataset: Dataset) -> str:
+    """The dataset (namespace/name) that this one refers to by a mount, or nothing."""
+    points = (each.mount_point for each in dataset.spec.mounts or ())
+    point = next((each for each in points if each.startswith(REFERENCE_SCHEME)), "")
+    namespace, _, rest = point.removeprefix(REFERENCE_SCHEME).partition("/")
+    name = rest.partition("/")[0]
+    return f"{namespace}/{name}" if namespace and name else ""
+
+
+def root_of(key: str, find: Callable[[str], Dataset | None]) -> str:
+    """Where references lead from a dataset. A circle, or too long a way, ends where it is noticed."""
+    passed = {key}
+    for _ in range(MOST_REFERENCES):
+        found = find(key)
+        following = reference_of(found) if found is not None else ""
+        if not following or following in passed:
+            break
+        key = following
+        passed.add(key)
+    return key
 
 
 def _declared_terms(runtime: FluidRuntime) -> Iterator[Mapping[str, Any]]:

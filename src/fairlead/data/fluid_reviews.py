@@ -10,6 +10,7 @@ from fairlead.data.draft import Draft, NotAPod, Unpatchable, check_pod, in_
 from fairlead.data.drains import SCALE_IN_TO
 from fairlead.data.entries import DATASET_LABEL
 from fairlead.data.names import DatasetName, NoSuchKey
+from fairlead.data.objects import RUNTIMES
 from fairlead.data.patch import diff
 from fairlead.data.spec import DataGroup
 from fairlead.web.admission import Review, Verdict, refused
@@ -44,7 +45,7 @@ class FluidReviews:
         name = self._dataset(review.namespace, labels.get(DATASET_LABEL, ""))
         if name is None:
             return Verdict()
-        return Verdict(patch=diff(pod, self._worker_draft(pod, name).pod))
+        return Verdict(patch=diff(pod, self._worker_draft(pod, name, review.name).pod))
 
     def _dataset(self, namespace: str, label: str) -> DatasetName | None:
         """The dataset of a worker's label, which joins namespace and name."""
@@ -52,16 +53,18 @@ class FluidReviews:
                  if space == namespace}  # fmt: skip
         return DatasetName(namespace, known[label]) if label in known else None
 
-    def _worker_draft(self, pod: Mapping[str, Any], name: DatasetName) -> Draft:
+    def _worker_draft(self, pod: Mapping[str, Any], name: DatasetName, pod_name: str) -> Draft:
         draft = Draft.of(pod)
-        planned = sorted(
-            {
-                node
-                for group in self._groups()
-                if group.metadata.namespace == name.namespace and name.name in group.spec.datasets
-                for node in group.status.nodes
-            }
-        )
+        groups = [
+            group
+            for group in self._groups()
+            if group.metadata.namespace == name.namespace and name.name in group.spec.datasets
+        ]
+        pod_name = (pod.get("metadata") or {}).get("name") or pod_name
+        own = {
+            each.node for group in groups for each in group.status.workers if each.pod == f"{name.namespace}/{pod_name}"
+        }
+        planned = sorted(own or {node for group in groups for node in group.status.nodes})
         if planned:
             draft.prefer(PLANNED_WEIGHT, [in_(HOST, *planned)], "planned with the pods of a DataGroup")
         try:
@@ -74,7 +77,7 @@ class FluidReviews:
 
     async def scale(self, review: Review) -> Verdict:
         """A scale-down that did not go through a drain takes the data from under its readers."""
-        before, after = _replicas(review.old_object), _replicas(review.object)
+        before, after = (_replicas(tree, review.kind.kind) for tree in (review.old_object, review.object))
         if review.operation != "UPDATE" or before is None or after is None or after >= before:
             return Verdict()
         annotations = ((review.old_object or {}).get("metadata") or {}).get("annotations") or {}
@@ -87,10 +90,8 @@ class FluidReviews:
         return Verdict(warnings=(sentence,))
 
 
-def _replicas(tree: Mapping[str, Any] | None) -> int | None:
+def _replicas(tree: Mapping[str, Any] | None, kind: str) -> int | None:
     spec = (tree or {}).get("spec") or {}
-    if not isinstance(spec, dict):
-        return None
-    worker = spec.get("worker")
-    found = spec.get("replicas", worker.get("replicas") if isinstance(worker, dict) else None)
+    part = spec.get("worker") if kind == RUNTIMES["cache"].kind and isinstance(spec, dict) else spec
+    found = part.get("replicas") if isinstance(part, dict) else None
     return found if isinstance(found, int) and not isinstance(found, bool) else None

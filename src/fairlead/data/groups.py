@@ -1,31 +1,43 @@
 """DataGroups: pods and the workers of the datasets they read, offered to placement as one unit.
 
 The pods wait in placement's queue until all of them are there. Workers that do not exist yet are members too: their
-room is held, and the webhook sends them to those nodes when Fluid creates them. Without placement in this process a
-group says so, and its pods are placed by whoever schedules them.
+room is held, and the webhook sends them to those nodes when Fluid creates them. What is durable is in the cluster: the
+nodes of pods, and those of workers in the group's status. A leader that is lost between deciding and writing leaves
+pods with nodes, and the next one decides the rest. Without placement in this process a group says so, and its pods are
+placed by whoever schedules them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from fairlead.cluster.controller import Controller
-from fairlead.cluster.mirror import Delta
+import msgspec
+
+from fairlead.cluster.controller import Controller, TemporaryError
+from fairlead.cluster.mirror import Delta, Mirror
+from fairlead.cluster.writer import Outcome, Writer
 from fairlead.data.controllers import carry_out
-from fairlead.data.names import DOMAIN
+from fairlead.data.names import DOMAIN, DatasetName
+from fairlead.data.objects import DATASETS, Component, Dataset, requests_sum
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
-from fairlead.data.view import ClusterView
+from fairlead.data.view import DATASET_LABEL, ClusterView
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
-from fairlead.model.meta import ObjectMeta
-from fairlead.model.pod import Container, Pod, PodSpec, ResourceRequirements
+from fairlead.model.kinds import Kind
+from fairlead.model.pod import Pod
 from fairlead.model.times import parse_time_or_none
 from fairlead.runtime import Runtime
 
 GROUP_LABEL: Final = f"{DOMAIN}group"
 RELEASED: Final = f"{DOMAIN}group-released"
+PLACEMENT_LABEL: Final = "fluid.io/dataset-placement"
 WORKER: Final = "worker"
+PREFIX: Final = "datagroup/"
 LOOK_S: Final = 1.0
+MOST_MEMBERS: Final = 2000
+PLACED_PODS: Final = Kind("", "v1", "pods", "Pod", Pod)
+"""As placement mirrors them."""
 
 
 def group_key(namespace: str, labels: Mapping[str, str]) -> str:
@@ -33,102 +45,318 @@ def group_key(namespace: str, labels: Mapping[str, str]) -> str:
     return f"{namespace}/{name}" if name else ""
 
 
+def _by_group(pod: Pod) -> Iterable[str]:
+    key = group_key(pod.metadata.namespace, pod.metadata.labels)
+    return (key,) if key and RELEASED not in pod.metadata.annotations else ()
+
+
+def _by_dataset(group: DataGroup) -> Iterable[str]:
+    return [f"{group.metadata.namespace}/{name}" for name in group.spec.datasets]
+
+
 def deadline(group: DataGroup) -> datetime | None:
     created = parse_time_or_none(group.metadata.creation_timestamp)
     return created + timedelta(seconds=group.spec.timeout_seconds) if created is not None else None
 
 
-def worker_pods(group: DataGroup) -> list[Pod]:
-    """The workers that are still to come, as placement holds room for them."""
-    requests = ResourceRequirements(requests=dict(group.spec.worker_resources or {}))
+# --- workers that are still to come -----------------------------------------------------------------------------------
+
+
+class WorkerInput(msgspec.Struct, frozen=True):
+    """A dataset of a group, as far as its workers depend on it."""
+
+    name: DatasetName
+    set_name: str
+    placement: str = ""
+    tolerations: tuple[dict[str, Any], ...] = ()
+    node_selector: Mapping[str, str] = {}
+    requests: Mapping[str, str] = {}
+    first: int = 0
+    """The ordinal of the first worker that is still to come: those older than the group are not its."""
+
+
+def worker_pods(group: DataGroup, datasets: Iterable[WorkerInput], scheduler: str) -> list[Pod]:
+    """The workers that are still to come, as placement holds room for them, with Fluid's rules about each other."""
     return [
-        Pod(
-            metadata=ObjectMeta(name=f"{dataset}-worker-{number}", namespace=group.metadata.namespace),
-            spec=PodSpec(containers=(Container(name=WORKER, resources=requests),)),
-        )
-        for dataset in group.spec.datasets
-        for number in range(group.spec.worker_replicas)
+        msgspec.convert(_worker(group, each, number, scheduler), Pod)
+        for each in datasets
+        for number in range(each.first, each.first + group.spec.worker_replicas)
     ]
 
 
-def unit_of_group(group: DataGroup, pods: Iterable[Pod]) -> Unit:
-    members = [Member(pod=pod, role=WORKER) for pod in worker_pods(group)]
-    members += [Member(pod=pod) for pod in sorted(pods, key=lambda each: each.key)]
-    return Unit(key=f"datagroup/{group.metadata.key}", members=tuple(members))
+def _worker(group: DataGroup, dataset: WorkerInput, number: int, scheduler: str) -> dict[str, Any]:
+    mode = "Shared" if dataset.placement == "Shared" else "Exclusive"
+    others = {"key": DATASET_LABEL, "operator": "Exists"}
+    exclusive = {"key": PLACEMENT_LABEL, "operator": "In", "values": ["Exclusive"]}
+    apart = {
+        "labelSelector": {"matchExpressions": [others if mode == "Exclusive" else exclusive]},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    labels = {
+        DATASET_LABEL: dataset.name.dataset_id(),
+        PLACEMENT_LABEL: mode,
+        GROUP_LABEL: group.metadata.name,
+    }
+    requests = dict(group.spec.worker_resources or dataset.requests)
+    return {
+        "metadata": {
+            "name": f"{dataset.set_name}-{number}",
+            "namespace": group.metadata.namespace,
+            "labels": labels,
+        },
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [{"name": WORKER, "resources": {"requests": requests}}],
+            "tolerations": list(dataset.tolerations),
+            "nodeSelector": dict(dataset.node_selector),
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        },
+    }
+
+
+def added(*parts: Component | None) -> dict[str, str]:
+    """What a worker and its fuse request together."""
+    totals = requests_sum(part.resources for part in parts if part is not None)
+    return {name: f"{amount}n" for name, amount in totals.items() if amount}
+
+
+def unit_of_group(group: DataGroup, workers: Iterable[Pod], pods: Iterable[Pod], nodes: Mapping[str, str]) -> Unit:
+    """`nodes` by key of a member that has one. Pods come first: workers follow them."""
+    members = [
+        Member(pod=pod, node=pod.spec.node_name or nodes.get(pod.key, ""))
+        for pod in sorted(pods, key=lambda each: each.key)
+    ]
+    to_come = [Member(pod=pod, role=WORKER, node=nodes.get(pod.key, "")) for pod in workers]
+    return Unit(
+        key=f"{PREFIX}{group.metadata.key}",
+        members=(*members, *to_come),
+        # Of a group that was placed before, some may have ended.
+        minimum=min(group.spec.pods, len(members)) + len(to_come),
+        policies={WORKER: "JobAffinity"},
+        job_label=GROUP_LABEL,
+        hold_s=float(group.spec.timeout_seconds),
+    )
+
+
+# --- as a source of units ---------------------------------------------------------------------------------------------
 
 
 class GroupSource(UnitSource):
-    """Offers groups to placement; asked between two decisions, so it only remembers."""
+    """Offers groups to placement; follows them on every replica, so that a new leader knows them."""
 
     period_s = 0.0
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, pods: Callable[[], Mirror[Pod]], now: Callable[[], datetime]) -> None:
         self._view = view
-        self._pods: dict[str, dict[str, Pod]] = {}
-        self._offered: dict[str, frozenset[str]] = {}
+        self._make_pods = pods
+        self._now = now
+        self._pods: Mirror[Pod] | None = None
+        view.groups.add_index("data: dataset", _by_dataset)
+        self._wake: Callable[[], None] = lambda: None
+        self._changed: dict[str, None] = {}
+        self._offered: set[str] = set()
+        # Nodes that were decided and that the cluster does not show yet, by key of the member.
+        self._decided: dict[str, str] = {}
         self.outcomes: dict[str, UnitOutcome] = {}
-        self.is_used = False
-        """Whether placement asks: only then does anybody place groups."""
+        """By group, what was decided and is not written yet."""
+        self.on_outcome: Callable[[str], None] = lambda key: None
+
+    async def follow(self) -> None:
+        """Keep up with groups and their pods until cancelled."""
+        self._pods = self._make_pods()
+        self._pods.add_index("data: group", _by_group)
+        await self._view.groups.wait_synced()
+        await self._pods.wait_synced()
+        changed = asyncio.Event()
+        groups, pods = self._view.groups.subscribe(changed), self._pods.subscribe(changed)
+        try:
+            while True:
+                changed.clear()
+                for change in groups.drain():
+                    self._changed[change.key] = None
+                for delta in pods.drain():
+                    self._see(delta)
+                if self._changed:
+                    self._wake()
+                await changed.wait()
+        finally:
+            groups.close()
+            pods.close()
+
+    def _see(self, delta: Delta[Pod]) -> None:
+        for pod in (delta.old, delta.new):
+            if pod is not None:
+                self._changed.update(dict.fromkeys(_by_group(pod)))
+                self._changed.update(dict.fromkeys(each.metadata.key for each in self._groups_of_worker(pod)))
+        if delta.new is None or delta.new.spec.node_name:
+            self._decided.pop(delta.key, None)  # the cluster's word counts from here on
+
+    def _groups_of_worker(self, pod: Pod) -> list[DataGroup]:
+        labels = pod.metadata.labels
+        if not labels.get("role", "").endswith("-worker") or DATASET_LABEL not in labels:
+            return []
+        namespace = pod.metadata.namespace
+        name = labels[DATASET_LABEL].removeprefix(f"{namespace}-")
+        return [each for each in self._view.groups.by("data: dataset", f"{namespace}/{name}") if each.is_open]
 
     def begin(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._decided.clear()
+        self.outcomes.clear()
         self._offered.clear()
+        self._changed = dict.fromkeys(each.metadata.key for each in self._view.groups)
 
     def is_ready(self) -> bool:
-        return self._view.groups.is_synced
+        return self._pods is not None and self._view.groups.is_synced and self._pods.is_synced
 
     def first(self, waiting: Sequence[Unit]) -> Unit | None:
         return min(waiting, key=lambda unit: unit.key)
 
     def changed(self) -> Iterable[tuple[str, Unit | None]]:
-        self.is_used = True
+        keys, self._changed = self._changed, {}
         found: list[tuple[str, Unit | None]] = []
-        for key in [*self._pods]:
-            group: DataGroup | None = self._view.groups.get(key)
-            pods = {uid: pod for uid, pod in self._pods[key].items() if self._is_there(pod)}
-            self._pods[key] = pods
-            uid_set = frozenset(pods)
-            if group is None or group.status.phase != "Waiting":
-                if self._offered.pop(key, None) is not None and group is None:
-                    found.append((f"datagroup/{key}", None))
-                self._pods.pop(key)
-            elif len(pods) >= group.spec.pods and self._offered.get(key) != uid_set:
-                self._offered[key] = uid_set
-                found.append((f"datagroup/{key}", unit_of_group(group, pods.values())))
+        for key in keys:
+            unit = self._unit(key)
+            if unit is not None or key in self._offered:
+                found.append((PREFIX + key, unit))
+            (self._offered.discard if unit is None else self._offered.add)(key)
         return found
 
-    def unit_of(self, pod: Pod) -> str | None:
-        key = group_key(pod.metadata.namespace, pod.metadata.labels)
-        group: DataGroup | None = self._view.groups.get(key) if key else None
-        if group is None or group.status.phase == "Released" or RELEASED in pod.metadata.annotations:
+    def _unit(self, key: str) -> Unit | None:
+        group: DataGroup | None = self._view.groups.get(key)
+        if group is None or not group.is_open or self._pods is None:
             return None
-        self._pods.setdefault(key, {})[pod.uid] = pod
-        return f"datagroup/{key}"
+        pods = [pod for pod in self._pods.by("data: group", key) if _takes_part(pod)]
+        if len(pods) < (group.spec.pods if group.status.phase == "Waiting" else 1):
+            return None
+        datasets = [self._worker_input(group, name) for name in group.spec.datasets]
+        workers = worker_pods(group, datasets, pods[0].spec.scheduler_name)
+        if (due := deadline(group)) is not None and self._now() >= due:
+            workers = [each for each in workers if self._pods.get(each.key) is not None]  # no room is held any more
+        if len(workers) + len(pods) > MOST_MEMBERS:
+            return None
+        planned = {each.pod: each.node for each in group.status.workers}
+        nodes = {**planned, **self._decided}
+        for worker in workers:
+            there = self._pods.get(worker.key)
+            if there is not None and there.spec.node_name:
+                nodes[worker.key] = there.spec.node_name
+        return unit_of_group(group, workers, pods, nodes)
+
+    def _worker_input(self, group: DataGroup, name: str) -> WorkerInput:
+        namespace = group.metadata.namespace
+        dataset: Dataset | None = self._view.objects[DATASETS.name].get(f"{namespace}/{name}")
+        if dataset is None:
+            own = DatasetName(namespace, name)
+            return WorkerInput(own, own.worker_set(""))
+        own = DatasetName(namespace, name, dataset.metadata.uid)
+        kind = next((each.type for each in dataset.status.runtimes or ()), "")
+        found = self._view.runtime_of(dataset)
+        runtime = found[1] if found is not None else None
+        worker = runtime.spec.worker if runtime is not None else None
+        created = group.metadata.creation_timestamp or ""
+        older = [each for each in self._view.workers(own) if (each.metadata.creation_timestamp or "") < created]
+        return WorkerInput(
+            own,
+            own.worker_set(kind),
+            placement=dataset.spec.placement,
+            tolerations=dataset.spec.tolerations or (),
+            node_selector=(worker.node_selector if worker is not None else None) or {},
+            requests=added(worker, runtime.spec.fuse if runtime is not None else None),
+            first=len(older),
+        )
+
+    def unit_of(self, pod: Pod) -> str | None:
+        for key in _by_group(pod):
+            group: DataGroup | None = self._view.groups.get(key)
+            if group is not None and group.is_open:
+                return PREFIX + key
+        return None
 
     def member_of(self, pod: Pod) -> str | None:
         """A worker that has turned up: room is held for it under its own name."""
-        if not pod.metadata.labels.get("role", "").endswith("-worker"):
-            return None
-        names = (each.key for group in self._view.groups for each in worker_pods(group))
-        return next((key for key in names if key == pod.key), None)
+        return pod.key if self._groups_of_worker(pod) else None
 
     def decided(self, outcome: UnitOutcome) -> None:
-        self.outcomes[outcome.unit.removeprefix("datagroup/")] = outcome
+        key = outcome.unit.removeprefix(PREFIX)
+        if isinstance(outcome, UnitPlaced):
+            self._decided.update({placed.pod: placed.node for placed in outcome.placed})
+            self._changed[key] = None
+        self.outcomes[key] = outcome
+        self.on_outcome(key)
 
     def lost(self, place: LostPlace) -> None:
-        self._offered.pop(place.unit.removeprefix("datagroup/"), None)  # offered again while it waits
-
-    def _is_there(self, pod: Pod) -> bool:
-        found: ReaderPod | None = self._view.pods.get(pod.key)
-        return found is not None and found.metadata.uid == pod.metadata.uid and not found.spec.node_name
+        self._decided.pop(place.member, None)
+        self._changed[place.unit.removeprefix(PREFIX)] = None
 
 
-class Groups:
-    """Writes what became of groups, and lets their pods go when their time is over."""
+def _takes_part(pod: Pod) -> bool:
+    waits = not pod.is_terminating and not pod.spec.scheduling_gates and pod.status.phase in ("", "Pending")
+    return pod.holds_a_node or waits
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+class PlacedGroups:
+    """Writes what placement decided, under placement's own lease: whoever does not decide writes nothing of it."""
 
     def __init__(self, runtime: Runtime, view: ClusterView, source: GroupSource) -> None:
         self._runtime = runtime
         self._view = view
         self._source = source
+
+    def controller(self, writer: Writer) -> Controller:
+        clock, metrics = self._runtime.clock, self._runtime.metrics
+
+        async def reconcile(key: str) -> None:
+            outcome, group = self._source.outcomes.get(key), self._view.groups.get(key)
+            intent = outcome_status(group, outcome) if outcome is not None and group is not None else None
+            if intent is not None:
+                result = await writer.carry_out(intent)
+                if result.outcome in (Outcome.CONFLICT, Outcome.FAILED):
+                    raise TemporaryError(f"status of DataGroup {key}: {result.outcome}")
+            if self._source.outcomes.get(key) is outcome:
+                self._source.outcomes.pop(key, None)
+
+        controller = Controller("data: placed groups", reconcile, clock=clock, metrics=metrics)
+        self._source.on_outcome = controller.queue.add
+        return controller
+
+
+def outcome_status(group: DataGroup, outcome: UnitOutcome) -> PatchStatus | None:
+    """The status after a decision; None where that changes nothing."""
+    if not group.is_open:
+        return None
+    if not isinstance(outcome, UnitPlaced):
+        message = outcome.diagnosis.message()[:4096]
+        if group.status.phase != "Waiting" or group.status.message == message:
+            return None
+        return _status(group, "Waiting", message, [])
+    pods = {each.pod for each in group.status.workers}
+    workers = [{"pod": each.pod, "node": each.node} for each in group.status.workers]
+    workers += [
+        {"pod": placed.pod, "node": placed.node}
+        for placed in outcome.placed
+        if _is_worker(group, placed.pod) and placed.pod not in pods
+    ]
+    if group.status.phase == "Placed" and len(workers) == len(pods):
+        return None
+    message = f"{len(outcome.placed)} pods and workers placed together"
+    return _status(group, "Placed", message, workers)
+
+
+def _is_worker(group: DataGroup, key: str) -> bool:
+    name = key.rpartition("/")[2]
+    return any(name.startswith(f"{dataset}-") and f"-{WORKER}-" in name for dataset in group.spec.datasets)
+
+
+class Groups:
+    """The data leader's part: groups whose time is over, or that nobody here places, let their pods go."""
+
+    def __init__(self, runtime: Runtime, view: ClusterView) -> None:
+        self._runtime = runtime
+        self._view = view
 
     def controller(self) -> Controller:
         clock, metrics = self._runtime.clock, self._runtime.metrics
@@ -139,48 +367,52 @@ class Groups:
 
     async def _reconcile(self, key: str) -> WakeAfter | None:
         group: DataGroup | None = self._view.groups.get(key)
-        if group is None or group.status.phase != "Waiting":
+        if group is None or group.status.phase == "Placed":
             return None
-        outcome = self._source.outcomes.get(key)
-        intents = plan(group, outcome, self._pods_of(key), self._source.is_used, self._runtime.clock.now())
+        pods = [pod for pod in self._view.pods if group_key(pod.metadata.namespace, pod.metadata.labels) == key]
+        intents = plan(group, pods, bool(self._runtime.offers.unit_writers), self._runtime.clock.now())
         await carry_out(self._runtime, intents)
-        return None if any(isinstance(each, PatchStatus) for each in intents) else WakeAfter(seconds=LOOK_S)
-
-    def _pods_of(self, key: str) -> list[ReaderPod]:
-        return [pod for pod in self._view.pods if group_key(pod.metadata.namespace, pod.metadata.labels) == key]
+        return WakeAfter(seconds=LOOK_S) if group.status.phase == "Waiting" and not intents else None
 
 
-def plan(
-    group: DataGroup, outcome: UnitOutcome | None, pods: Iterable[ReaderPod], has_placement: bool, now: datetime
-) -> list[Intent]:
-    """What to write of a group that waits."""
-    if isinstance(outcome, UnitPlaced):
-        workers = {pod.key for pod in worker_pods(group)}
-        nodes = sorted({placed.node for placed in outcome.placed if placed.pod in workers})
-        message = f"{len(outcome.placed)} pods and workers placed together"
-        return [_status(group, "Placed", message, nodes)]
+def plan(group: DataGroup, pods: Iterable[ReaderPod], has_placement: bool, now: datetime) -> list[Intent]:
+    """What to write of a group that is not placed."""
+    pods = list(pods)
+    if group.status.phase == "Released":
+        return list(_let_go(pods))
+    bound = [pod for pod in pods if pod.spec.node_name]
+    if not group.spec.worker_replicas and len(bound) >= group.spec.pods:
+        return [_status(group, "Placed", f"{len(bound)} pods placed together", [])]
     due = deadline(group)
-    if has_placement and (due is None or now < due):
+    too_many = len(group.spec.datasets) * group.spec.worker_replicas + len(pods) > MOST_MEMBERS
+    if has_placement and not too_many and (due is None or now < due):
         return []
     why = "no room for all of them in time" if has_placement else "no placement in this process"
-    if outcome is not None:
-        why = f"{why}: {outcome.diagnosis.message()}"
-    released: list[Intent] = [
-        Patch(
-            kind=PODS,
-            namespace=pod.metadata.namespace,
-            name=pod.metadata.name,
-            patch={"metadata": {"annotations": {RELEASED: "true"}}},
-        )
-        for pod in pods
-        if not pod.spec.node_name and RELEASED not in pod.metadata.annotations
-    ]
-    return [_status(group, "Released", f"{why}; the pods are placed one by one", []), *released]
+    if too_many:
+        why = f"more than {MOST_MEMBERS} pods and workers"
+    elif group.status.message:
+        why = f"{why}: {group.status.message}"
+    return [_status(group, "Released", f"{why}; the pods are placed one by one", []), *_let_go(pods)]
 
 
-def _status(group: DataGroup, phase: str, message: str, nodes: list[str]) -> PatchStatus:
-    status = {"phase": phase, "message": message[:4096], "nodes": nodes}
-    return PatchStatus(kind=DATA_GROUPS, namespace=group.metadata.namespace, name=group.metadata.name, status=status)
+def _let_go(pods: Iterable[ReaderPod]) -> Iterator[Intent]:
+    for pod in pods:
+        if not pod.spec.node_name and not pod.is_finished and RELEASED not in pod.metadata.annotations:
+            mark = {"metadata": {"annotations": {RELEASED: "true"}}}
+            yield Patch(kind=PODS, namespace=pod.metadata.namespace, name=pod.metadata.name, patch=mark)
+
+
+def _status(group: DataGroup, phase: str, message: str, workers: Sequence[Mapping[str, str]]) -> PatchStatus:
+    nodes = sorted({each["node"] for each in workers})
+    status = {"phase": phase, "message": message[:4096], "nodes": nodes, "workers": list(workers)}
+    return PatchStatus(
+        kind=DATA_GROUPS,
+        namespace=group.metadata.namespace,
+        name=group.metadata.name,
+        status=status,
+        # Deciding and letting go may happen at once, in two processes: the first counts.
+        resource_version=group.metadata.resource_version,
+    )
 
 
 def _group_of(delta: Delta[ReaderPod]) -> Iterable[str]:

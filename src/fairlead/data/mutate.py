@@ -38,6 +38,8 @@ class MutateOptions:
     native_sidecars: bool = False
     scoring_schedulers: frozenset[str] = frozenset()
     """Schedulers that score cached bytes themselves: their pods get required terms, and no preferred ones."""
+    waiting_schedulers: frozenset[str] = frozenset()
+    """Schedulers that wait for room near a pod's data by themselves: their pods get no gate for that."""
     locality: LocalityOptions = field(default_factory=LocalityOptions)
     now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     releases_gates: bool = False
@@ -138,6 +140,7 @@ def _run_chain(
         options.locality,
         options.now,
         options.releases_gates,
+        scheduler in options.waiting_schedulers,
     )
     runs: list[PluginRun] = []
     additions = options.additions if mode and datasets else ()
@@ -157,21 +160,22 @@ def _run_chain(
 
 
 def _run_step(step: Step, draft: Draft, context: PluginContext, run: RunStep) -> tuple[Draft, PluginRun]:
-    """The draft after one plugin: unchanged if it failed."""
-    trial = draft.copy()
-    trial.plugin = name = step.plugin.name
+    """The draft after one plugin: as it was before if it failed."""
+    draft.plugin = name = step.plugin.name
+    before = draft.checkpoint()
     try:
-        trial, stops = run(step, trial, context)
+        after, stops = run(step, draft, context)
     except (Missing, Unready):
         raise
     except Exception as problem:
+        draft.rollback(before)
         late = isinstance(problem, LatePlugin)
         sentence = str(problem) if isinstance(problem, PluginError) else f"failed: {type(problem).__name__}: {problem}"
         if step.policy == "fail":
             return draft, PluginRun(name, "failed", problem=sentence)
         draft.warn(f"plugin {name} was left out: {sentence}")
         return draft, PluginRun(name, "late" if late else "ignored", problem=sentence)
-    return trial, PluginRun(name, stops=stops)
+    return after, PluginRun(name, stops=stops)
 
 
 def _answer(

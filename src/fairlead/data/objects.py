@@ -3,11 +3,13 @@
 Fluid's kinds may be missing from a cluster; a mirror of a missing kind is empty.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.numbers import Int32
+from fairlead.model.quantity import QuantityError, nanos
 
 GROUP: Final = "data.fluid.io"
 VERSION: Final = "v1alpha1"
@@ -151,3 +153,27 @@ RUNTIMES: Final[dict[str, Kind[FluidRuntime]]] = {
     "cache": _runtime("CacheRuntime"),
 }
 """By the type in `status.runtimes[0].type` of a Dataset."""
+
+
+def requests_sum(parts: Iterable[Any]) -> dict[str, int]:
+    """What `resources` of several containers request together, in billionths; what cannot be read is left out."""
+    totals: dict[str, int] = {}
+    for part in parts:
+        requests = part.get("requests") if isinstance(part, dict) else None
+        for name, amount in (requests if isinstance(requests, dict) else {}).items():
+            try:
+                totals[name] = totals.get(name, 0) + nanos(str(amount))
+            except QuantityError:
+                continue
+    return totals
+
+
+def worker_replicas(kind: Kind[FluidRuntime], runtime: FluidRuntime) -> int:
+    if kind is RUNTIMES["cache"]:
+        return (runtime.spec.worker.replicas if runtime.spec.worker is not None else None) or 0
+    return runtime.spec.replicas or 0
+
+
+def replicas_patch(kind: Kind[FluidRuntime], replicas: int) -> dict[str, Any]:
+    """The part of a runtime's spec that says how many workers it has."""
+    return {"worker": {"replicas": replicas}} if kind is RUNTIMES["cache"] else {"replicas": replicas}

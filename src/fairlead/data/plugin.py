@@ -28,8 +28,6 @@ class LocalityOptions:
     strength: int = 0
     """The weight of a term that every node matches: the larger, the milder the preference."""
     cache: CacheMap = NO_CACHE
-    local_bytes_per_s: float = 2e9
-    remote_bytes_per_s: float = 2e8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,8 @@ class PluginContext:
     now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     releases_gates: bool = False
     """Whether somebody is there to remove a scheduling gate."""
+    waits_unheld: bool = False
+    """Whether the pod's scheduler waits for room near its data by itself, without a gate."""
 
 
 class Plugin(Protocol):

@@ -5,22 +5,25 @@ breaker opens, and the plugin is not called for a while.
 """
 
 import importlib.metadata
+import math
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 import structlog
 
 from fairlead.data.draft import Draft, PluginError
 from fairlead.data.mutate import LatePlugin, run_here
-from fairlead.data.plugin import ENTRY_POINTS, PluginContext, PluginFactory
+from fairlead.data.plugin import ENTRY_POINTS, Plugin, PluginContext, PluginFactory
 from fairlead.data.profile import Step
 
 log = structlog.get_logger("fairlead.data")
 
 THREADS: Final = 8
+"""Of each plugin: one that hangs takes none of the others'."""
 OPEN_AFTER: Final = 5
 OPEN_S: Final = 30.0
 
@@ -47,36 +50,64 @@ class Breaker:
             self.open_until_s, self.failures = now_s + OPEN_S, OPEN_AFTER - 1
 
 
+class PluginThreads:
+    """Threads of one plugin. Daemons: one that never ends does not keep the process from ending."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._free = threading.BoundedSemaphore(THREADS)
+
+    def submit(self, plugin: Plugin, draft: Draft, context: PluginContext) -> "Future[bool]":
+        if not self._free.acquire(blocking=False):
+            raise PluginError(f"{THREADS} calls of it have not ended")
+        future: Future[bool] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(plugin.mutate(draft, context))
+            except BaseException as problem:
+                future.set_exception(problem)
+            finally:
+                self._free.release()
+
+        threading.Thread(target=call, name=f"fairlead-data-{self._name}", daemon=True).start()
+        return future
+
+
+@dataclass(slots=True)
+class ForeignPlugin:
+    threads: PluginThreads
+    breaker: Breaker = field(default_factory=Breaker)
+
+
 class PluginRunner:
     """Runs a step: our own here, another package's in a thread."""
 
     def __init__(self, budget_s: float, now_s: Callable[[], float]) -> None:
         self._budget_s = budget_s
         self._now_s = now_s
-        self._threads = ThreadPoolExecutor(THREADS, "fairlead-data-plugin")
-        self._breakers: dict[str, Breaker] = {}
+        self._foreign: dict[str, ForeignPlugin] = {}
 
-    def run(self, step: Step, draft: Draft, context: PluginContext) -> tuple[Draft, bool]:
+    def run(self, step: Step, draft: Draft, context: PluginContext, left_s: float = math.inf) -> tuple[Draft, bool]:
+        """`left_s`: until the answer must be given."""
         if not step.is_foreign:
             return run_here(step, draft, context)
         name = step.plugin.name
-        breaker = self._breakers.setdefault(name, Breaker())
-        if breaker.is_open(self._now_s()):
+        foreign = self._foreign.setdefault(name, ForeignPlugin(PluginThreads(name)))
+        budget_s = min(self._budget_s, left_s)
+        if foreign.breaker.is_open(self._now_s()):
             raise PluginError("it failed too often and is not called for a while")
+        if budget_s <= 0:
+            raise LatePlugin("no time is left for it")
         # The thread may go on after its time: it has a draft of its own.
         theirs = draft.copy()
-        future: Future[bool] = self._threads.submit(step.plugin.mutate, theirs, context)
         try:
-            stops = future.result(self._budget_s)
+            stops = foreign.threads.submit(step.plugin, theirs, context).result(budget_s)
         except FutureTimeout:
-            future.cancel()
-            breaker.count(False, self._now_s())
-            raise LatePlugin(f"did not end within {self._budget_s:g} s") from None
+            foreign.breaker.count(False, self._now_s())
+            raise LatePlugin(f"did not end within {budget_s:.3g} s") from None
         except Exception:
-            breaker.count(False, self._now_s())
+            foreign.breaker.count(False, self._now_s())
             raise
-        breaker.count(True, self._now_s())
+        foreign.breaker.count(True, self._now_s())
         return theirs, bool(stops)
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)

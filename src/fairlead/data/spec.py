@@ -74,11 +74,19 @@ class DataGroupSpec(ApiStruct, frozen=True):
     """After that the pods are placed one by one."""
 
 
+class WorkerPlace(ApiStruct, frozen=True):
+    """A worker that is still to come, by namespace/name, and the node where room is held for it."""
+
+    pod: Annotated[str, msgspec.Meta(max_length=512)]
+    node: Name
+
+
 class DataGroupStatus(ApiStruct, frozen=True):
     phase: Literal["Waiting", "Placed", "Released"] = "Waiting"
     message: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     nodes: tuple[str, ...] = ()
     """The nodes that the workers are to run on."""
+    workers: tuple[WorkerPlace, ...] = ()
 
 
 class DataGroup(ApiStruct, frozen=True, kw_only=True):
@@ -87,6 +95,11 @@ class DataGroup(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: DataGroupSpec
     status: DataGroupStatus = DataGroupStatus()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its pods are placed together."""
+        return self.status.phase != "Released"
 
 
 CACHE_REPORTS = Kind(GROUP, VERSION, "cachereports", "CacheReport", CacheReport, namespaced=False)

@@ -9,17 +9,30 @@ from typing import Any, Final
 
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.waits import first_of
-from fairlead.data import cache_map
-from fairlead.data.facts import Ref
+from fairlead.data import cache_map, waits
+from fairlead.data.facts import MOST_REFERENCES, Ref, fuse_set, reference_of, root_of
 from fairlead.data.names import DatasetName
-from fairlead.data.objects import CLAIMS, DAEMON_SETS, DATASETS, RUNTIMES, VOLUMES, Dataset, FluidRuntime
+from fairlead.data.objects import (
+    CLAIMS,
+    DAEMON_SETS,
+    DATASETS,
+    RUNTIMES,
+    VOLUMES,
+    DaemonSet,
+    Dataset,
+    FluidRuntime,
+    requests_sum,
+)
 from fairlead.data.spec import CACHE_REPORTS, DATA_GROUPS, DATA_LOADS, NODES, PODS, CacheNode, ReaderPod
 from fairlead.engine.locality import NO_CACHE, CacheMap, value
+from fairlead.model import resources
 from fairlead.model.kinds import Kind
 from fairlead.model.quantity import QuantityError, nanos
 from fairlead.runtime import Runtime
 
 DATASET_LABEL: Final = "fluid.io/dataset"
+CACHE_RUNTIME_LABEL: Final = "cacheruntime.fluid.io/name"
+COMPONENT_LABEL: Final = "cacheruntime.fluid.io/component-name"
 LOOK_EVERY_S: Final = 5.0
 """Reports grow older without an event."""
 SETTLE_S: Final = 0.2
@@ -36,9 +49,18 @@ def _by_claim(pod: ReaderPod) -> Iterable[str]:
 
 def _by_dataset(pod: ReaderPod) -> Iterable[str]:
     """Workers alone: the fuses of a dataset have its label too."""
-    labels = pod.metadata.labels
-    is_worker = labels.get("role", "").endswith("-worker")
-    return (f"{pod.metadata.namespace}/{labels[DATASET_LABEL]}",) if is_worker and DATASET_LABEL in labels else ()
+    labels, namespace = pod.metadata.labels, pod.metadata.namespace
+    if labels.get("role", "").endswith("-worker") and DATASET_LABEL in labels:
+        return (f"{namespace}/{labels[DATASET_LABEL]}",)
+    cache = labels.get(CACHE_RUNTIME_LABEL, "")
+    if cache and labels.get(COMPONENT_LABEL) == f"{cache}-worker":
+        return (f"{namespace}/{DatasetName(namespace, cache).dataset_id()}",)
+    return ()
+
+
+def _by_reference(dataset: Dataset) -> Iterable[str]:
+    target = reference_of(dataset)
+    return (target,) if target else ()
 
 
 class ClusterView:
@@ -50,6 +72,7 @@ class ClusterView:
             kind.name: runtime.mirror(kind, optional=kind.group == DATASETS.group) for kind in objects
         }
         self.objects[CLAIMS.name].add_index("data: dataset", cache_map.dataset_keys)
+        self.objects[DATASETS.name].add_index("data: refers to", _by_reference)
         self.nodes = runtime.mirror(NODES)
         self.pods = runtime.mirror(
             PODS, indexes={"data: node": _by_node, "data: claim": _by_claim, "data: dataset": _by_dataset}
@@ -78,23 +101,46 @@ class ClusterView:
 
     def refresh(self) -> bool:
         """Work the map of caches out again; whether it changed."""
+        settings = self._runtime.settings.data
         found = cache_map.build(
             self.objects[DATASETS.name],
             self.objects[CLAIMS.name],
             self.nodes,
             self.reports,
             self._runtime.clock.now(),
-            self._runtime.settings.data.report_ttl_s,
+            settings.report_ttl_s,
+            {key: needs for key, dataset in self.datasets().items() if (needs := self._fuse_needs(dataset))},
+            (settings.local_bytes_per_s, settings.remote_bytes_per_s),
         )
         if found == self.cache:
             return False
         self.cache = found
         return True
 
+    def _fuse_needs(self, dataset: Dataset) -> dict[str, int]:
+        """What the fuse of a dataset requests, in the scheduler's units: by its DaemonSet, else by the runtime."""
+        found = self.runtime_of(dataset)
+        runtime = found[1] if found is not None else None
+        if found is None or runtime is None:
+            return {}
+        kind = next(name for name, kind in RUNTIMES.items() if kind is found[0])
+        metadata = dataset.metadata
+        fuse: DaemonSet | None = self.objects[DAEMON_SETS.name].get(
+            f"{metadata.namespace}/{fuse_set(metadata.name, kind)}"
+        )
+        if fuse is not None:
+            containers = fuse.spec.template.spec.get("containers")
+            parts = [each.get("resources") for each in containers or () if isinstance(each, dict)]
+        else:
+            component = runtime.spec.client if kind == "cache" else runtime.spec.fuse
+            parts = [component.resources] if component is not None else []
+        return {name: size for name, size in resources.counted(requests_sum(parts)) if size > 0}
+
     async def follow(self, on_change: asyncio.Event) -> None:
         """Keep the map current; `on_change` is set whenever it changed."""
         wakeup = asyncio.Event()
-        sources = [self.objects[DATASETS.name], self.objects[CLAIMS.name], self.nodes, self.reports]
+        names = (DATASETS.name, CLAIMS.name, DAEMON_SETS.name, *(kind.name for kind in RUNTIMES.values()))
+        sources = [*(self.objects[name] for name in names), self.nodes, self.reports]
         subscriptions = [mirror.subscribe(wakeup) for mirror in sources]
         try:
             while True:
@@ -116,11 +162,23 @@ class ClusterView:
         """Pods that mount a dataset and are not finished, by node."""
         found: dict[str, set[str]] = {}
         # From the mirrors, not from the map: it is a moment older, and a drain must miss nobody.
-        for claim in self.objects[CLAIMS.name].by("data: dataset", dataset):
-            for pod in self.pods.by("data: claim", claim.metadata.key):
-                if pod.spec.node_name:
-                    found.setdefault(pod.spec.node_name, set()).add(pod.metadata.key)
+        for name in self._leading_to(dataset):
+            for claim in self.objects[CLAIMS.name].by("data: dataset", name):
+                for pod in self.pods.by("data: claim", claim.metadata.key):
+                    if pod.spec.node_name:
+                        found.setdefault(pod.spec.node_name, set()).add(pod.metadata.key)
         return {node: tuple(sorted(pods)) for node, pods in found.items()}
+
+    def _leading_to(self, dataset: str) -> set[str]:
+        """The dataset, and those that refer to it."""
+        found, latest = {dataset}, {dataset}
+        for _ in range(MOST_REFERENCES):
+            mirror = self.objects[DATASETS.name]
+            latest = {each.metadata.key for key in latest for each in mirror.by("data: refers to", key)} - found
+            if not latest:
+                break
+            found |= latest
+        return found
 
     def local_shares(self) -> dict[str, float]:
         """By dataset that is read, what its readers find on their nodes, on average."""
@@ -138,12 +196,18 @@ class ClusterView:
         return found
 
     def workers(self, name: DatasetName) -> tuple[ReaderPod, ...]:
-        return tuple(self.pods.by("data: dataset", f"{name.namespace}/{name.namespace}-{name.name}"))
+        return tuple(self.pods.by("data: dataset", f"{name.namespace}/{name.dataset_id()}"))
 
     def datasets_read_by(self, pod: ReaderPod) -> list[str]:
         mirror = self.objects[CLAIMS.name]
         claims = (mirror.get(f"{pod.metadata.namespace}/{claim}") for claim in pod.claims)
-        return list(dict.fromkeys(key for each in claims if each is not None for key in cache_map.dataset_keys(each)))
+        keys = (key for each in claims if each is not None for key in cache_map.dataset_keys(each))
+        return list(dict.fromkeys(root_of(key, self.objects[DATASETS.name].get) for key in keys))
+
+    def zones(self) -> dict[str, str]:
+        """By node, where it says so."""
+        labels = ((node.metadata.name, node.metadata.labels.get(waits.ZONE, "")) for node in self.nodes)
+        return {name: zone for name, zone in labels if zone}
 
     def fitting(self, pod: ReaderPod) -> frozenset[str]:
         """Nodes that are not cordoned and have the cpu and memory that the pod requests."""

@@ -5,7 +5,6 @@ required affinity cannot be loosened afterwards.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -13,57 +12,40 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.data.names import DOMAIN
-from fairlead.data.plugin import LocalityOptions
 from fairlead.data.spec import PODS, ReaderPod
 from fairlead.engine.locality import CacheMap, Reading, local_values
+from fairlead.engine.locality_wait import (
+    LOCALITY_WAIT,
+    LONGEST_WAIT_S,
+    BadWait,
+    is_worth_it,
+    parse_wait,
+    seconds,
+    warm_nodes,
+)
 from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Intent, Patch, event
 from fairlead.model.times import parse_time_or_none
 
-LOCALITY_WAIT: Final = f"{DOMAIN}locality-wait"
 LOCALITY_DEADLINE: Final = f"{DOMAIN}locality-deadline"
 LOCALITY_GATE: Final = f"{DOMAIN}data-locality"
 LOCALITY: Final = f"{DOMAIN}locality"
-"""Annotation of a released pod: `near` or `missed`."""
+"""Annotation of a released pod: `near`, `zone` or `missed`."""
 PREFETCH: Final = f"{DOMAIN}prefetch"
 PREFETCH_DEADLINE: Final = f"{DOMAIN}prefetch-deadline"
 PREFETCH_GATE: Final = f"{DOMAIN}prefetch"
-LONGEST_WAIT_S: Final = 60.0
 LONGEST_PREFETCH_S: Final = 3600.0
-WARM: Final = 0.5
-"""The part of the best node's value from which a node counts as warm."""
 LOOK_S: Final = 1.0
-_DURATION: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h)")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-class BadWait(Exception):
-    """An annotation about waiting cannot be read."""
-
-
-class Wait(msgspec.Struct, frozen=True):
-    node_s: float = 0.0
-    zone_s: float = 0.0
-
-    @property
-    def longest_s(self) -> float:
-        return min(LONGEST_WAIT_S, max(self.node_s, self.zone_s))
+HOST: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+ZONE_WEIGHT: Final = 50
+MOST_VALUES: Final = 64
 
 
 class Prefetch(msgspec.Struct, frozen=True):
     paths: tuple[str, ...]
     until: float = 0.8
     timeout_s: float = 600.0
-
-
-def parse_wait(text: str) -> Wait:
-    found: dict[str, float] = {}
-    for part in text.split(","):
-        place, _, length = part.strip().partition("=")
-        if place not in ("node", "zone"):
-            raise BadWait(f"annotation {LOCALITY_WAIT}: wanted node=5s,zone=10s, got {text!r}")
-        found[place] = _seconds(length, LOCALITY_WAIT)
-    return Wait(found.get("node", 0.0), found.get("zone", 0.0))
 
 
 def parse_prefetch(text: str) -> Prefetch:
@@ -76,27 +58,12 @@ def parse_prefetch(text: str) -> Prefetch:
             raise ValueError("paths: wanted a list of paths")
         if not 0 < share <= 1:
             raise ValueError("until: wanted a percentage")
-        timeout_s = _seconds(str(document.get("timeout", "10m")), PREFETCH)
+        timeout_s = seconds(str(document.get("timeout", "10m")), PREFETCH)
     except (ValueError, AttributeError, RecursionError) as problem:
         raise BadWait(
             f'annotation {PREFETCH}: wanted {{"paths": ["/a"], "until": "80%", "timeout": "10m"}}: {problem}'
         ) from None
     return Prefetch(tuple(paths), share, min(timeout_s, LONGEST_PREFETCH_S))
-
-
-def _seconds(text: str, annotation: str) -> float:
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise BadWait(f"annotation {annotation}: wanted a duration such as 5s, got {text!r}")
-    return float(found[1]) * _UNITS[found[2]]
-
-
-def gain_s(locality: LocalityOptions, readings: Sequence[Reading]) -> float:
-    """Seconds of reading that the warmest node saves."""
-    cache = locality.cache
-    best = max(local_values(cache, readings).values(), default=0.0)
-    total = sum(each.wanted_bytes or cache.datasets[each.dataset].total_bytes for each in readings)
-    return best * total * (1 / locality.remote_bytes_per_s - 1 / locality.local_bytes_per_s)
 
 
 # -- releasing -----------------------------------------------------------------------------------------------------
@@ -114,6 +81,8 @@ class WaitInput(msgspec.Struct, frozen=True):
     """By dataset, the share that is cached."""
     failed_loads: frozenset[str]
     now: datetime
+    zones: Mapping[str, str] = {}
+    """By node."""
 
 
 class WaitStep(msgspec.Struct, frozen=True):
@@ -132,23 +101,48 @@ def plan(seen: WaitInput) -> WaitStep:
 
 
 def _plan_locality(seen: WaitInput) -> WaitStep:
-    values = local_values(seen.cache, seen.readings)
-    enough = WARM * max(values.values(), default=1.0)
-    warm = sorted(node for node, value in values.items() if value >= enough > 0 and node in seen.fitting)
+    warm = warm_nodes(local_values(seen.cache, seen.readings))
+    zones = sorted({seen.zones[node] for node in warm if node in seen.zones})
     left_s = _left_s(seen, LOCALITY_DEADLINE, LONGEST_WAIT_S)
-    if warm:
-        term = {
-            "weight": 100,
-            "preference": {
-                "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": warm[:64]}]
-            },
-        }
-        return WaitStep((_release(seen.pod, LOCALITY_GATE, "near", term),))
-    if left_s <= 0:
-        note = "no warm node had room in time; placed anywhere"
-        told = event(PODS, seen.pod.metadata, "LocalityMissed", note, reporter="fairlead-data")
-        return WaitStep((_release(seen.pod, LOCALITY_GATE, "missed"), told))
-    return WaitStep(wake_s=min(left_s, LOOK_S))
+    if fitting := [node for node in warm if node in seen.fitting]:
+        return WaitStep((_release(seen.pod, LOCALITY_GATE, "near", _preferred(100, HOST, fitting)),))
+    near = any(seen.zones.get(node) in zones for node in seen.fitting)
+    if left_s > 0 and near and _stage(seen, left_s) == "zone":
+        return WaitStep((_release(seen.pod, LOCALITY_GATE, "zone", _preferred(ZONE_WEIGHT, ZONE, zones)),))
+    if left_s > 0 and is_worth_it(seen.cache, seen.readings, left_s):
+        return WaitStep(wake_s=min(left_s, LOOK_S))
+    # The zone of the data is the next best: a preference, for it may be full as well.
+    term = _preferred(ZONE_WEIGHT, ZONE, zones) if zones else None
+    return WaitStep((_release(seen.pod, LOCALITY_GATE, "missed", term), _missed(seen.pod)))
+
+
+def _stage(seen: WaitInput, left_s: float) -> str:
+    try:
+        wait = parse_wait(seen.pod.metadata.annotations.get(LOCALITY_WAIT, ""))
+    except BadWait:
+        return ""
+    return wait.stage(wait.longest_s - left_s)
+
+
+def _preferred(weight: int, key: str, values: Sequence[str]) -> dict[str, Any]:
+    expression = {"key": key, "operator": "In", "values": list(values[:MOST_VALUES])}
+    return {"weight": weight, "preference": {"matchExpressions": [expression]}}
+
+
+def _missed(pod: ReaderPod) -> Intent:
+    note = "no warm node had room in time; placed anywhere"
+    return event(PODS, pod.metadata, "LocalityMissed", note, reporter="fairlead-data")
+
+
+def mark(pod: ReaderPod, cache: CacheMap, readings: Sequence[Reading], zones: Mapping[str, str]) -> list[Intent]:
+    """What became of a pod whose scheduler waited by itself: said once it has a node."""
+    warm = warm_nodes(local_values(cache, readings))
+    node = pod.spec.node_name
+    near_zones = {zones[each] for each in warm if each in zones}
+    found = "near" if node in warm else "zone" if zones.get(node) in near_zones else "missed"
+    patch = {"metadata": {"annotations": {LOCALITY: found}}}
+    marked = Patch(kind=PODS, namespace=pod.metadata.namespace, name=pod.metadata.name, patch=patch)
+    return [marked, _missed(pod)] if found == "missed" else [marked]
 
 
 def _plan_prefetch(seen: WaitInput) -> WaitStep:

@@ -5,6 +5,7 @@ nothing to the cluster.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,8 @@ log = structlog.get_logger("fairlead.data")
 MOST_LIVE_READS: Final = 32
 """Of one review: a pod with more unknown claims than that is refused by the first."""
 LOOK_EVERY_S: Final = 2.0
+CHAIN_SHARE: Final = 0.9
+"""Of the time until the answer: what plugins of other packages may take together."""
 
 
 class DataMetrics:
@@ -58,6 +61,9 @@ class DataMetrics:
             registry=registry,
         )
         self.absent = Gauge("fairlead_data_fluid_absent", "1 while the cluster lacks Fluid's kinds.", registry=registry)
+        # Looked up for every plugin of every review.
+        self.run = functools.cache(self.plugins.labels)
+        self.seconds_of = functools.cache(self.plugin_seconds.labels)
 
 
 class ProfileFile:
@@ -135,42 +141,42 @@ class DataWebhook:
         if self._is_absent():
             return Verdict()
         self._record(review)
-        answer = await self.mutation(PodReview(review.object, review.namespace, by_namespace))
+        answer = await self.mutation(PodReview(review.object, review.namespace, by_namespace), review.left_s)
         if answer.skipped:
             self._metrics.skipped.labels(answer.skipped).inc()
             log.debug("pod left alone", namespace=review.namespace, name=review.name, reason=answer.skipped)
         for run in answer.runs:
-            self._metrics.plugins.labels(run.plugin, run.outcome).inc()
+            self._metrics.run(run.plugin, run.outcome).inc()
         if not answer.allowed:
             return refused(answer.message, answer.code, "Forbidden" if answer.code == 403 else "")
         return Verdict(patch=answer.patch, warnings=answer.warnings)
 
-    async def mutation(self, review: PodReview) -> Mutation:
-        """What becomes of a pod, with the profile and the facts of this moment."""
+    async def mutation(self, review: PodReview, left_s: float) -> Mutation:
+        """What becomes of a pod, with the profile and the facts of this moment; within so many seconds."""
+        run = self._timed(self._now_s() + left_s * CHAIN_SHARE)
         profile, options = self._profile.current, self._options()
         sources = Sources(self._mirrored)
         reads = 0
         while True:
             try:
                 if profile.has_foreign:
-                    return await asyncio.to_thread(mutate, review, sources, profile, options, self._timed)
-                return mutate(review, sources, profile, options, self._timed)
+                    return await asyncio.to_thread(mutate, review, sources, profile, options, run)
+                return mutate(review, sources, profile, options, run)
             except Missing as missing:
                 for ref in missing.refs:
                     reads += 1
                     self._metrics.live_reads.labels(ref.kind.kind).inc()
                     sources.add(ref, await self._read(ref) if reads <= MOST_LIVE_READS else None)
 
-    @property
-    def _timed(self) -> RunStep:
-        run, seconds, now_s = self._runner.run, self._metrics.plugin_seconds, self._now_s
+    def _timed(self, until_s: float) -> RunStep:
+        run, seconds_of, now_s = self._runner.run, self._metrics.seconds_of, self._now_s
 
         def timed(step: Any, draft: Any, context: Any) -> Any:
             started_s = now_s()
             try:
-                return run(step, draft, context)
+                return run(step, draft, context, until_s - started_s)
             finally:
-                seconds.labels(step.plugin.name).observe(now_s() - started_s)
+                seconds_of(step.plugin.name).observe(now_s() - started_s)
 
         return timed
 

@@ -166,7 +166,8 @@ def _profile(
         **(FORECAST_WEIGHTS if forecasts else {}),
         **(LOCALITY_WEIGHTS if locality else {}),
     }
-    predicates = _choose(plugins, "filter", dict.fromkeys(predicates_for(conditions), 0), PREDICATES, f"{at}.plugins")
+    filters = dict.fromkeys(predicates_for(conditions, locality=locality), 0)
+    predicates = _choose(plugins, "filter", filters, PREDICATES, f"{at}.plugins")
     priorities = _choose(plugins, "score", scores, PRIORITIES, f"{at}.plugins")
     for point, only in (("queueSort", _SORTER), ("bind", _BINDER)):
         if not _choose(plugins, point, only, only, f"{at}.plugins"):

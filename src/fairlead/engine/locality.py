@@ -36,6 +36,10 @@ class DatasetCache(msgspec.Struct, frozen=True):
     """0: not known."""
     capacity_bytes: float = 0.0
     nodes: Mapping[str, NodeCache] = {}
+    fuse_needs: Mapping[str, int] = {}
+    """What its fuse requests, in the scheduler's units; empty where that is not known."""
+    fuse_nodes: frozenset[str] = frozenset()
+    """Nodes where its fuse runs already."""
 
 
 class CacheMap(msgspec.Struct, frozen=True):
@@ -43,6 +47,9 @@ class CacheMap(msgspec.Struct, frozen=True):
 
     datasets: Mapping[str, DatasetCache] = {}
     claims: Mapping[str, str] = {}
+    local_bytes_per_s: float = 2e9
+    remote_bytes_per_s: float = 2e8
+    """How fast a pod reads what its node has, and what it has not."""
 
     @property
     def is_empty(self) -> bool:

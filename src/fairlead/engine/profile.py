@@ -15,6 +15,7 @@ from fairlead.engine.registry import (
     DEFAULT_WEIGHTS,
     FORECAST_WEIGHTS,
     KUBE_PREDICATES,
+    LOCALITY_PREDICATES,
     LOCALITY_WEIGHTS,
     PREDICATES,
     PRIORITIES,
@@ -79,7 +80,7 @@ def kube_profile(
         **(FORECAST_WEIGHTS if forecasts else {}),
         **(LOCALITY_WEIGHTS if locality else {}),
     }
-    return build(DEFAULT_NAME, predicates_for(conditions), weights, args)
+    return build(DEFAULT_NAME, predicates_for(conditions, locality=locality), weights, args)
 
 
 def seed_profile(
@@ -107,8 +108,8 @@ def seed_predicates(conditions: Conditions) -> tuple[str, ...]:
     return (*first, *seeds, *(rule for rule in in_force if rule not in first and rule not in seeds))
 
 
-def predicates_for(conditions: Conditions) -> tuple[str, ...]:
-    kube = KUBE_PREDICATES
+def predicates_for(conditions: Conditions, *, locality: bool = False) -> tuple[str, ...]:
+    kube = (*KUBE_PREDICATES, *(LOCALITY_PREDICATES if locality else ()))
     if conditions is Conditions.CONDITIONS:
         kube = tuple(rule for rule in kube if rule != "NodeUnschedulable")
     return kube if conditions is Conditions.TAINTS else (*CONDITION_PREDICATES, *kube)

@@ -5,6 +5,7 @@ from typing import Final
 
 from fairlead.engine.args import PluginArgs
 from fairlead.engine.predicates.dynamic_resources import DynamicResources
+from fairlead.engine.predicates.fuse_headroom import FuseHeadroom
 from fairlead.engine.predicates.gpu_devices import GpuDevices
 from fairlead.engine.predicates.inter_pod_affinity import InterPodAffinity as InterPodAffinityFilter
 from fairlead.engine.predicates.node_affinity import NodeAffinity as MatchesAffinity
@@ -82,6 +83,8 @@ PREDICATES: Final[dict[str, Callable[[PluginArgs], Predicate]]] = {
     "NodeDeclaredFeatures": lambda args: NodeDeclaredFeatures(),
     # Ours: shares of a device, which Kubernetes does not know. Silent where nobody asks for any.
     "GpuDevices": lambda args: GpuDevices(),
+    # Ours: room for what mounts a dataset. Only where it is known what nodes cache.
+    "FuseHeadroom": lambda args: FuseHeadroom(),
     # Node conditions read directly, as in Kubernetes 1.13 and the seed; not in Kubernetes' own profile.
     "CheckNodeCondition": lambda args: CheckNodeCondition(tolerated=args.conditions_tolerated),
     "CheckNodeMemoryPressure": lambda args: CheckNodeMemoryPressure(tolerated=args.conditions_tolerated),
@@ -107,7 +110,11 @@ SEED_PREDICATES: Final = (
     "CheckNodeDiskPressure",
     "InterPodAffinity",
 )
-KUBE_PREDICATES: Final = tuple(name for name in PREDICATES if name not in CONDITION_PREDICATES)
+# In force as well wherever it is known what nodes cache.
+LOCALITY_PREDICATES: Final = ("FuseHeadroom",)
+KUBE_PREDICATES: Final = tuple(
+    name for name in PREDICATES if name not in CONDITION_PREDICATES and name not in LOCALITY_PREDICATES
+)
 
 # Of the removal path, which asks nothing else of a node.
 REMOVAL_PREDICATES: Final[dict[str, type[RemovalPredicate]]] = {"PodExistingOnNode": PodExistingOnNode}

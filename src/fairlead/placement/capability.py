@@ -87,6 +87,7 @@ class Placement(Capability):
         )
         runtime.offers.unit_sources.append(self.pod_groups)
         runtime.offers.trials.append(LoopTrials(self.loop))
+        runtime.offers.unit_writers.append(runtime.writer)
         self._explain = Explain(self.loop, runtime.clock, self.requests.mirror)
 
     @classmethod

@@ -24,6 +24,7 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.forecast import Forecast, unmatched
 from fairlead.engine.load_basis import beside_requests
 from fairlead.engine.locality import CacheMap
+from fairlead.engine.locality_wait import LOCALITY_WAIT
 from fairlead.engine.occupant import Occupant
 from fairlead.engine.pick import ROUND_ROBIN, RoundRobin
 from fairlead.engine.preemption import Preemption, PreemptionPlan
@@ -35,6 +36,7 @@ from fairlead.model.outcome import Code, Diagnosis, Placed
 from fairlead.model.pod import Pod
 from fairlead.placement import events_and_conditions
 from fairlead.placement.binding import Binder
+from fairlead.placement.locality_wait import LOOK_S, near_its_data
 from fairlead.placement.metrics import PlacementMetrics
 from fairlead.placement.preemption import Nominations, Preemptor
 from fairlead.placement.queue import BackoffTimes, UnitQueue
@@ -476,12 +478,16 @@ class Loop:
         nominated = self._nominations.all()
         cycle, history, before = self._cycles[name], self._state.history, self._state.history.mark()
         turn = cycle.pick.counter
-        outcome = cycle.decide(pod, nominated=nominated, first=first)
+        near = None if first else self._near_its_data(pod)
+        outcome = cycle.decide(near or pod, nominated=nominated, first=first)
+        if near is not None and not isinstance(outcome, Placed):
+            self._queue.postpone(pod.uid, self._clock.elapsed_s() + LOOK_S)
+            return
         if reservation is not None and not (isinstance(outcome, Placed) and outcome.node == reservation.node):
             self._wake_refused([ClusterEvent.POD_REMOVED], self._clock.elapsed_s())  # what was held there is free
         now, profile = self._clock.now(), cycle.profile
         if isinstance(outcome, Placed):
-            history.decided(before, now, profile, pod, outcome, nominated=nominated, first=first, turn=turn)
+            history.decided(before, now, profile, near or pod, outcome, nominated=nominated, first=first, turn=turn)
             self._metrics.attempts.labels("scheduled", name).inc()
             self._assume(pod, outcome)
             return
@@ -509,6 +515,12 @@ class Loop:
         )
         self._queue.refused(pod.uid, wakeup_events, self._clock.elapsed_s())
         self._tell_refused(pod, outcome.diagnosis, plan)
+
+    def _near_its_data(self, pod: Pod) -> Pod | None:
+        """The pod with what it waits for as a condition; None where it does not wait, or no longer."""
+        if LOCALITY_WAIT not in pod.metadata.annotations or (waiting := self._queue.get(pod.uid)) is None:
+            return None
+        return near_its_data(pod, self._state.table, self._clock.elapsed_s() - waiting.since_s)
 
     def _decide_unit(self, waiting: WaitingUnit) -> None:
         self._count(self.units.decide(waiting), waiting.unit.members[0].pod)

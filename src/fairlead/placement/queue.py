@@ -179,6 +179,13 @@ class UnitQueue:
             waiting.backing_off_until_s = now_s + self._backoff.after(waiting.errors)
             self._pause(key)
 
+    def postpone(self, key: str, until_s: float) -> None:
+        """It waits for a better place by its own wish: look again then, and not earlier."""
+        waiting = self._back(key)
+        if waiting is not None:
+            waiting.backing_off_until_s = waiting.asleep_since_s = until_s
+            self._pause(key)
+
     def wake(self, key: str, now_s: float) -> None:
         """Look at this one again, if it sleeps: what it slept for will not come."""
         if key in self._asleep:

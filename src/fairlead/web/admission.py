@@ -62,6 +62,8 @@ class Review(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     object: dict[str, Any] | None = None
     old_object: dict[str, Any] | None = None
     dry_run: bool = False
+    left_s: float = DEFAULT_S
+    """Seconds until the answer must be ready; the server sets it, whatever the request says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +151,14 @@ class AdmissionServer:
         started_s = self._clock.elapsed_s()
         try:
             deadline_s = deadline(request.query.get("timeout", ""))
+            if request.content_type != "application/json":
+                raise Problem(400, "BadRequest", f"wanted Content-Type application/json, got {request.content_type}")
             body = await whole_body(request, self._most_bytes, deadline_s)
             version, review = parse(body)
         except Problem as problem:
             self._metrics.reviews.labels(webhook.name, "malformed").inc()
-            return web.Response(status=problem.status, text=f"{problem}\n")
+            body = answer(VERSIONS[0], "", refused(str(problem), problem.status, problem.failure.reason))
+            return web.Response(status=problem.status, body=body, content_type="application/json")
         left_s = deadline_s * USABLE_SHARE - (self._clock.elapsed_s() - started_s)
         verdict, outcome = await self._verdict(webhook, review, left_s)
         self._metrics.reviews.labels(webhook.name, outcome).inc()
@@ -163,7 +168,7 @@ class AdmissionServer:
     async def _verdict(self, webhook: Webhook, review: Review, left_s: float) -> tuple[Verdict, str]:
         try:
             async with asyncio.timeout(max(0.0, left_s)):
-                verdict = await webhook.review(review)
+                verdict = await webhook.review(msgspec.structs.replace(review, left_s=max(0.0, left_s)))
         except TimeoutError:
             log.warning("admission late", webhook=webhook.name, name=review.name, namespace=review.namespace)
             return _failed(webhook, "did not decide in time"), "late"

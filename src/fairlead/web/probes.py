@@ -24,6 +24,8 @@ class Probes:
         self._registry = registry
         self.health: dict[str, Check] = {"ping": lambda: None}
         self.readiness: dict[str, Check] = {}
+        self.conditions: dict[str, Check] = {}
+        """By name of a readiness check: what limits it although it is ready."""
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -44,12 +46,21 @@ class Probes:
         failed = any(problem is not None for problem in problems.values())
         if not failed and "verbose" not in request.query:
             return web.Response(text="ok")
-        lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in problems.items()]
+        lines = [
+            f"[-]{name} failed: {problem}" if problem else f"[+]{name} {ready_text(self.conditions.get(name))}"
+            for name, problem in problems.items()
+        ]
         lines.append("check failed" if failed else "check passed")
         return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def ready_text(condition: Check | None) -> str:
+    """`ok`, with what limits it."""
+    limit = condition() if condition is not None else None
+    return f"ok: {limit}" if limit else "ok"
 
 
 @asynccontextmanager

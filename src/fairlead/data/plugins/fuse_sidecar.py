@@ -35,6 +35,8 @@ HOST_MOUNTS: Final = (
 )  # fmt: skip
 FUSE_DEVICES: Final = ("alluxio-fuse-device", "jindofs-fuse-device", "thin-fuse-device")
 SCRAPE: Final = "prometheus.fuse.fluid.io/scrape"
+SCRIPTS: Final = "fuse.sidecar.poststart.fluid.io/inject"
+"""Label of a pod: `false` leaves the script out that waits for the mount after a fuse has started."""
 MOST_ROUNDS: Final = 8
 
 
@@ -200,7 +202,8 @@ def _mount_fuse_script(draft: Draft, dataset: DatasetFacts, template: FuseTempla
 
 
 def _inject(draft: Draft, dataset: DatasetFacts, template: FuseTemplate, suffix: str, native: bool) -> None:
-    _mount_fuse_script(draft, dataset, template)
+    if draft.labels.get(SCRIPTS) != "false":
+        _mount_fuse_script(draft, dataset, template)
     volumes = _replace_claim(draft, dataset, template)
     used = {kind: _propagate(draft.items(kind), volumes) for kind in ("containers", "initContainers")}
     renamed = _append_volumes(draft, template, suffix)

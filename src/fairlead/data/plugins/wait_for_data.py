@@ -15,15 +15,12 @@ from fairlead.data.plugins.avoid_draining import is_pinned
 from fairlead.data.waits import (
     LOCALITY_DEADLINE,
     LOCALITY_GATE,
-    LOCALITY_WAIT,
     PREFETCH,
     PREFETCH_DEADLINE,
     PREFETCH_GATE,
-    BadWait,
-    gain_s,
     parse_prefetch,
-    parse_wait,
 )
+from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait, gain_s, parse_wait
 from fairlead.model.times import rfc3339
 
 
@@ -38,14 +35,17 @@ class WaitForData:
         annotations = draft.annotations
         if not {LOCALITY_WAIT, PREFETCH} & annotations.keys() or is_pinned(draft):
             return False
-        if not context.releases_gates:
+        needs_gate = PREFETCH in annotations or not context.waits_unheld
+        if needs_gate and not context.releases_gates:
             draft.warn("the pod does not wait for its data: nobody would release it at the moment")
             return False
         try:
             if LOCALITY_WAIT in annotations:
                 wait = parse_wait(annotations[LOCALITY_WAIT])
-                gain = gain_s(context.locality, readings(draft, context))
-                if gain > wait.longest_s:
+                gain = gain_s(context.locality.cache, readings(draft, context))
+                if context.waits_unheld:
+                    draft.note("nothing", f"the scheduler itself waits up to {wait.longest_s:g} s for a warm node")
+                elif gain > wait.longest_s:
                     self._gate(draft, context, LOCALITY_GATE, LOCALITY_DEADLINE, wait.longest_s)
                     draft.note("gate", f"waits up to {wait.longest_s:g} s for room on a warm node: saves {gain:.0f} s")
                 else:
