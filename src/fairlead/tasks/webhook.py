@@ -76,7 +76,7 @@ class TaskWebhooks:
         """Whether the shared agent is behind a load balancer and an ingress."""
         shared, namespace = SharedAgent(), self._runtime.settings.namespace
         service = self._mirrors.services.get(f"{namespace}/{shared.service_v4}")
-        ingress = self._mirrors.ingresses.get(f"{namespace}/{shared.name}")
+        ingress = self._mirrors.ingresses.get(f"{namespace}/{shared.service_v4}")
         return Facts(
             load_balancer=service is not None and bool((service.status.get("loadBalancer") or {}).get("ingress")),
             ingress=ingress is not None and bool((ingress.status.get("loadBalancer") or {}).get("ingress")),
@@ -86,9 +86,9 @@ class TaskWebhooks:
         kind, thing = _kind_of(review), review.object or {}
         annotations = (thing.get("metadata") or {}).get("annotations") or {}
         if review.operation == "UPDATE":
-            return _verdict(
-                admission.validate_update((review.old_object or {}).get("spec"), thing.get("spec"), annotations)
-            )
+            old = review.old_object or {}
+            before = (old.get("metadata") or {}).get("annotations") or {}
+            return _verdict(admission.validate_update(old.get("spec"), thing.get("spec"), annotations, before))
         if review.operation != "CREATE":
             return Verdict()
         spec = thing.get("spec") or {}
