@@ -28,7 +28,8 @@ from fairlead.tasks.agent.pacing import pace
 from fairlead.tasks.agent.report import Reporter, TargetResult, compose, judge
 from fairlead.tasks.agent.targets import Surroundings, TargetPod, TargetService, dns_targets, net_reach_targets
 from fairlead.tasks.agent.work import AgentOptions, Worker
-from fairlead.tasks.spec import AppHttpHealthy, Expectation, Netdns, NetdnsSpec, NetReachSpec
+from fairlead.tasks.reports import summarize
+from fairlead.tasks.spec import AppHttpHealthy, Expectation, Netdns, NetdnsSpec, NetReach, NetReachSpec, TaskReport
 from fairlead.tasks.verdicts import Tally, latencies
 from fairlead.testing.clock import ManualClock
 from fairlead.web.authority import Lives, renewed
@@ -142,14 +143,18 @@ async def test_with_an_authority_the_server_is_verified_whatever_its_port(certif
         assert (await probe(HttpTarget("t", url), 5)).successes == 5, "without one, nothing is verified"
 
 
-async def test_nobody_listens_is_an_error_without_addresses_in_it() -> None:
+@pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
+async def test_why_a_server_is_not_reached_is_said_without_addresses(http2: bool, certificates: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    tally = await probe(HttpTarget("t", url), 5)
-    (text,) = tally.errors
-    assert text.startswith("cannot connect")
-    assert "127.0.0.1" not in text
+    nobody = await probe(HttpTarget("t", url, http2=http2), 5)
+    assert dict(nobody.errors) == {"cannot connect: Connection refused": 5}
+    unknown = await probe(HttpTarget("t", "http://nobody.invalid", http2=http2), 5)
+    assert dict(unknown.errors) == {"the name does not resolve": 5}
+    async with serving(answering(), server_tls(certificates)) as url:
+        other = await probe(HttpTarget("t", url, tls_folder=certificates, http2=http2), 5)
+    assert dict(other.errors) == {"TLS: the certificate is not trusted": 5}
 
 
 class Http2Server(asyncio.Protocol):
@@ -484,6 +489,13 @@ def test_a_report_of_thousands_of_targets_stays_within_its_bound() -> None:
     assert len(msgspec.json.encode(report)) < 256 << 10
     block = report["taskNetReach"]
     details = block["roundTaskDetail"]
-    assert len(details) + block["omittedTargets"] == block["targetNumber"] == 3000
+    rows = block["otherTargets"]
+    assert len(details) + len(rows) + block["omittedTargets"] == block["targetNumber"] == 3000
+    assert len(details) + len(rows) > 1500, "short figures for the targets of a large cluster"
     assert not details[0]["requestSucceed"], "the worst come first"
     assert "requestTargetMetrics" in details[0]
+    spec = {"taskKind": "NetReach", "taskName": "a", "taskUID": "u", "roundNumber": 1, "podName": "p", "podUID": "p"}
+    whole = {"spec": {**spec, "nodeName": "n", "report": msgspec.json.decode(msgspec.json.encode(report))}}
+    summary = summarize("NetReach", NetReach(), [msgspec.convert(whole, TaskReport)])
+    assert len(summary.matrix.destinations) == len(details) + len(rows)
+    assert summary.requests == len(details) + len(rows)

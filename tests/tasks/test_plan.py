@@ -486,3 +486,14 @@ def test_a_pod_is_listed_once_every_service_has_it_ready() -> None:
     assert unlisted_pods([endpoints(a=True, b=True), endpoints(b=True)], actors) == ["one"]
     assert unlisted_pods([[]], actors) == ["one", "two"]
     assert unlisted_pods([], actors) == []
+
+
+def test_reports_of_a_part_of_the_agents_are_progress_and_the_last_one_is_more() -> None:
+    world = World(make_task())
+    world.make_ready("n1", "n2")
+    world.settle()
+    world.results = {"uid-pod-n1": True}
+    assert world.look().is_progress, "nothing but a list of nodes is written"
+    world.results = {"uid-pod-n1": True, "uid-pod-n2": True}
+    assert not world.look().is_progress
+    assert world.look().intents

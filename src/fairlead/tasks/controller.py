@@ -185,6 +185,7 @@ class TaskController:
         self._families = families
         self._metrics = metrics
         self._templates = load_templates(runtime.settings.tasks)
+        self._progress_s: dict[str, float] = {}
         settings = runtime.settings
         self._options = PlanOptions(
             shared=SharedAgent(),
@@ -238,15 +239,26 @@ class TaskController:
         task: Task | None = self._mirrors.tasks[kind].get(name)
         if task is None:
             self._metrics.forget(kind, name)
+            self._progress_s.pop(key, None)
             return None
         seen = await self._observe(kind, task)
         plan = plan_task(seen, self._options, self._runtime.clock.now())
         self._metrics.observe(kind, task)
         prune = self._reports_to_prune(task)
+        if plan.is_progress and (wait_s := self._progress_wait_s(key)) > 0:
+            await self._carry_out(prune)
+            return WakeAfter(seconds=min(wait_s, plan.wake_s or wait_s))
         await self._carry_out([*plan.intents, *prune])
+        if plan.is_progress:
+            self._progress_s[key] = self._runtime.clock.elapsed_s()
         if plan.wake_s is None or (plan.wake_s == 0 and plan.intents):
             return None  # what was written brings this key back
         return WakeAfter(seconds=max(0.05, plan.wake_s))
+
+    def _progress_wait_s(self, key: str) -> float:
+        """How long until who has reported is written again: a write for each of many agents would be too many."""
+        last_s = self._progress_s.get(key, float("-inf"))
+        return last_s + self._options.poll_s - self._runtime.clock.elapsed_s()
 
     async def _observe(self, kind: str, task: Task) -> Observed:
         mirrors, namespace = self._mirrors, self._options.namespace
@@ -356,7 +368,9 @@ class TaskController:
         return env
 
     async def _ensure_shared(self, options: CarrierOptions) -> None:
-        """The shared agent comes with the first task that needs it, unless it was deployed before."""
+        """On a cluster of our own the shared agent comes with the first task; elsewhere an administrator deploys it."""
+        if not self._runtime.is_loopback:
+            return
         namespace, name = options.namespace, self._options.shared.name
         tasks = [task for mirror in self._mirrors.tasks.values() for task in mirror if task.spec.agent_spec is None]
         specs = [task.spec for task in tasks if needs_carrier(task) and not task.status.finish]

@@ -139,6 +139,8 @@ class Plan:
 
     intents: list[Intent] = field(default_factory=list)
     wake_s: float | None = None
+    is_progress: bool = False
+    """Whether nothing is written but which agents of the running round have reported: that can wait for more."""
 
 
 # -- the seed's cacheDB and tracker -----------------------------------------------------------------------------
@@ -217,7 +219,16 @@ def _written(seen: Observed, intents: list[Intent], status: TaskStatus, wake_s: 
     write = PatchStatus(
         kind=KINDS[seen.kind], name=metadata.name, status=patch, resource_version=metadata.resource_version
     )
-    return Plan([*intents, write, *_events(seen, status)], wake_s)
+    is_progress = not intents and _without_lists(status) == _without_lists(before)
+    return Plan([*intents, write, *_events(seen, status)], wake_s, is_progress)
+
+
+def _without_lists(status: TaskStatus) -> TaskStatus:
+    """Without the nodes that have reported in the running round."""
+    if not _is_ongoing(status):
+        return status
+    record = msgspec.structs.replace(status.history[0], succeed_agent_node_list=[], failed_agent_node_list=[])
+    return msgspec.structs.replace(status, history=[record, *status.history[1:]])
 
 
 def _status_patch(before: TaskStatus, after: TaskStatus) -> dict[str, Any]:
@@ -237,6 +248,8 @@ def _ensure_carrier(seen: Observed, options: PlanOptions, now: datetime) -> tupl
         resource = status.resource or options.shared.resource
         document = seen.workload.to_json() if seen.workload is not None else None
         problem = "" if is_ready(options.shared.kind, document, share) else "the shared agent is not ready"
+        if seen.workload is None:
+            problem = f"there is no DaemonSet {options.shared.name}: apply deploy/tasks/agent.yaml"
         return [], msgspec.structs.replace(status, resource=resource), problem
     intents, problem = plan_objects(seen, status)
     planned = seen.carrier.resource
