@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import psutil
 
 from fairlead.cluster.client import Client
@@ -28,6 +29,7 @@ from fairlead.cluster.clock import RealClock
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.tasks.api import PostedReport, report_object
 from fairlead.tasks.carrier import DAEMON_SETS
+from fairlead.tasks.endpoints import ENDPOINT_SLICES, SERVICE_LABEL
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, Task, definitions
 from fairlead.tasks.templates import LABELS
 from fairlead.up import DEFINITIONS, kind_of
@@ -78,9 +80,10 @@ def task_body(name: str, **spec: Any) -> dict[str, Any]:
 
 
 async def act_pods(client: Client, task: Task, nodes: int) -> None:
-    """The carrier's pods, ready, and the DaemonSet's status that follows from them."""
+    """The carrier's pods, ready, and what follows from them: the endpoints of its Service, the DaemonSet's status."""
     carrier = f"kdoctor-netreach-{task.metadata.name}"
     labels = {**LABELS, "app.kubernetes.io/name": carrier}
+    endpoints = []
     for number in range(nodes):
         name = f"{carrier}-{number}"
         body = {
@@ -88,9 +91,17 @@ async def act_pods(client: Client, task: Task, nodes: int) -> None:
             "spec": {"nodeName": f"node-{number}", "containers": [{"name": "agent", "image": "agent"}]},
         }  # fmt: skip
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        await client.request("POST", path, body=body)
+        made = msgspec.json.decode(await client.request("POST", path, body=body))
+        target = {"kind": "Pod", "name": name, "uid": made["metadata"]["uid"]}
+        address = f"10.{number}.0.1"
+        endpoints.append({"addresses": [address], "conditions": {"ready": True}, "targetRef": target})
         ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
         await client.request("PATCH", f"{path}/{name}/status", body=ready, content_type="application/merge-patch+json")
+    service = f"{carrier}-ipv4"
+    metadata = {"name": service, "labels": {SERVICE_LABEL: service}}
+    await client.create(
+        ENDPOINT_SLICES, {"metadata": metadata, "addressType": "IPv4", "endpoints": endpoints}, NAMESPACE
+    )
     status = {"observedGeneration": 1, "desiredNumberScheduled": nodes, "numberReady": nodes}
     await client.patch(DAEMON_SETS, carrier, {"status": status}, NAMESPACE, subresource="status")
 

@@ -30,7 +30,7 @@ def make_task(kind: str = "NetReach", name: str = "a", spec: Any = None, status:
 
 
 def carrier_of(task: Task, kind: str = "NetReach") -> Carrier:
-    return adapted(build(kind, task.metadata, task.spec, OPTIONS), task.spec, Adaptation())
+    return adapted(build(kind, task.metadata, task.spec, OPTIONS), [task.spec], Adaptation())
 
 
 def stored(body: dict[str, Any], uid: str, **status: Any) -> CarrierObject:
@@ -57,10 +57,21 @@ class World:
         self.now = NOW
         self.log: list[Intent] = []
         self.skipped: Sequence[str] = ()
+        self.unlisted: Sequence[str] = ()
 
     def look(self) -> Plan:
         carrier = carrier_of(self.task, self.kind) if self.task.spec.agent_spec is not None else None
-        seen = Observed(self.kind, self.task, carrier, self.workload, self.parts, self.pods, self.results, self.skipped)
+        seen = Observed(
+            self.kind,
+            self.task,
+            carrier,
+            self.workload,
+            self.parts,
+            self.pods,
+            self.results,
+            self.skipped,
+            self.unlisted,
+        )
         return plan_task(seen, PlanOptions(), self.now)
 
     def step(self) -> Plan:

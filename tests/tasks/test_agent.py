@@ -26,27 +26,30 @@ from fairlead.tasks.agent.echo import Echo, Fault, parse_fault
 from fairlead.tasks.agent.http_probe import HttpProbe, HttpTarget
 from fairlead.tasks.agent.pacing import pace
 from fairlead.tasks.agent.report import Reporter, TargetResult, compose, judge
+from fairlead.tasks.agent.targets import Surroundings, TargetPod, TargetService, dns_targets, net_reach_targets
 from fairlead.tasks.agent.work import AgentOptions, Worker
-from fairlead.tasks.spec import AppHttpHealthy, Expectation, Netdns
+from fairlead.tasks.reports import summarize
+from fairlead.tasks.spec import AppHttpHealthy, Expectation, Netdns, NetdnsSpec, NetReach, NetReachSpec, TaskReport
 from fairlead.tasks.verdicts import Tally, latencies
 from fairlead.testing.clock import ManualClock
 from fairlead.web.authority import Lives, renewed
 from tests.rigs.install import ensure_unbound
+from tests.rigs.kube.servers import until
 
 CLOCK = RealClock()
 
 
 @contextlib.asynccontextmanager
-async def serving(handle: Any, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+async def serving(handle: Any, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> AsyncIterator[str]:
     application = web.Application()
     application.router.add_route("*", "/{tail:.*}", handle)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+    site = web.TCPSite(runner, host, 0, ssl_context=tls)
     await site.start()
-    host, port = runner.addresses[0][:2]
+    port = runner.addresses[0][1]
     try:
-        yield f"{'https' if tls else 'http'}://{host}:{port}"
+        yield f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
         await runner.cleanup()
 
@@ -140,14 +143,18 @@ async def test_with_an_authority_the_server_is_verified_whatever_its_port(certif
         assert (await probe(HttpTarget("t", url), 5)).successes == 5, "without one, nothing is verified"
 
 
-async def test_nobody_listens_is_an_error_without_addresses_in_it() -> None:
+@pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
+async def test_why_a_server_is_not_reached_is_said_without_addresses(http2: bool, certificates: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    tally = await probe(HttpTarget("t", url), 5)
-    (text,) = tally.errors
-    assert text.startswith("cannot connect")
-    assert "127.0.0.1" not in text
+    nobody = await probe(HttpTarget("t", url, http2=http2), 5)
+    assert dict(nobody.errors) == {"cannot connect: Connection refused": 5}
+    unknown = await probe(HttpTarget("t", "http://nobody.invalid", http2=http2), 5)
+    assert dict(unknown.errors) == {"the name does not resolve": 5}
+    async with serving(answering(), server_tls(certificates)) as url:
+        other = await probe(HttpTarget("t", url, tls_folder=certificates, http2=http2), 5)
+    assert dict(other.errors) == {"TLS: the certificate is not trusted": 5}
 
 
 class Http2Server(asyncio.Protocol):
@@ -262,6 +269,17 @@ def test_an_answer_to_another_question_is_none() -> None:
     assert query.code(b"") == ""
 
 
+def is_answering(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(0.5)
+        client.connect(("127.0.0.1", port))
+        try:
+            client.send(Query("known.test", "A").wire(1))
+            return bool(client.recv(512))
+        except OSError:
+            return False
+
+
 @pytest.fixture(scope="module")
 def unbound(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[tuple[int, int]]:
     """A real resolver: one name, over UDP, TCP and TLS."""
@@ -284,6 +302,7 @@ server:
   tls-port: {ports[1]}
   tls-service-pem: "{certificates}/pair.pem"
   tls-service-key: "{certificates}/pair.pem"
+  incoming-num-tcp: 100
   access-control: 127.0.0.0/8 allow
   module-config: "iterator"
   local-zone: "test." static
@@ -294,13 +313,8 @@ remote-control:
     command = [str(program), "-d", "-c", str(folder / "unbound.conf")]
     process = subprocess.Popen(command, env={**os.environ, **environment})
     try:
-        for _ in range(500):
-            try:
-                socket.create_connection(("127.0.0.1", ports[0]), 0.1).close()
-                break
-            except OSError:
-                process.poll()
-                assert process.returncode is None
+        # What is sent before its sockets are the ones it reads is lost: an answer says that it is ready.
+        assert until(lambda: is_answering(ports[0]) and process.poll() is None, 60)
         yield ports[0], ports[1]
     finally:
         process.terminate()
@@ -314,6 +328,65 @@ async def test_a_real_resolver_answers_over_every_protocol(unbound: tuple[int, i
     unknown = await ask(DnsTarget("t", "127.0.0.1", port, "unknown.test", protocol=protocol))
     assert (known.successes, dict(known.codes)) == (20, {"NOERROR": 20}), known.errors
     assert (unknown.successes, dict(unknown.codes)) == (0, {"NXDOMAIN": 20})
+
+
+# -- IPv6 -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
+async def test_http_over_ipv6(http2: bool) -> None:
+    if http2:
+        server = await asyncio.get_running_loop().create_server(Http2Server, "::1", 0)
+        async with server:
+            tally = await probe(HttpTarget("t", f"http://[::1]:{server.sockets[0].getsockname()[1]}/", http2=True))
+    else:
+        async with serving(answering(), host="::1") as url:
+            tally = await probe(HttpTarget("t", url))
+    assert (tally.successes, tally.errors) == (20, {})
+
+
+async def test_https_over_ipv6_is_verified_where_there_is_an_authority(certificates: Path) -> None:
+    async with serving(answering(), server_tls(certificates), host="::1") as url:
+        anybody = await probe(HttpTarget("t", url))
+        verified = await probe(HttpTarget("t", url, tls_folder=certificates))
+    assert (anybody.successes, anybody.errors) == (20, {})
+    assert dict(verified.errors) == {"TLS: the certificate is not trusted": 20}, "it does not name the address"
+
+
+async def test_dns_over_ipv6_asks_for_aaaa() -> None:
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(lambda: DnsServer(dns.rcode.NOERROR), local_addr=("::1", 0))
+    try:
+        user = {"targetUser": {"server": "::1", "port": transport.get_extra_info("sockname")[1]}}
+        spec = msgspec.convert({"target": user, "request": {"domain": "known.test"}}, NetdnsSpec)
+        (target,) = dns_targets(spec, ())
+        tally = await ask(target)
+    finally:
+        transport.close()
+    assert (target.record, target.name) == ("AAAA", "typeAAAA_::1_known.test")
+    assert (tally.successes, dict(tally.codes)) == (20, {"NOERROR": 20})
+
+
+async def test_agents_reach_each_other_over_ipv6_by_pod_and_by_service() -> None:
+    async with serving(answering(), host="::1") as url:
+        port = int(url.rpartition(":")[2])
+        pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": {"podIPs": [{"ip": "::1"}]}}
+        service = {"spec": {"clusterIP": "::1", "ports": [{"name": "http", "port": port, "nodePort": port}]}}
+        near = Surroundings(
+            node_ip="::1",
+            http_port=port,
+            pods=[msgspec.convert(pod, TargetPod)],
+            services={"V6": msgspec.convert(service, TargetService)},
+        )
+        spec = msgspec.convert({"target": {"ipv4": False, "ipv6": True}}, NetReachSpec)
+        targets = net_reach_targets(spec, near)
+        tallies = [await probe(target, 5) for target in targets]
+    assert [target.name.partition("_")[0] for target in targets] == [
+        "AgentPodV6IP",
+        "AgentClusterV6IP",
+        "AgentNodePortV6IP",
+    ]
+    assert [(each.successes, each.errors) for each in tallies] == [(5, {})] * 3
 
 
 # -- whole rounds ---------------------------------------------------------------------------------------------------
@@ -416,6 +489,13 @@ def test_a_report_of_thousands_of_targets_stays_within_its_bound() -> None:
     assert len(msgspec.json.encode(report)) < 256 << 10
     block = report["taskNetReach"]
     details = block["roundTaskDetail"]
-    assert len(details) + block["omittedTargets"] == block["targetNumber"] == 3000
+    rows = block["otherTargets"]
+    assert len(details) + len(rows) + block["omittedTargets"] == block["targetNumber"] == 3000
+    assert len(details) + len(rows) > 1500, "short figures for the targets of a large cluster"
     assert not details[0]["requestSucceed"], "the worst come first"
     assert "requestTargetMetrics" in details[0]
+    spec = {"taskKind": "NetReach", "taskName": "a", "taskUID": "u", "roundNumber": 1, "podName": "p", "podUID": "p"}
+    whole = {"spec": {**spec, "nodeName": "n", "report": msgspec.json.decode(msgspec.json.encode(report))}}
+    summary = summarize("NetReach", NetReach(), [msgspec.convert(whole, TaskReport)])
+    assert len(summary.matrix.destinations) == len(details) + len(rows)
+    assert summary.requests == len(details) + len(rows)

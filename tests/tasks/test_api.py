@@ -110,6 +110,14 @@ async def test_a_late_report_of_a_pod_of_the_carrier_is_stored() -> None:
     assert len(writer.stored) == 1
 
 
+async def test_a_report_beyond_its_bound_is_refused() -> None:
+    made, writer = api()
+    large = msgspec.json.encode({**POSTED, "report": {"text": "x" * (256 << 10)}})
+    with pytest.raises(Problem) as refused:
+        await made._post(call(large))
+    assert (refused.value.status, writer.stored) == (413, {})
+
+
 async def test_ten_thousand_posted_bodies_are_stored_or_refused_with_words() -> None:
     drawn = random.Random(14)
     made, _ = api()

@@ -8,8 +8,9 @@ import pytest
 
 from fairlead.model.intents import Apply, Create, Delete, PatchStatus, RecordEvent
 from fairlead.tasks.carrier import with_required_term
-from fairlead.tasks.plan import CarrierObject
-from fairlead.tasks.spec import MISSED, OVERLAP, RUN_NOW, START_WITH, SUSPEND
+from fairlead.tasks.endpoints import CarrierEndpoints, probed_services, unlisted_pods
+from fairlead.tasks.plan import ENDPOINTS_S, CarrierObject
+from fairlead.tasks.spec import MISSED, OVERLAP, RUN_NOW, START_WITH, SUSPEND, Actor
 from tests.tasks.kit import NAMESPACE, SPEC, World, carrier_of, make_task, pod, stored
 
 
@@ -437,3 +438,62 @@ def test_s38_to_40_a_crash_after_any_write_leaves_one_carrier_and_no_round_twice
     assert len(world.writes("Delete")) == 1
     assert world.task.status.resource is not None
     assert world.task.status.resource.runtime_status == "deleted"
+
+
+def test_a_round_waits_until_services_list_its_pods_and_no_longer_than_a_bound() -> None:
+    world = World(make_task())
+    world.make_ready("n1", "n2")
+    world.unlisted = ["pod-n2"]
+    plan = world.settle()
+    assert [each.status for each in world.task.status.history] == ["notstarted"]
+    assert plan.wake_s == ENDPOINTS_S
+    assert conditions(world)["RoundRunning"] == ("False", "WaitingForEndpoints")
+    assert [each.message for each in world.task.status.conditions if "pod-n2" in each.message] == [
+        "Services do not list yet: pod-n2"
+    ]
+    world.now += timedelta(seconds=ENDPOINTS_S)
+    world.settle()
+    assert world.task.status.history[0].status == "ongoing", "what is sent then fails, and says so"
+    assert conditions(world)["EndpointsListed"] == ("False", "NotListed")
+    world.unlisted = []
+    world.settle()
+    assert "EndpointsListed" not in conditions(world)
+
+
+@pytest.mark.parametrize(
+    ("target", "services"),
+    [
+        ({}, ["four"]),
+        ({"ipv6": True}, ["four", "six"]),
+        ({"clusterIP": False, "nodePort": False}, []),
+        ({"clusterIP": False, "nodePort": False, "ingress": True}, ["four"]),
+    ],
+)
+def test_only_services_that_are_probed_must_list_the_pods(target: Any, services: list[str]) -> None:
+    resource = {"serviceNameV4": "four", "serviceNameV6": "six"}
+    task = make_task(spec={"target": target}, status={"resource": resource})
+    assert probed_services(task) == services
+
+
+def test_a_pod_is_listed_once_every_service_has_it_ready() -> None:
+    def endpoints(**ready: bool) -> list[CarrierEndpoints]:
+        listed = [{"conditions": {"ready": is_ready}, "targetRef": {"uid": uid}} for uid, is_ready in ready.items()]
+        return [msgspec.convert({"endpoints": listed}, CarrierEndpoints)]
+
+    actors = [Actor(pod="one", uid="a"), Actor(pod="two", uid="b")]
+    assert unlisted_pods([endpoints(a=True, b=True)], actors) == []
+    assert unlisted_pods([endpoints(a=True, b=False)], actors) == ["two"]
+    assert unlisted_pods([endpoints(a=True, b=True), endpoints(b=True)], actors) == ["one"]
+    assert unlisted_pods([[]], actors) == ["one", "two"]
+    assert unlisted_pods([], actors) == []
+
+
+def test_reports_of_a_part_of_the_agents_are_progress_and_the_last_one_is_more() -> None:
+    world = World(make_task())
+    world.make_ready("n1", "n2")
+    world.settle()
+    world.results = {"uid-pod-n1": True}
+    assert world.look().is_progress, "nothing but a list of nodes is written"
+    world.results = {"uid-pod-n1": True, "uid-pod-n2": True}
+    assert not world.look().is_progress
+    assert world.look().intents

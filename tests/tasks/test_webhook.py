@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from fairlead.settings import Settings
+from fairlead.tasks.spec import KINDS
 from fairlead.tasks.webhook import SecretData, TaskWebhooks
 from fairlead.testing.clock import ManualClock
-from fairlead.web.admission import Review, answer
+from fairlead.web.admission import Review, answer, parse
 
 TARGET = {"host": "https://a.example.org", "method": "GET", "tlsSecretName": "s", "tlsSecretNamespace": "n"}
 SPEC = {"target": TARGET, "schedule": {"schedule": "0 60", "roundTimeoutMinute": 60}, "expect": {"successRate": 1}}
@@ -103,9 +104,26 @@ async def test_ten_thousand_reviews_of_any_shape_get_an_answer() -> None:
             return {drawn.choice(words): anything(depth + 1) for _ in range(drawn.randrange(5))}
         return [anything(depth + 1) for _ in range(3)]
 
+    def metadata() -> Any:
+        names = ["suspend", "share-carrier", "start-with", "time-zone", "run-now", "missed"]
+        annotations = {f"tasks.fairlead.io/{drawn.choice(names)}": anything(3) for _ in range(drawn.randrange(3))}
+        return drawn.choice([{"name": "a", "annotations": annotations}, {"annotations": anything()}, anything()])
+
     answers = set()
     for _ in range(10_000):
-        asked = review(anything(), drawn.choice(["NetReach", "AppHttpHealthy", "Netdns"]))
+        body = {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "1",
+                "operation": drawn.choice(["CREATE", "UPDATE", "DELETE"]),
+                "kind": {"group": "kdoctor.io", "version": "v1beta1", "kind": drawn.choice(list(KINDS))},
+                "userInfo": {"username": "author"},
+                "object": {"metadata": metadata(), "spec": anything()},
+                "oldObject": {"metadata": metadata(), "spec": anything()},
+            },
+        }
+        _, asked = parse(msgspec.json.encode(body))
         for handle in (made._mutate, made._validate):
             verdict = await handle(asked)
             answers.add(verdict.code if not verdict.allowed else 200)

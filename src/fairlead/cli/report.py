@@ -52,31 +52,54 @@ def _percent(rate: float | None) -> str:
 
 
 STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#222}table{border-collapse:collapse;margin:1rem 0}"
-    "th,td{border:1px solid #ccc;padding:.25rem .6rem;text-align:right}th:first-child{text-align:left}"
-    ".bad{color:#b00020;font-weight:600}"
+    ":root{color-scheme:light}body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;"
+    "color:#1c1e21;background:#fff}h1{margin:0 0 .25rem;font-size:1.6rem}h2{margin:2rem 0 .5rem;font-size:1.15rem}"
+    ".wide{overflow-x:auto}table{border-collapse:collapse}th,td{border:1px solid #d5d9de;padding:.3rem .7rem;"
+    "text-align:left;vertical-align:top}th{background:#f4f5f7;font-weight:600;white-space:nowrap}"
+    "td.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}small{color:#555}"
+    ".good{color:#1b6e33}.bad{color:#b00020;font-weight:600}.blame{border-left:4px solid #b00020;padding:.5rem 1rem;"
+    "background:#fdf3f4}.blame p{margin:.25rem 0}"
 )
 
 
 def html(summary: Summary) -> str:
     """One file: no scripts, nothing loaded from elsewhere, every name escaped."""
     title = escape(f"{summary.kind} {summary.name}")
+    share = f"{summary.successes} of {summary.requests} requests succeeded"
+    state = "finished" if summary.finished else "not finished"
     parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>",
-        f"<h1>{title}</h1><p>{summary.successes} of {summary.requests} requests succeeded.</p>",
+        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{title}</title><style>{STYLE}</style>",
+        f"<h1>{title}</h1><p>{share}; the task is {state}.</p>",
         _blame_html(summary),
         _matrix_html(summary.matrix),
+        _worst_html(summary),
         _rounds_html(summary),
         "</html>",
     ]
     return "\n".join(parts)
 
 
+def _worst_html(summary: Summary) -> str:
+    bad = [pair for pair in summary.worst if pair.successes < pair.requests or not pair.requests]
+    if not bad:
+        return ""
+    head = "<tr><th>from</th><th>to</th><th>succeeded</th><th>mean of successes</th></tr>"
+    rows = "".join(
+        f"<tr><td>{escape(pair.source)}</td><td>{escape(pair.destination)}</td>"
+        f"<td class=n>{pair.successes} of {pair.requests}</td><td class=n>{pair.mean_ms:g} ms</td></tr>"
+        for pair in bad
+    )
+    return f"<h2>Worst pairs</h2><div class=wide><table>{head}{rows}</table></div>"
+
+
 def _blame_html(summary: Summary) -> str:
     if not summary.blame:
-        return "<p>Nobody is to blame.</p>"
-    rows = "".join(f"<li class=bad>{escape(each.name)}: {escape(each.sentence)}</li>" for each in summary.blame)
-    return f"<h2>To blame</h2><ul>{rows}</ul>"
+        return "<p class=good>Nobody is to blame.</p>"
+    rows = "".join(
+        f"<p><b>{escape(each.name)}</b> as {escape(each.role)}: {escape(each.sentence)}</p>" for each in summary.blame
+    )
+    return f"<h2>To blame</h2><div class=blame>{rows}</div>"
 
 
 def _matrix_html(matrix: Matrix) -> str:
@@ -87,32 +110,35 @@ def _matrix_html(matrix: Matrix) -> str:
     for source in matrix.sources:
         cells = "".join(_cell(matrix, source, name) for name in matrix.destinations)
         rows.append(f"<tr><th>{escape(source)}</th>{cells}</tr>")
-    return f"<h2>Who reached whom</h2><table><tr><th>from \\ to</th>{head}</tr>{''.join(rows)}</table>"
+    table = f"<table><tr><th>from \\ to</th>{head}</tr>{''.join(rows)}</table>"
+    return f"<h2>Who reached whom</h2><div class=wide>{table}</div>"
 
 
 def _cell(matrix: Matrix, source: str, destination: str) -> str:
     rate = matrix.success_rate[source].get(destination)
     if rate is None:
         return "<td></td>"
-    # Green to red by the share that failed.
-    shade = f"hsl({round(rate * 120)} 70% 85%)"
+    # Green to red: a tenth that failed is yellow, three tenths are red.
+    shade = f"hsl({max(0, round(120 - (1 - rate) * 400))} 70% 85%)"
     mean = matrix.mean_ms[source].get(destination, 0.0)
-    return f'<td style="background:{shade}">{rate:.1%}<br><small>{mean:g} ms</small></td>'
+    return f'<td class=n style="background:{shade}">{rate:.1%}<br><small>{mean:g} ms</small></td>'
 
 
 def _rounds_html(summary: Summary) -> str:
     rows = []
     for record in summary.rounds:
-        state = (
-            f"<td class=bad>{escape(record.status)}</td>" if record.status == "fail" else f"<td>{record.status}</td>"
-        )
-        agents = "; ".join(
-            escape(f"{agent.node} {agent.result}{f' ({agent.reason})' if agent.reason else ''}")
+        word = {"fail": "bad", "succeed": "good"}.get(record.status, "")
+        why = f"<br><small>{escape(record.failure_reason)}</small>" if record.failure_reason else ""
+        agents = [
+            f"<span class={'bad' if agent.result == 'fail' else 'good'}>{escape(agent.node or '?')}</span> "
+            f"{agent.failed} of {agent.targets} targets failed"
+            f"{f': {escape(agent.reason)}' if agent.reason else ''}"
             for agent in record.agents
-        )
-        silent = f"; silent: {escape(', '.join(record.silent_nodes))}" if record.silent_nodes else ""
+        ]
+        agents += [f"<span class=bad>{escape(node)}</span> did not report" for node in record.silent_nodes]
         rows.append(
-            f"<tr><th>{record.round_number}</th>{state}<td>{escape(record.start_time)}</td><td>{agents}{silent}</td></tr>"
+            f"<tr><td class=n>{record.round_number}</td><td class={word or 'n'}>{escape(record.status)}{why}</td>"
+            f"<td class=n>{escape(record.start_time)}</td><td>{'<br>'.join(agents)}</td></tr>"
         )
     head = "<tr><th>round</th><th>status</th><th>start</th><th>agents</th></tr>"
-    return f"<h2>Rounds</h2><table>{head}{''.join(rows)}</table>"
+    return f"<h2>Rounds</h2><div class=wide><table>{head}{''.join(rows)}</table></div>"

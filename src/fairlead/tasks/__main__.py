@@ -25,7 +25,7 @@ def agent() -> str:
     env = {"AGENT_API_URL": API_URL, "AGENT_TOKEN_FILE": f"{TOKEN_FOLDER}/token"}
     shared = carrier.adapted(
         carrier.build_shared(options, "fairlead-agent"),
-        None,
+        (),
         carrier.Adaptation(env=env, volumes=[token_volume()], mounts=[mount]),
     )
     services = [{**each, "spec": {**each["spec"], "type": "NodePort"}} for each in shared.services]

@@ -328,8 +328,15 @@ def start_with(annotations: dict[str, str]) -> float | None:
     return share if 0 < share <= 1 else None
 
 
-def validate_update(old_spec: Any, new_spec: Any, annotations: dict[str, str]) -> list[Cause]:
+def validate_update(
+    old_spec: Any, new_spec: Any, annotations: dict[str, str], before: dict[str, str] | None = None
+) -> list[Cause]:
+    """`before` are the annotations that the task had."""
     if old_spec != new_spec:
         why = "is immutable: delete the task and create it again, or use the annotations tasks.fairlead.io/..."
         return [Cause("spec", why)]
+    share = nouns.SHARE_CARRIER
+    if before is not None and (before.get(share) == "true") != (annotations.get(share) == "true"):
+        why = "is read when the carrier is made: delete the task and create it again"
+        return [Cause(f"metadata.annotations[{share}]", why)]
     return annotation_causes(annotations)

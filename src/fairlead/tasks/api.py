@@ -26,6 +26,7 @@ from fairlead.web.routes import Answer, Call, Route
 
 UID_LABEL: Final = "tasks.fairlead.io/task-uid"
 ROUND_LABEL: Final = "tasks.fairlead.io/round"
+MOST_BYTES: Final = 256 << 10
 Name = Annotated[str, Meta(min_length=1, max_length=253)]
 
 
@@ -78,6 +79,9 @@ class TaskApi:
         )
 
     async def _post(self, call: Call) -> Answer:
+        if len(call.body) > MOST_BYTES:
+            self._metrics.reports.labels("malformed").inc()
+            raise Problem(413, "RequestEntityTooLarge", f"a report has at most {MOST_BYTES >> 10} KiB")
         try:
             posted = msgspec.json.decode(call.body, type=PostedReport)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:

@@ -14,7 +14,7 @@ from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ObjectMeta
 from fairlead.model.owners import controller_reference
 from fairlead.tasks.names import CarrierNames, carrier_names
-from fairlead.tasks.spec import KINDS, AgentSpec, NetReachSpec, NetReachTarget, Task, TaskResource
+from fairlead.tasks.spec import KINDS, AgentSpec, NetReachSpec, NetReachTarget, TaskResource
 
 Json = dict[str, Any]
 
@@ -71,34 +71,49 @@ class Carrier:
         return [{**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}} for each in found]
 
 
-def build_shared(options: CarrierOptions, name: str) -> Carrier:
-    """The shared agent: nobody owns it, and it carries every task without an agentSpec."""
+def build_shared(options: CarrierOptions, name: str, specs: Sequence[Any] = ()) -> Carrier:
+    """The shared agent: nobody owns it, and it carries every task without an agentSpec; `specs` are theirs."""
     agent, identity = AgentSpec(), {options.unique_label: name}
     names = CarrierNames(name, f"{name}-ipv4", f"{name}-ipv6")
     families = [("IPv4", names.service_v4)] if options.ipv4 else []
     families += [("IPv6", names.service_v6)] if options.ipv6 else []
     arguments = ["--shared", *(f"--service-{family.lower()}-name={each}" for family, each in families)]
     workload = _workload(name, agent, identity, arguments, options)
-    return Carrier(
-        names, workload, tuple(_service(each, family, agent, identity, options) for family, each in families)
-    )
+    services = tuple(_service(each, family, agent, identity, options) for family, each in families)
+    ingress = _ingress(names, options) if wants_ingress(specs) and options.ipv4 else None
+    return Carrier(names, workload, services, ingress)
 
 
 def build(kind: str, metadata: ObjectMeta, spec: Any, options: CarrierOptions) -> Carrier:
     """The carrier of a task with an agentSpec."""
-    agent: AgentSpec = spec.agent_spec
-    names = carrier_names(kind, metadata.name)
+    arguments = [f"--task-kind={kind}", f"--task-name={metadata.name}"]
+    owners = [controller_reference(KINDS[kind], metadata)]
+    return _build(carrier_names(kind, metadata.name), [spec], arguments, owners, options)
+
+
+def build_common(name: str, specs: Sequence[Any], owners: Sequence[Json], options: CarrierOptions) -> Carrier:
+    """The carrier of several tasks with one agentSpec: its agents look at every task, and act where they are actors."""
+    names = CarrierNames(name, f"{name}-ipv4", f"{name}-ipv6")
+    return _build(names, specs, ["--shared"], owners, options)
+
+
+def _build(
+    names: CarrierNames, specs: Sequence[Any], arguments: list[str], owners: Sequence[Json], options: CarrierOptions
+) -> Carrier:
+    agent: AgentSpec = specs[0].agent_spec
     identity = {options.unique_label: names.workload}
     families = [("IPv4", names.service_v4)] if options.ipv4 else []
     families += [("IPv6", names.service_v6)] if options.ipv6 else []
-    arguments = [f"--task-kind={kind}", f"--task-name={metadata.name}"]
-    arguments += [f"--service-{family.lower()}-name={name}" for family, name in families]
+    arguments = [*arguments, *(f"--service-{family.lower()}-name={name}" for family, name in families)]
     workload = _workload(names.workload, agent, identity, arguments, options)
-    workload["metadata"]["ownerReferences"] = [controller_reference(KINDS[kind], metadata)]
+    workload["metadata"]["ownerReferences"] = list(owners)
     services = tuple(_service(name, family, agent, identity, options) for family, name in families)
-    wants_ingress = isinstance(spec, NetReachSpec) and spec.target is not None and spec.target.ingress
-    ingress = _ingress(names, options) if wants_ingress and options.ipv4 else None
+    ingress = _ingress(names, options) if wants_ingress(specs) and options.ipv4 else None
     return Carrier(names, workload, services, ingress)
+
+
+def wants_ingress(specs: Sequence[Any]) -> bool:
+    return any(isinstance(each, NetReachSpec) and each.target is not None and each.target.ingress for each in specs)
 
 
 def _workload(
@@ -178,8 +193,8 @@ class Adaptation:
     copies: Sequence[Json] = ()
 
 
-def adapted(carrier: Carrier, spec: Any, adaptation: Adaptation) -> Carrier:
-    """The carrier as it is run; the recordings are compared without this last step."""
+def adapted(carrier: Carrier, specs: Sequence[Any], adaptation: Adaptation) -> Carrier:
+    """The carrier as it is run for these tasks; the recordings are compared without this last step."""
     workload = copy.deepcopy(carrier.workload)
     pod = workload["spec"]["template"]["spec"]
     term = {"key": PROVIDER_LABEL, "operator": "NotIn", "values": list(adaptation.excluded_providers)}
@@ -195,16 +210,16 @@ def adapted(carrier: Carrier, spec: Any, adaptation: Adaptation) -> Carrier:
     digest = short_hash(workload["spec"])
     metadata = workload["metadata"]
     metadata["annotations"] = {**(metadata.get("annotations") or {}), HASH_ANNOTATION: digest}
-    services = tuple(_with_type(each, service_type(spec)) for each in carrier.services)
+    services = tuple(_with_type(each, service_type(specs)) for each in carrier.services)
     return Carrier(carrier.names, workload, services, carrier.ingress, tuple(adaptation.copies))
 
 
-def service_type(spec: Any) -> str:
+def service_type(specs: Sequence[Any]) -> str:
     """A node port or a load balancer is opened only where it is tested."""
-    target = (spec.target or NetReachTarget()) if isinstance(spec, NetReachSpec) else None
-    if target is not None and target.load_balancer:
+    targets = [each.target or NetReachTarget() for each in specs if isinstance(each, NetReachSpec)]
+    if any(target.load_balancer for target in targets):
         return "LoadBalancer"
-    return "NodePort" if target is not None and target.node_port else "ClusterIP"
+    return "NodePort" if any(target.node_port for target in targets) else "ClusterIP"
 
 
 def _with_type(service: Json, type_: str) -> Json:
@@ -254,7 +269,3 @@ def is_ready(kind: str, workload: Json | None, start_with: float = 1.0) -> bool:
     if wanted < 1:
         return False
     return bool(wanted == ready) if start_with >= 1 else bool(ready >= 1 and ready / wanted >= start_with)
-
-
-def owner_of(task: Task, kind: str) -> Json:
-    return controller_reference(KINDS[kind], task.metadata)

@@ -22,6 +22,7 @@ from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.runtime import Runtime
 from fairlead.tasks import carrier as carriers
 from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions
+from fairlead.tasks.endpoints import ENDPOINT_SLICES, CarrierEndpoints, probed_services, unlisted_pods
 from fairlead.tasks.metrics import TaskMetrics
 from fairlead.tasks.names import carrier_names, valid_name
 from fairlead.tasks.plan import (
@@ -31,7 +32,9 @@ from fairlead.tasks.plan import (
     PlanOptions,
     SharedAgent,
     plan_task,
+    ready_actors,
 )
+from fairlead.tasks.sharing import Sharer, needs_carrier, owner_reference, shared_carrier, sharers
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, AppHttpHealthySpec, Task, TaskReport
 from fairlead.tasks.templates import (
     AUDIENCE,
@@ -85,9 +88,9 @@ PODS = Kind("", "v1", "pods", "Pod", CarrierPod)
 
 def _carrier_index(kind: str) -> Callable[[Task], Iterable[str]]:
     def names(task: Task) -> Iterable[str]:
-        found = {carrier_names(kind, task.metadata.name).workload}
-        if task.status.resource is not None:
-            found.add(task.status.resource.runtime_name)
+        found = {shared_carrier(task) or carrier_names(kind, task.metadata.name).workload}
+        if (resource := task.status.resource) is not None:
+            found |= {resource.runtime_name, resource.service_name_v4 or "", resource.service_name_v6 or ""}
         return found
 
     return names
@@ -98,6 +101,10 @@ _CARRIER_INDEXES: Final = {kind: _carrier_index(kind) for kind in KINDS}
 
 def _pod_carrier(pod: CarrierPod) -> Iterable[str]:
     return (pod.metadata.labels.get(carriers.UNIQUE_LABEL, ""),)
+
+
+def _slice_service(endpoints: CarrierEndpoints) -> Iterable[str]:
+    return (endpoints.service,)
 
 
 def _report_task(report: ReportHead) -> Iterable[str]:
@@ -153,18 +160,22 @@ class TaskMirrors:
         self.services: Mirror[CarrierObject] = runtime.mirror(SERVICES, namespace)
         self.ingresses: Mirror[CarrierObject] = runtime.mirror(INGRESSES, namespace)
         self.pods: Mirror[CarrierPod] = runtime.mirror(PODS, namespace, labels=label, indexes={"carrier": _pod_carrier})
+        self.endpoints: Mirror[CarrierEndpoints] = runtime.mirror(
+            ENDPOINT_SLICES, namespace, indexes={"service": _slice_service}, hint=hint
+        )
         self.reports: Mirror[ReportHead] = runtime.mirror(
             REPORT_HEADS, namespace, indexes={"task": _report_task}, hint=hint
         )
 
     def all(self) -> list[Mirror[Any]]:
-        rest: list[Mirror[Any]] = [self.services, self.ingresses, self.pods, self.reports]
+        rest: list[Mirror[Any]] = [self.services, self.ingresses, self.pods, self.endpoints, self.reports]
         return [*self.tasks.values(), *self.workloads.values(), *rest]
 
+    def of_carrier(self, name: str) -> Iterable[Sharer]:
+        return ((kind, task) for kind, each in self.tasks.items() for task in each.by("carrier", name))
+
     def keys_of_carrier(self, name: str) -> Iterable[str]:
-        return (
-            f"{kind}/{task.metadata.name}" for kind, each in self.tasks.items() for task in each.by("carrier", name)
-        )
+        return (f"{kind}/{task.metadata.name}" for kind, task in self.of_carrier(name))
 
 
 class TaskController:
@@ -174,6 +185,7 @@ class TaskController:
         self._families = families
         self._metrics = metrics
         self._templates = load_templates(runtime.settings.tasks)
+        self._progress_s: dict[str, float] = {}
         settings = runtime.settings
         self._options = PlanOptions(
             shared=SharedAgent(),
@@ -195,6 +207,7 @@ class TaskController:
         for parts in (mirrors.services, mirrors.ingresses):
             controller.watches(parts, self._by_owner)
         controller.watches(mirrors.pods, self._by_label)
+        controller.watches(mirrors.endpoints, self._by_service)
         controller.watches(mirrors.reports, _by_report)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(controller.run(), name="tasks")
@@ -217,20 +230,35 @@ class TaskController:
         names = {name for each in (delta.old, delta.new) if each is not None for name in _pod_carrier(each)}
         return [key for name in names for key in self._mirrors.keys_of_carrier(name)]
 
+    def _by_service(self, delta: Delta[CarrierEndpoints]) -> Iterable[str]:
+        names = {each.service for each in (delta.old, delta.new) if each is not None}
+        return [key for name in names if name for key in self._mirrors.keys_of_carrier(name)]
+
     async def _reconcile(self, key: str) -> WakeAfter | None:
         kind, _, name = key.partition("/")
         task: Task | None = self._mirrors.tasks[kind].get(name)
         if task is None:
             self._metrics.forget(kind, name)
+            self._progress_s.pop(key, None)
             return None
         seen = await self._observe(kind, task)
         plan = plan_task(seen, self._options, self._runtime.clock.now())
         self._metrics.observe(kind, task)
         prune = self._reports_to_prune(task)
+        if plan.is_progress and (wait_s := self._progress_wait_s(key)) > 0:
+            await self._carry_out(prune)
+            return WakeAfter(seconds=min(wait_s, plan.wake_s or wait_s))
         await self._carry_out([*plan.intents, *prune])
+        if plan.is_progress:
+            self._progress_s[key] = self._runtime.clock.elapsed_s()
         if plan.wake_s is None or (plan.wake_s == 0 and plan.intents):
             return None  # what was written brings this key back
         return WakeAfter(seconds=max(0.05, plan.wake_s))
+
+    def _progress_wait_s(self, key: str) -> float:
+        """How long until who has reported is written again: a write for each of many agents would be too many."""
+        last_s = self._progress_s.get(key, float("-inf"))
+        return last_s + self._options.poll_s - self._runtime.clock.elapsed_s()
 
     async def _observe(self, kind: str, task: Task) -> Observed:
         mirrors, namespace = self._mirrors, self._options.namespace
@@ -238,12 +266,15 @@ class TaskController:
             return Observed(kind, task)
         ipv4, ipv6, lacking = await self._families.enabled()
         options = CarrierOptions(namespace, self._templates, ipv4, ipv6)
+        sharing: list[Sharer] = []
         if task.spec.agent_spec is None:
             name, carrier = self._options.shared.name, None
             await self._ensure_shared(options)
             workload = mirrors.workloads["DaemonSet"].get(f"{namespace}/{name}")
         else:
-            carrier = await self._carrier(kind, task, options)
+            if common := shared_carrier(task):
+                sharing = sharers(mirrors.of_carrier(common), common)
+            carrier = await self._carrier(kind, task, options, sharing)
             name = carrier.workload["metadata"]["name"]
             workload = mirrors.workloads[carrier.workload["kind"]].get(f"{namespace}/{name}")
         parts = await self._parts(carrier) if carrier is not None else {}
@@ -254,10 +285,18 @@ class TaskController:
             if record is not None and report.spec.round_number == record.round_number
         }
         pods = [pod for pod in mirrors.pods.by("carrier", name) if _is_of(pod, workload)]
-        return Observed(kind, task, carrier, workload, parts, pods, results, lacking)
+        unlisted = unlisted_pods(
+            [list(mirrors.endpoints.by("service", service)) for service in probed_services(task)], ready_actors(pods)
+        )
+        return Observed(kind, task, carrier, workload, parts, pods, results, lacking, unlisted, sharing)
 
-    async def _carrier(self, kind: str, task: Task, options: CarrierOptions) -> Carrier:
-        built = carriers.build(kind, task.metadata, task.spec, options)
+    async def _carrier(self, kind: str, task: Task, options: CarrierOptions, sharing: list[Sharer]) -> Carrier:
+        specs = [each.spec for _, each in sharing] or [task.spec]
+        if sharing:
+            owners = [owner_reference(*each) for each in sharing]
+            built = carriers.build_common(shared_carrier(task), specs, owners, options)
+        else:
+            built = carriers.build(kind, task.metadata, task.spec, options)
         volumes, mounts, copies = [token_volume()], [_mount("report-token", TOKEN_FOLDER)], []
         if isinstance(task.spec, AppHttpHealthySpec) and task.spec.target is not None:
             target = task.spec.target
@@ -286,7 +325,7 @@ class TaskController:
             mounts=mounts,
             copies=copies,
         )
-        return carriers.adapted(built, task.spec, adaptation)
+        return carriers.adapted(built, specs, adaptation)
 
     async def _copy(self, kind: Kind[Any], source: tuple[str | None, str | None], name: str) -> dict[str, Any] | None:
         """A copy of what the task refers to, where it exists; the agents' pods wait for it."""
@@ -329,13 +368,16 @@ class TaskController:
         return env
 
     async def _ensure_shared(self, options: CarrierOptions) -> None:
-        """The shared agent comes with the first task that needs it, unless it was deployed before."""
+        """On a cluster of our own the shared agent comes with the first task; elsewhere an administrator deploys it."""
+        if not self._runtime.is_loopback:
+            return
         namespace, name = options.namespace, self._options.shared.name
-        shared = carriers.adapted(
-            carriers.build_shared(options, name),
-            None,
-            Adaptation(env=self._agent_env(), volumes=[token_volume()], mounts=[_mount("report-token", TOKEN_FOLDER)]),
+        tasks = [task for mirror in self._mirrors.tasks.values() for task in mirror if task.spec.agent_spec is None]
+        specs = [task.spec for task in tasks if needs_carrier(task) and not task.status.finish]
+        adaptation = Adaptation(
+            env=self._agent_env(), volumes=[token_volume()], mounts=[_mount("report-token", TOKEN_FOLDER)]
         )
+        shared = carriers.adapted(carriers.build_shared(options, name, specs), specs, adaptation)
         workload = shared.workload
         workload["metadata"]["labels"] = {**workload["metadata"].get("labels", {}), **OURS}
         found = self._mirrors.workloads["DaemonSet"].get(f"{namespace}/{name}")
@@ -343,10 +385,24 @@ class TaskController:
             await self._carry_out([Create(kind=carriers.DAEMON_SETS, body=workload, namespace=namespace)])
         elif self._is_outdated(found, workload):
             await self._carry_out([Apply(kind=carriers.DAEMON_SETS, name=name, namespace=namespace, body=workload)])
+        is_ours = found is None or OURS.items() <= found.metadata.labels.items()
+        await self._carry_out(list(self._shared_parts(shared, namespace, is_ours)))
+
+    def _shared_parts(self, shared: Carrier, namespace: str, is_ours: bool) -> Iterable[Intent]:
+        """Services and Ingress of the shared agent; a load balancer is added where one is tested, and stays."""
         for service in shared.services:
-            body = {**service, "spec": {**service["spec"], "type": "NodePort"}}
-            if self._mirrors.services.get(f"{namespace}/{body['metadata']['name']}") is None:
-                await self._carry_out([Create(kind=carriers.SERVICES, body=body, namespace=namespace)])
+            is_balanced = service["spec"]["type"] == "LoadBalancer"
+            body = {**service, "spec": {**service["spec"], "type": "LoadBalancer" if is_balanced else "NodePort"}}
+            part = body["metadata"]["name"]
+            there = self._mirrors.services.get(f"{namespace}/{part}")
+            if there is None:
+                yield Create(kind=carriers.SERVICES, body=body, namespace=namespace)
+            elif is_ours and is_balanced and there.spec.get("type") != "LoadBalancer":
+                yield Apply(kind=carriers.SERVICES, name=part, namespace=namespace, body=body)
+        if shared.ingress is not None and is_ours:
+            part = shared.ingress["metadata"]["name"]
+            if self._mirrors.ingresses.get(f"{namespace}/{part}") is None:
+                yield Create(kind=carriers.INGRESSES, body=shared.ingress, namespace=namespace)
 
     def _is_outdated(self, found: CarrierObject, wanted: dict[str, Any]) -> bool:
         """Whether the shared agent is one that we made, from another template, and no round would be disturbed."""
@@ -394,9 +450,12 @@ def _mount(name: str, path: str) -> dict[str, Any]:
 
 def _is_of(pod: CarrierPod, workload: CarrierObject | None) -> bool:
     """A pod of a Deployment is its ReplicaSet's: the label, which carries the carrier's name, has to do."""
-    return workload is not None and (pod.metadata.creation_timestamp or "") >= (
-        workload.metadata.creation_timestamp or ""
-    )
+    if workload is None:
+        return False
+    owner = pod.metadata.controller
+    if owner is not None and owner.kind == "DaemonSet":
+        return owner.uid == workload.metadata.uid
+    return (pod.metadata.creation_timestamp or "") >= (workload.metadata.creation_timestamp or "")
 
 
 def _prefixed(kind: str) -> Callable[[Delta[Any]], Iterable[str]]:

@@ -17,7 +17,7 @@ from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.owners import is_controlled_by
 from fairlead.model.times import parse_time, rfc3339
-from fairlead.tasks import rounds, spec
+from fairlead.tasks import rounds, sharing, spec
 from fairlead.tasks.admission import start_with
 from fairlead.tasks.carrier import (
     CONFIG_MAPS,
@@ -39,6 +39,9 @@ CARRIER_READY: Final = "CarrierReady"
 ROUND_RUNNING: Final = "RoundRunning"
 FINISHED: Final = "Finished"
 FAMILIES: Final = "FamiliesAvailable"
+ENDPOINTS: Final = "EndpointsListed"
+ENDPOINTS_S: Final = 15.0
+"""How long a round waits until the Services that it goes through list its pods."""
 LATE_REPORTS_S: Final = 15.0
 """How long after the end reports of silent agents are waited for before their carrier goes."""
 PARTS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (SERVICES, INGRESSES, SECRETS, CONFIG_MAPS)}
@@ -115,6 +118,10 @@ class Observed:
     results: Mapping[str, bool] = field(default_factory=dict)
     """UIDs of the pods that reported on the running round, and whether they succeeded."""
     skipped_families: Sequence[str] = ()
+    unlisted: Sequence[str] = ()
+    """Ready pods that a Service of the carrier does not list yet, where the task goes through Services."""
+    sharers: Sequence[sharing.Sharer] = ()
+    """On a carrier that tasks share: all that need it, this one included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,8 @@ class Plan:
 
     intents: list[Intent] = field(default_factory=list)
     wake_s: float | None = None
+    is_progress: bool = False
+    """Whether nothing is written but which agents of the running round have reported: that can wait for more."""
 
 
 # -- the seed's cacheDB and tracker -----------------------------------------------------------------------------
@@ -155,9 +164,11 @@ def tracked(tasks: Iterable[tuple[str, Task]]) -> dict[tuple[str, str], Tracked]
         if resource is None:
             continue
         key = resource.runtime_type, resource.runtime_name
-        others = found[key].tasks if key in found else {}
-        of_all = {**others, task.metadata.name: kind}
-        found[key] = Tracked(*key, resource.runtime_status, of_all, delete_at(task))
+        due, others = delete_at(task), found.get(key)
+        if others is not None:
+            due = max(due, others.delete_at) if due and others.delete_at else None  # it goes with the last
+        of_all = {**(others.tasks if others else {}), task.metadata.name: kind}
+        found[key] = Tracked(*key, resource.runtime_status, of_all, due)
     return found
 
 
@@ -208,7 +219,16 @@ def _written(seen: Observed, intents: list[Intent], status: TaskStatus, wake_s: 
     write = PatchStatus(
         kind=KINDS[seen.kind], name=metadata.name, status=patch, resource_version=metadata.resource_version
     )
-    return Plan([*intents, write, *_events(seen, status)], wake_s)
+    is_progress = not intents and _without_lists(status) == _without_lists(before)
+    return Plan([*intents, write, *_events(seen, status)], wake_s, is_progress)
+
+
+def _without_lists(status: TaskStatus) -> TaskStatus:
+    """Without the nodes that have reported in the running round."""
+    if not _is_ongoing(status):
+        return status
+    record = msgspec.structs.replace(status.history[0], succeed_agent_node_list=[], failed_agent_node_list=[])
+    return msgspec.structs.replace(status, history=[record, *status.history[1:]])
 
 
 def _status_patch(before: TaskStatus, after: TaskStatus) -> dict[str, Any]:
@@ -228,6 +248,8 @@ def _ensure_carrier(seen: Observed, options: PlanOptions, now: datetime) -> tupl
         resource = status.resource or options.shared.resource
         document = seen.workload.to_json() if seen.workload is not None else None
         problem = "" if is_ready(options.shared.kind, document, share) else "the shared agent is not ready"
+        if seen.workload is None:
+            problem = f"there is no DaemonSet {options.shared.name}: apply deploy/tasks/agent.yaml"
         return [], msgspec.structs.replace(status, resource=resource), problem
     intents, problem = plan_objects(seen, status)
     planned = seen.carrier.resource
@@ -257,7 +279,9 @@ def plan_objects(seen: Observed, status: TaskStatus) -> tuple[list[Intent], str]
     if problem := ownership_problem(kind, workload.metadata, seen):
         return [], problem
     intents: list[Intent] = []
-    is_running = bool(status.history) and status.history[0].status == "ongoing"
+    if seen.sharers:
+        intents += sharing.join(kind, workload.metadata, seen.kind, seen.task)
+    is_running = _is_ongoing(status) or any(_is_ongoing(other.status) for _, other in seen.sharers)
     has_drifted = workload.metadata.annotations.get(HASH_ANNOTATION) != desired["metadata"]["annotations"].get(
         HASH_ANNOTATION
     ) or missing_part(desired["spec"], workload.spec)
@@ -278,6 +302,12 @@ def plan_objects(seen: Observed, status: TaskStatus) -> tuple[list[Intent], str]
 def ownership_problem(kind: Kind[Any], metadata: ObjectMeta, seen: Observed) -> str:
     if metadata.deletion_timestamp is not None:
         return f"waiting until the previous {kind.kind} {metadata.name} is gone"
+    if seen.sharers:
+        if sharing.belongs_to(metadata, seen.sharers):
+            return ""
+        if sharing.is_left_over(metadata):
+            return f"waiting until {kind.kind} {metadata.name} of previous tasks is gone"
+        return conflict(kind, metadata)
     owner = metadata.controller
     if owner is not None and owner.uid == seen.task.metadata.uid:
         return ""
@@ -301,19 +331,34 @@ def _run_rounds(
         return status, None  # the condition says so
     status = rounds.with_reports(status, seen.results.items())
     status = _with_run_now(task, status, round_options, now)
-    actors = [Actor(pod=p.metadata.name, uid=p.metadata.uid, node=p.spec.node_name) for p in seen.pods if p.is_ready]
+    actors = ready_actors(seen.pods)
     if _is_ongoing(status) and not status.actors:
         # The round began before any pod was ready: those that are now are its actors.
         status = msgspec.structs.replace(status, actors=[each for each in actors if each.node])
     if _is_suspended(task) and not _is_ongoing(status):
         return status, None
-    step = rounds.step(status, schedule, round_options, actors, now)
-    while step.status is not None and not step.status.finish:
-        status = step.status
-        if status.history[0].status == "ongoing" or _is_suspended(task):
-            break
+    while True:
+        if (wait_s := _endpoints_wait_s(seen, status, now)) is not None:
+            return status, wait_s
         step = rounds.step(status, schedule, round_options, actors, now)
-    return step.status or status, step.wake_s
+        if step.status is None:
+            return status, step.wake_s
+        status = step.status
+        if status.finish or _is_ongoing(status) or _is_suspended(task):
+            return status, step.wake_s
+
+
+def ready_actors(pods: Iterable[CarrierPod]) -> list[Actor]:
+    return [Actor(pod=p.metadata.name, uid=p.metadata.uid, node=p.spec.node_name) for p in pods if p.is_ready]
+
+
+def _endpoints_wait_s(seen: Observed, status: TaskStatus, now: datetime) -> float | None:
+    """How long a round that is due waits for the Services it goes through; None when it need not."""
+    if not seen.unlisted or not status.history or status.history[0].status != "notstarted":
+        return None
+    start = parse_time(status.history[0].start_time_stamp)
+    left_s = (start + timedelta(seconds=ENDPOINTS_S) - now).total_seconds()
+    return left_s if now >= start and left_s > 0 else None
 
 
 def _is_ongoing(status: TaskStatus) -> bool:
@@ -358,9 +403,12 @@ def _plan_finished(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
         status = _with_conditions(seen, status, "", options, now)
         return _written(seen, [], status, (due - now).total_seconds(), now)
     intents: list[Intent] = []
-    workload = seen.workload
-    if workload is not None and is_controlled_by(workload, task.metadata) and not workload.metadata.deletion_timestamp:
-        kind = WORKLOADS[resource.runtime_type]
+    workload, kind = seen.workload, WORKLOADS[resource.runtime_type]
+    if workload is not None and seen.sharers:
+        intents += sharing.leave(kind, workload.metadata, task, seen.sharers)
+    elif (
+        workload is not None and is_controlled_by(workload, task.metadata) and not workload.metadata.deletion_timestamp
+    ):
         name = workload.metadata.name
         intents.append(Delete(kind=kind, name=name, namespace=options.namespace, uid=workload.metadata.uid))
     gone = msgspec.structs.replace(resource, runtime_status="deleted")
@@ -376,13 +424,16 @@ def _with_conditions(
 ) -> TaskStatus:
     found = [
         _carrier_condition(seen, status, problem, options, now),
-        _round_condition(seen, status),
+        _round_condition(seen, status, now),
         Condition(type=FINISHED, status=_word(status.finish), reason="Finished" if status.finish else "RoundsLeft"),
     ]
     if seen.skipped_families:
         names = ", ".join(seen.skipped_families)
         message = f"the cluster has no {names}: nothing is tested over it"
         found.append(Condition(type=FAMILIES, status="False", reason="FamilySkipped", message=message))
+    if seen.unlisted and (_is_ongoing(status) or _endpoints_wait_s(seen, status, now) is not None):
+        message = f"Services do not list yet: {', '.join(seen.unlisted[:20])}"
+        found.append(Condition(type=ENDPOINTS, status="False", reason="NotListed", message=message))
     before = {each.type: each for each in status.conditions}
     merged = []
     for condition in found:
@@ -419,13 +470,15 @@ def _carrier_condition(
     return Condition(type=CARRIER_READY, status="False", reason=reason, message=message)
 
 
-def _round_condition(seen: Observed, status: TaskStatus) -> Condition:
+def _round_condition(seen: Observed, status: TaskStatus, now: datetime) -> Condition:
     if _is_ongoing(status):
         number = status.history[0].round_number
         message = f"round {number} with {len(status.actors)} agents"
         return Condition(type=ROUND_RUNNING, status="True", reason="Running", message=message)
     if _is_suspended(seen.task) and not status.finish:
         return Condition(type=ROUND_RUNNING, status="False", reason="Suspended", message=f"{spec.SUSPEND} is true")
+    if _endpoints_wait_s(seen, status, now) is not None:
+        return Condition(type=ROUND_RUNNING, status="False", reason="WaitingForEndpoints")
     block = seen.task.spec.schedule or SchedulePlan(schedule="0 60")
     try:
         parse_schedule(block.schedule or "0 60")

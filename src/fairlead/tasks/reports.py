@@ -102,11 +102,24 @@ def summarize(kind: str, task: Task, reports: Iterable[TaskReport]) -> Summary:
 def details(report: TaskReport) -> list[Json]:
     """The details of a report's targets; what is no list of objects counts as none."""
     for name in BLOCKS:
-        block = report.spec.report.get(name)
-        listed = block.get("roundTaskDetail") if isinstance(block, dict) else None
+        found = report.spec.report.get(name)
+        block = found if isinstance(found, dict) else {}
+        listed = block.get("roundTaskDetail")
         if isinstance(listed, list):
-            return [each for each in listed if isinstance(each, dict)]
+            return [each for each in listed if isinstance(each, dict)] + _from_rows(block.get("otherTargets"))
     return []
+
+
+def _from_rows(rows: Any) -> list[Json]:
+    """Details of the targets of which a report holds no more than a row."""
+    names = ("name", "targetNode", "requestCounts", "successCounts", "requestMeanDelay")
+    found = []
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, list) and len(row) == len(names):
+            detail = dict(zip(names, row, strict=True))
+            is_whole = _number(detail["successCounts"]) == _number(detail["requestCounts"]) > 0
+            found.append({**detail, "requestSucceed": is_whole})
+    return found
 
 
 def _number(value: Any) -> int:

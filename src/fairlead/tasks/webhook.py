@@ -64,7 +64,7 @@ class TaskWebhooks:
 
     async def _mutate(self, review: Review) -> Verdict:
         kind, thing = _kind_of(review), review.object or {}
-        if review.operation != "CREATE" or (thing.get("metadata") or {}).get("deletionTimestamp"):
+        if review.operation != "CREATE" or _metadata(thing).get("deletionTimestamp"):
             return Verdict()
         spec = thing.get("spec")
         mutated = admission.mutate(kind, spec, await self._options(), self._balanced())
@@ -76,7 +76,7 @@ class TaskWebhooks:
         """Whether the shared agent is behind a load balancer and an ingress."""
         shared, namespace = SharedAgent(), self._runtime.settings.namespace
         service = self._mirrors.services.get(f"{namespace}/{shared.service_v4}")
-        ingress = self._mirrors.ingresses.get(f"{namespace}/{shared.name}")
+        ingress = self._mirrors.ingresses.get(f"{namespace}/{shared.service_v4}")
         return Facts(
             load_balancer=service is not None and bool((service.status.get("loadBalancer") or {}).get("ingress")),
             ingress=ingress is not None and bool((ingress.status.get("loadBalancer") or {}).get("ingress")),
@@ -84,10 +84,11 @@ class TaskWebhooks:
 
     async def _validate(self, review: Review) -> Verdict:
         kind, thing = _kind_of(review), review.object or {}
-        annotations = (thing.get("metadata") or {}).get("annotations") or {}
+        annotations = _annotations(thing)
         if review.operation == "UPDATE":
+            old = review.old_object or {}
             return _verdict(
-                admission.validate_update((review.old_object or {}).get("spec"), thing.get("spec"), annotations)
+                admission.validate_update(old.get("spec"), thing.get("spec"), annotations, _annotations(old))
             )
         if review.operation != "CREATE":
             return Verdict()
@@ -149,6 +150,17 @@ def _decoded(text: str) -> str:
         return base64.b64decode(text).decode("utf-8", "replace")
     except (binascii.Error, ValueError):
         return ""
+
+
+def _metadata(thing: Json) -> Json:
+    found = thing.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+def _annotations(thing: Json) -> dict[str, str]:
+    """Texts by name; what a server would not have let through is left out."""
+    found = _metadata(thing).get("annotations")
+    return {name: text for name, text in found.items() if isinstance(text, str)} if isinstance(found, dict) else {}
 
 
 def _kind_of(review: Review) -> str:

@@ -120,7 +120,7 @@ class DnsProbe:
             answer = await reader.readexactly(length)
             return self._query.code(answer) if answer[:2] == query[:2] else ""
         finally:
-            writer.close()
+            writer.transport.abort()  # a TLS server that does not say goodbye must hold nothing open
 
 
 class _UdpSocket(asyncio.DatagramProtocol):

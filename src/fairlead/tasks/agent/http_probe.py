@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.tasks.verdicts import Tally
 
 MOST_BODY: Final = 1 << 20
+MOST_CAUSES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,8 @@ def described(problem: BaseException) -> str:
     match problem:
         case TimeoutError() | httpx.TimeoutException():
             return "timeout"
+        case aiohttp.ClientConnectorDNSError() | socket.gaierror():
+            return "the name does not resolve"
         case aiohttp.ClientConnectorCertificateError() | ssl.SSLError():
             return "TLS: the certificate is not trusted"
         case aiohttp.ClientConnectorError():
@@ -177,9 +181,22 @@ def described(problem: BaseException) -> str:
         case aiohttp.ServerDisconnectedError() | ConnectionResetError() | httpx.RemoteProtocolError():
             return "the connection was closed without an answer"
         case httpx.ConnectError():
-            return "cannot connect"
+            return _described_cause(problem)
         case _:
             return type(problem).__name__
+
+
+def _described_cause(problem: BaseException) -> str:
+    """What a library wrapped: a name, a certificate, or a connection that was refused."""
+    cause: BaseException | None = problem
+    for _ in range(MOST_CAUSES):
+        cause = (cause.__cause__ or cause.__context__) if cause is not None else None
+        match cause:
+            case socket.gaierror() | ssl.SSLError():
+                return described(cause)
+            case OSError(errno=int(number)) if number > 0:
+                return f"cannot connect: {os.strerror(number)}"
+    return "cannot connect"
 
 
 def with_scheme(host: str) -> str:

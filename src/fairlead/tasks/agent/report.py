@@ -1,6 +1,6 @@
 """The report of one round by one agent, in kdoctor's keys, within a bound. Pure.
 
-Every target has its short figures; the whole figures are for the worst ones, as many as fit.
+The worst targets have their whole figures, the next ones short ones, and the rest one row each, as many as fit.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,14 @@ from fairlead.tasks.spec import Expectation
 from fairlead.tasks.verdicts import Latencies, Tally, failure_reason, latencies
 
 Json = dict[str, Any]
+Row = tuple[str, str, int, int, float]
 
 MOST_BYTES: Final = 200 << 10
 """Below what the API takes (256 KiB), with room for the envelope."""
-MOST_WHOLE_BYTES: Final = 64 << 10
-"""Of that, for whole figures; the rest is for short ones."""
+MOST_WHOLE_BYTES: Final = 48 << 10
+"""Of that, for whole figures."""
+MOST_SHORT_BYTES: Final = 88 << 10
+"""For whole and short ones; the rest is for rows."""
 BLOCKS: Final = {"NetReach": "taskNetReach", "AppHttpHealthy": "taskAppHealthy", "Netdns": "taskNetDns"}
 NO_TARGETS: Final = "no target was found"
 
@@ -93,10 +96,12 @@ def compose(
         "roundSucceed": not reason,
         "systemResource": usage,
         "runningLoadTotal": load,
-        "roundTaskDetail": (listed := _details(who.kind, results)),
     }
-    if len(listed) < len(results):
-        block["omittedTargets"] = len(results) - len(listed)
+    block["roundTaskDetail"], rows = _details(who.kind, results)
+    if rows:
+        block["otherTargets"] = rows
+    if omitted := len(results) - len(block["roundTaskDetail"]) - len(rows):
+        block["omittedTargets"] = omitted
     report: Json = {
         "roundNumber": who.round_number,
         "roundResult": "fail" if reason else "succeed",
@@ -112,19 +117,32 @@ def compose(
     return report
 
 
-def _details(kind: str, results: Sequence[TargetResult]) -> list[Json]:
-    """The worst first: with whole figures while they fit, then short ones, as many as fit."""
+def _details(kind: str, results: Sequence[TargetResult]) -> tuple[list[Json], list[Row]]:
+    """The worst first: with whole figures, with short ones, then as rows, while they fit."""
     ordered = sorted(results, key=lambda each: (not each.reason, each.rate, -each.figures.mean))
-    found, used = [], 0
+    found: list[Json] = []
+    rows: list[Row] = []
+    used = 0
     for each in ordered:
-        detail = _short(kind, each)
-        if used < MOST_WHOLE_BYTES:
-            detail["requestTargetMetrics"] = _metrics(each)
-        used += len(msgspec.json.encode(detail))
+        if used < MOST_SHORT_BYTES:
+            detail = _short(kind, each)
+            if used < MOST_WHOLE_BYTES:
+                detail["requestTargetMetrics"] = _metrics(each)
+            used += len(msgspec.json.encode(detail)) + 1
+            found.append(detail)
+            continue
+        row = _row(each)
+        used += len(msgspec.json.encode(row)) + 1
         if used > MOST_BYTES:
             break
-        found.append(detail)
-    return found
+        rows.append(row)
+    return found, rows
+
+
+def _row(each: TargetResult) -> Row:
+    """Name, node, requests, successes and mean delay in milliseconds."""
+    node = each.target.node if isinstance(each.target, HttpTarget) else ""
+    return each.target.name[:200], node, each.tally.requests, each.tally.successes, round(each.figures.mean, 1)
 
 
 def _short(kind: str, each: TargetResult) -> Json:

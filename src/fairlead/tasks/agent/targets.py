@@ -59,6 +59,7 @@ class TargetServiceSpec(ApiStruct, frozen=True):
 class Balanced(ApiStruct, frozen=True):
     ip: str = ""
     hostname: str = ""
+    ports: tuple[TargetPort, ...] | None = None
 
     @property
     def address(self) -> str:
@@ -75,6 +76,12 @@ class BalancedStatus(ApiStruct, frozen=True):
     @property
     def address(self) -> str:
         return next((each.address for each in self.load_balancer.ingress or () if each.address), "")
+
+    @property
+    def port(self) -> int:
+        """Where the load balancer says on which port it listens; 0 for the scheme's own."""
+        first = next((each for each in self.load_balancer.ingress or () if each.address), Balanced())
+        return first.ports[0].port if first.ports else 0
 
 
 class TargetService(ApiStruct, frozen=True):
@@ -210,8 +217,9 @@ def _ingress_target(ingress: TargetIngress | None) -> HttpTarget:
     address = ingress.status.address if ingress is not None else ""
     if ingress is None or not address:
         return HttpTarget("AgentIngress_v4_", "", problem="the Ingress has no address: is there an ingress controller?")
-    host, _, port = address.partition(":")
     scheme = "https" if ingress.spec.get("tls") else "http"
+    port = ingress.status.port
+    host = f"[{address}]" if ":" in address else address
     url = f"{scheme}://{host}{f':{port}' if port else ''}{ingress.path}"
     return HttpTarget(f"AgentIngress_v4_{url}", url)
 

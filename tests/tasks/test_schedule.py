@@ -1,0 +1,71 @@
+"""When rounds start, how many are kept, and the figures of a run. Numbers are those of the specification."""
+
+from collections import Counter
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+from fairlead.model.times import parse_time
+from fairlead.tasks.plan import tracked
+from fairlead.tasks.spec import TIME_ZONE
+from fairlead.tasks.verdicts import latencies
+from tests.tasks.kit import NOW, World, make_task
+
+DAEMON_SET = {"runtimeType": "DaemonSet", "runtimeStatus": "created"}
+
+
+def started(schedule: str, rounds: int = 2, **metadata: Any) -> World:
+    plan = {"schedule": schedule, "roundTimeoutMinute": 1, "roundNumber": rounds}
+    world = World(make_task(spec={"agentSpec": {}, "schedule": plan}, **metadata))
+    world.make_ready("n1")
+    world.settle()
+    return world
+
+
+def run_round(world: World) -> None:
+    """Let the waiting round start, report and be judged."""
+    world.now = max(world.now, parse_time(world.task.status.history[0].start_time_stamp))
+    world.settle()
+    world.results = {"uid-pod-n1": True}
+    world.settle()
+    world.results = {}
+
+
+def test_s19_the_first_round_starts_after_its_delay_and_the_second_an_interval_after_the_first() -> None:
+    world = started("2 5")
+    assert world.task.status.history[0].start_time_stamp == "2026-01-01T12:02:00Z"
+    run_round(world)
+    assert world.task.status.history[0].start_time_stamp == "2026-01-01T12:07:00Z"
+
+
+def test_s20_a_cron_schedule_starts_at_its_next_time_in_the_configured_zone() -> None:
+    world = started("*/1 * * * *")
+    assert world.task.status.history[0].start_time_stamp == "2026-01-01T12:01:00Z"
+    berlin = started("0 14 * * *", annotations={TIME_ZONE: "Europe/Berlin"})
+    assert berlin.task.status.history[0].start_time_stamp == "2026-01-01T13:00:00Z"
+
+
+def test_s25_for_ever_means_that_ten_rounds_are_kept_and_none_is_the_last() -> None:
+    world = started("0 2", rounds=-1)
+    for _ in range(15):
+        run_round(world)
+    status = world.task.status
+    assert (status.expected_round, status.done_round, status.finish) == (-1, 15, False)
+    assert [record.round_number for record in status.history] == list(range(16, 6, -1))
+    starts = [parse_time(record.start_time_stamp) for record in status.history]
+    assert {late - early for late, early in pairwise(starts)} == {timedelta(minutes=2)}
+    assert starts[-1] > NOW
+
+
+def test_s48_no_number_of_tasks_is_too_many_for_the_index() -> None:
+    tasks = [
+        make_task(name=f"t-{number}", status={"resource": {**DAEMON_SET, "runtimeName": f"c-{number}"}})
+        for number in range(5001)
+    ]
+    assert len(tracked(("NetReach", task) for task in tasks)) == 5001
+
+
+def test_s65_percentiles_of_fixed_samples() -> None:
+    found = latencies(Counter(range(1, 11)), whole=True)
+    assert found.percentiles == {50: 5, 90: 9, 95: 9.5, 99: 9.5}
+    assert (found.mean, found.min, found.max) == (5.5, 1, 10)
