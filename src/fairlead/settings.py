@@ -109,6 +109,18 @@ class JobSettings(Section, frozen=True):
     scheduler: str = ""
 
 
+class MqttSettings(Section, frozen=True):
+    """The broker through which bases are heard and called; none where no address is named."""
+
+    broker: str = ""
+    username: str = ""
+    password_file: str = ""
+    client_prefix: str = "fairlead"
+    ca_file: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
 class ModuleSettings(Section, frozen=True):
     """Bases of modules: where they announce themselves, which are believed, what their nodes are like."""
 
@@ -125,6 +137,7 @@ class ModuleSettings(Section, frozen=True):
     remove_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
     sweep: Literal["on", "dry-run", "off"] = "on"
     artefacts: str = ""
+    mqtt: MqttSettings = MqttSettings()
 
 
 Weight = Annotated[int, msgspec.Meta(ge=0, le=1000)]

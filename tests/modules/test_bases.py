@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from fairlead.model.node import Node
+from fairlead.modules.arklet import Answer, read_answer
 from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.bases import Bases, Refused, Trust, parse_networks
-from fairlead.modules.client import ArkletClient, connections
+from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.node import Profile, node_body
@@ -195,3 +196,47 @@ async def test_k46_a_new_leader_finds_bases_by_their_nodes_and_gives_them_time(r
     assert rig.ready == "True"
     await rig.hear(boot_id="one")
     assert list(rig.kubelet.nodes) == [profile.name]
+
+
+class FakeTunnel:
+    """A broker with one base behind it: calls go to the base itself, and are counted."""
+
+    def __init__(self, base: MockBase) -> None:
+        self.base = base
+        self.calls: list[str] = []
+
+    async def call(self, identity: str, command: str, body: dict[str, Any], timeout_s: float) -> Answer:
+        self.calls.append(f"{identity} {command}")
+        return read_answer(200, msgspec.json.encode(await self.base._carry_out(command, dict(body))))
+
+
+async def test_one_base_that_is_heard_over_http_and_through_a_broker_is_one_node(rig: Rig) -> None:
+    tunnel = FakeTunnel(rig.base)
+    rig.bases._client._tunnel = cast("Any", tunnel)
+    await rig.hear(port=0, tunnel="b1")
+    assert tunnel.calls == ["b1 health"]
+    await rig.hear()
+    await rig.hear(port=0, tunnel="b1", skew_s=31.0)
+    (profile,) = rig.kubelet.nodes.values()
+    assert profile.annotations["fairlead.io/mqtt-identity"] == "b1"
+    assert profile.annotations["fairlead.io/clock-behind-seconds"] == "30"
+    assert rig.outcomes == ["met", "heard", "heard"]
+    (base,) = rig.bases._bases.values()
+    # Called directly while that works, and through the broker once it does not.
+    assert base.address == ("127.0.0.1", rig.base.port)
+    await rig.clock.advance(61)
+    await rig.hear(port=0, tunnel="b1")
+    assert isinstance(base.address, TunnelAddress)
+    await rig.bases._poll(base)
+    assert tunnel.calls[-1] == "b1 queryAllBiz"
+
+
+async def test_a_base_behind_a_broker_is_found_again_by_its_node(rig: Rig) -> None:
+    rig.bases._client._tunnel = cast("Any", FakeTunnel(rig.base))
+    await rig.hear(port=0, tunnel="b1")
+    (profile,) = rig.kubelet.nodes.values()
+    rig.bases._bases.clear()
+    rig.bases.recall([msgspec.convert(node_body(profile, rig.clock.now()), Node)])
+    (base,) = rig.bases._bases.values()
+    assert isinstance(base.address, TunnelAddress)
+    assert base.address.identity == "b1"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -47,11 +47,21 @@ def ensure_debian(package: str, program: str) -> Path:
 
 def ensure_unbound() -> tuple[Path, dict[str, str]]:
     """The resolver, and the environment it needs: a library that not every machine has."""
-    program = ensure_debian("unbound", "usr/sbin/unbound")
-    library = Path("usr/lib") / (sysconfig.get_config_var("MULTIARCH") or "x86_64-linux-gnu") / "libprotobuf-c.so.1"
-    if Path("/", library).exists():
-        return program, {}
-    return program, {"LD_LIBRARY_PATH": str(ensure_debian("libprotobuf-c1", str(library)).parent)}
+    return ensure_debian("unbound", "usr/sbin/unbound"), _libraries({"libprotobuf-c1": "libprotobuf-c.so.1"})
+
+
+def ensure_mosquitto() -> tuple[Path, dict[str, str]]:
+    """The MQTT broker, and the environment it needs."""
+    program = ensure_debian("mosquitto", "usr/sbin/mosquitto")
+    return program, _libraries({"libwrap0": "libwrap.so.0", "libdlt2": "libdlt.so.2"})
+
+
+def _libraries(wanted: Mapping[str, str]) -> dict[str, str]:
+    """Libraries by their package: where the machine lacks some, the variable that leads to unpacked ones."""
+    folder = Path("usr/lib") / (sysconfig.get_config_var("MULTIARCH") or "x86_64-linux-gnu")
+    absent = [(package, folder / name) for package, name in wanted.items() if not Path("/", folder / name).exists()]
+    folders = [str(ensure_debian(package, str(library)).parent) for package, library in absent]
+    return {"LD_LIBRARY_PATH": ":".join(folders)} if folders else {}
 
 
 def ensure_elasticsearch() -> Path:

@@ -1,8 +1,9 @@
-"""A real Prometheus and a real Elasticsearch on loopback, ended by id with the test run that started them."""
+"""A real Prometheus, Elasticsearch and MQTT broker on loopback, ended by id with the test run that started them."""
 
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -162,6 +163,34 @@ class Prometheus(Server):
         except urllib.error.HTTPError as refused:
             return refused.code == 401
         except (urllib.error.URLError, OSError):
+            return False
+
+
+class Mosquitto(Server):
+    """An MQTT broker without passwords, or with TLS and certificates of clients."""
+
+    name = "mosquitto"
+
+    def __init__(self, program: Path, libraries: Mapping[str, str], folder: Path) -> None:
+        super().__init__(folder)
+        self._program = program
+        self._libraries = libraries
+        (self.port,) = free_ports(1)
+        self.url = f"mqtt://127.0.0.1:{self.port}"
+        self._config = folder / "mosquitto.conf"
+        self._config.write_text(f"listener {self.port} 127.0.0.1\nallow_anonymous true\nuser root\n")
+
+    def command(self) -> list[str]:
+        return [str(self._program), "-c", str(self._config)]
+
+    def environment(self) -> Mapping[str, str]:
+        return {**os.environ, **self._libraries}
+
+    def is_ready(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5):
+                return True
+        except OSError:
             return False
 
 

@@ -21,6 +21,9 @@ SWITCH: Final = "switchBiz"
 QUERY_ALL: Final = "queryAllBiz"
 QUERY_OPS: Final = "queryBizOps"
 HEALTH: Final = "health"
+QUERY_LOG: Final = "queryBizLog"
+STATS: Final = "bizStats"
+"""The last two are the Python base's own."""
 
 SUCCESS: Final = "SUCCESS"
 FAILED: Final = "FAILED"
@@ -30,6 +33,7 @@ REPEAT_BIZ: Final = "REPEAT_BIZ"
 MISSING_BIZ: Final = "NOT_FOUND_BIZ"
 
 MOST_MODULES: Final = 10_000
+MOST_TRACE: Final = 65536
 
 Fields = Mapping[str, Any]
 
@@ -74,7 +78,7 @@ class Answer:
 
     @property
     def inner_message(self) -> str:
-        return text_of(self.fields, "message")
+        return text_of(self.fields, "message", most=MOST_TRACE)
 
 
 def install_body(module: Module, *, request_id: str = "") -> dict[str, Any]:
@@ -108,7 +112,7 @@ def read_answer(status: int, body: bytes | str) -> Answer:
         code=text_of(value, "code"),
         message=text_of(value, "message"),
         data=value.get("data"),
-        trace=text_of(value, "errorStackTrace", most=65536),
+        trace=text_of(value, "errorStackTrace", most=MOST_TRACE),
         identity=text_of(value, "baseIdentity"),
     )
 
@@ -141,7 +145,9 @@ def _is_rejection(answer: Answer) -> bool:
 
 def sentence_of(answer: Answer) -> str:
     """What went wrong, for people: the innermost cause of a stack trace, else arklet's own message."""
-    causes = [line.strip() for line in answer.trace.splitlines() if line.strip().startswith("Caused by:")]
+    # Over MQTT the trace comes as the inner message.
+    lines = (answer.trace or answer.inner_message).splitlines()
+    causes = [line.strip() for line in lines if line.strip().startswith("Caused by:")]
     shown = causes[-1].removeprefix("Caused by:").strip() if causes else answer.inner_message or answer.message
     return (shown or answer.problem or "arklet did not say why")[:MOST_TEXT]
 

@@ -18,6 +18,8 @@ from fairlead.nodes.node import Profile
 PROVIDER: Final = "arklet"
 UNREACHABLE_S: Final = 25.0
 DEAD_S: Final = 60.0
+SKEW_STEP_S: Final = 5
+"""A clock that is off is told of in steps: it must not change the node with each message."""
 
 
 class Liveness(Enum):
@@ -87,6 +89,8 @@ def node_profile(
             names.RAW_VERSION: metadata.version,
             names.ADDRESS: f"{beat.ip}:{beat.arklet_port}",
             names.BOOT_ID: beat.boot_id,
+            **({names.TUNNEL: beat.tunnel} if beat.tunnel else {}),
+            **({names.SKEW: str(skew_s)} if (skew_s := round(beat.skew_s / SKEW_STEP_S) * SKEW_STEP_S) else {}),
             **(extra or {}),
         },
         taints=(
@@ -138,6 +142,7 @@ def remember(node: Node) -> Heartbeat:
     labels, notes = node.metadata.labels, node.metadata.annotations
     ip, _, port = notes.get(names.ADDRESS, "").rpartition(":")
     is_port = port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536
+    is_tunnelled = bool(notes.get(names.TUNNEL))
     conditions = {each.type: each.status for each in node.status.conditions or ()}
     metadata = BaseMetadata(
         identity=notes.get(names.IDENTITY, ""),
@@ -149,9 +154,10 @@ def remember(node: Node) -> Heartbeat:
         metadata,
         ip=ip,
         host_name=labels.get(names.HOST_NAME, ""),
-        port=int(port) if is_port else DEFAULT_PORT,
+        port=0 if is_tunnelled and names.TUNNEL_PORT not in labels else int(port) if is_port else DEFAULT_PORT,
         is_active=conditions.get("Ready") == "True",
         boot_id=notes.get(names.BOOT_ID, ""),
+        tunnel=notes.get(names.TUNNEL, ""),
     )
 
 

@@ -7,8 +7,9 @@ answers there. `modules.capability` runs this where it leads.
 import asyncio
 import hmac
 import ipaddress
+import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import structlog
@@ -20,7 +21,7 @@ from fairlead.model.intents import Delete
 from fairlead.model.node import Node
 from fairlead.modules.arklet import Health
 from fairlead.modules.base_node import Liveness, NodeOptions, is_activated, liveness, node_name, node_profile, remember
-from fairlead.modules.client import ArkletClient
+from fairlead.modules.client import ArkletClient, TunnelAddress
 from fairlead.modules.heartbeats import Heartbeat
 from fairlead.modules.names import LEDGER
 from fairlead.modules.provider import ArkletProvider
@@ -36,6 +37,8 @@ STOPPED_REMOVE_S = 10.0
 """A base that said it stops, and does not answer, is gone; its node follows soon, so that modules move."""
 MOST_BASES = 5000
 MOST_LEDGER = 2000
+DIRECT_S = 60.0
+"""A base that is heard over HTTP and through a broker is called directly; through the broker after this silence."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -85,10 +88,27 @@ class Base:
     is_active: bool = True
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    direct_s: float = -math.inf
+    """When it was last heard of over HTTP, where it is heard through a broker too."""
 
     @property
     def address(self) -> tuple[str, int]:
+        if self.beat.tunnel and self.heard_s - self.direct_s > DIRECT_S:
+            return TunnelAddress(self.beat.ip, self.beat.tunnel)
         return self.beat.ip, self.beat.arklet_port
+
+    def is_at(self, beat: Heartbeat) -> bool:
+        """Whether a heartbeat names the address we know; one through a broker need not name a port."""
+        is_port_open = bool(beat.tunnel and not beat.port) or bool(self.beat.tunnel and not self.beat.port)
+        return self.beat.ip == beat.ip and (is_port_open or self.beat.arklet_port == beat.arklet_port)
+
+    def hear(self, beat: Heartbeat, now_s: float) -> None:
+        """What it says now, with what only its other way of being heard tells."""
+        if not beat.tunnel:
+            self.direct_s = now_s
+        port = beat.port or (self.beat.port if beat.tunnel else 0)
+        self.beat = replace(beat, port=port, tunnel=beat.tunnel or self.beat.tunnel)
+        self.heard_s = now_s
 
 
 class Bases:
@@ -121,7 +141,7 @@ class Bases:
         self._count = count
         self._bases: dict[str, Base] = {}
         self._names: dict[str, str] = {}
-        self._checking: set[tuple[str, int]] = set()
+        self._checking: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
 
     def recall(self, nodes: Sequence[Node]) -> None:
@@ -130,7 +150,8 @@ class Bases:
             beat = remember(node)
             if beat.ip and node.name not in self._bases:
                 self._names[beat.metadata.identity] = node.name
-                base = Base(node.name, beat, self._clock.elapsed_s(), is_active=True)
+                now_s = self._clock.elapsed_s()
+                base = Base(node.name, beat, now_s, is_active=True, direct_s=now_s if beat.port else -math.inf)
                 self._add(base, read_ledger(node.metadata.annotations.get(LEDGER, "")))
 
     async def run(self) -> None:
@@ -153,14 +174,7 @@ class Bases:
             raise Refused(problem)
         base = self._known(beat)
         if base is not None:
-            if base.beat.boot_id and beat.boot_id and base.beat.boot_id != beat.boot_id and beat.is_active:
-                log.info("the base has started again", base=base.name)
-            base.beat = beat
-            base.is_active = beat.is_active
-            base.heard_s = self._clock.elapsed_s()
-            self._count("heard")
-            base.wakeup.set()
-            self._describe(base)
+            self._take(base, beat)
             return
         if not beat.is_active:
             self._count("stopped")
@@ -170,26 +184,41 @@ class Bases:
             raise Refused(f"there are {MOST_BASES} bases already")
         await self._meet(beat)
 
+    def _take(self, base: Base, beat: Heartbeat) -> None:
+        if base.beat.boot_id and beat.boot_id and base.beat.boot_id != beat.boot_id and beat.is_active:
+            log.info("the base has started again", base=base.name)
+        base.hear(beat, self._clock.elapsed_s())
+        base.is_active = beat.is_active
+        self._count("heard")
+        base.wakeup.set()
+        self._describe(base)
+
     async def _meet(self, beat: Heartbeat) -> None:
-        address = (beat.ip, beat.arklet_port)
-        if address in self._checking:
+        base = Base("", beat, self._clock.elapsed_s())
+        base.hear(beat, base.heard_s)
+        checked = f"{beat.ip}|{beat.arklet_port}|{beat.tunnel}"
+        if checked in self._checking:
             return
-        self._checking.add(address)
+        self._checking.add(checked)
         try:
-            health = await self._client.health(address)
+            health = await self._client.health(base.address)
         finally:
-            self._checking.discard(address)
+            self._checking.discard(checked)
         if health is None:
             self._count("refused")
-            raise Refused(f"no arklet answers at {beat.ip}:{beat.arklet_port}")
-        if self._known(beat) is None:
+            where = "through the broker" if beat.tunnel else f"at {beat.ip}:{beat.arklet_port}"
+            raise Refused(f"no arklet answers {where}")
+        if (known := self._known(beat)) is not None:
+            self._take(known, beat)  # heard another way meanwhile
+        else:
             name = self._names.setdefault(beat.metadata.identity or beat.stand_in, node_name(beat, self._options))
             if name in self._bases:
                 self._count("refused")
                 raise Refused(f"another base is node {name}")
             self._count("met")
             log.info("base found", node=name, address=f"{beat.ip}:{beat.arklet_port}", stack=beat.metadata.stack)
-            self._add(Base(name, beat, self._clock.elapsed_s(), health))
+            base.name, base.health, base.heard_s = name, health, self._clock.elapsed_s()
+            self._add(base)
 
     def _known(self, beat: Heartbeat) -> Base | None:
         """By its node's name; another address with another boot is another base that claims the name."""
@@ -197,7 +226,7 @@ class Bases:
         base = self._bases.get(name)
         if base is None:
             return None
-        is_elsewhere = base.address != (beat.ip, beat.arklet_port)
+        is_elsewhere = not base.is_at(beat)
         silent_s = self._clock.elapsed_s() - base.heard_s
         if is_elsewhere and base.is_active and liveness(silent_s, True) is Liveness.READY and base.health is not None:
             is_same_boot = bool(beat.boot_id) and beat.boot_id == base.beat.boot_id
@@ -242,6 +271,8 @@ class Bases:
             return
         base.health = health
         base.heard_s = self._clock.elapsed_s()
+        if not isinstance(address, TunnelAddress):
+            base.direct_s = base.heard_s
         # What a base says of itself now is newer than its last heartbeat.
         base.is_active = is_activated(health)
         self._describe(base)

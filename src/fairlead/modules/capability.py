@@ -6,7 +6,7 @@ One replica leads and serves every base; the others listen and answer that they 
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,16 +26,25 @@ from fairlead.modules.arklet import install_body
 from fairlead.modules.base.pack import pack
 from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.bases import Bases, Refused, Trust, parse_networks
+from fairlead.modules.broker import BadBroker, BrokerAddress, parse_broker
 from fairlead.modules.client import ArkletClient, connections
 from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
-from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, Unreadable, parse_heartbeat, parse_metadata
+from fairlead.modules.heartbeats import (
+    MOST_HEARTBEAT_BYTES,
+    BaseMetadata,
+    Heartbeat,
+    Unreadable,
+    parse_heartbeat,
+    parse_metadata,
+)
 from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT, VNODE
 from fairlead.modules.provider import ArkletProvider
 from fairlead.modules.sweep import Sweeper
+from fairlead.modules.tunnel import MqttTunnel
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.spec import PODS, KubeletPod
 from fairlead.runtime import Capability, Listener, Runtime
-from fairlead.settings import BadSettings, ModuleSettings, Settings
+from fairlead.settings import BadSettings, ModuleSettings, MqttSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
 from fairlead.web.probes import served
 
@@ -64,6 +73,7 @@ class Modules(Capability):
         except (ValueError, OSError) as problem:
             raise BadSettings(f"modules: {problem}") from None
         self._trust = Trust(networks, token)
+        self._broker = _broker(settings.mqtt)
         self._options = NodeOptions(
             env=settings.env,
             pods=settings.pods_per_base,
@@ -90,7 +100,8 @@ class Modules(Capability):
     async def lead(self) -> None:
         runtime, settings = self.runtime, self._settings
         async with connections() as session, asyncio.TaskGroup() as tasks:
-            client = ArkletClient(session, self._trust.token)
+            tunnel = self._tunnel()
+            client = ArkletClient(session, self._trust.token, tunnel)
             # Where there are no other replicas there is no lease to hold.
             is_fenced = runtime.lease.is_open()
             may_act = runtime.lease.is_open if is_fenced else lambda: not runtime.stop.is_set()
@@ -125,6 +136,8 @@ class Modules(Capability):
                 tasks.create_task(bases.run(), name="modules: bases"),
                 tasks.create_task(peers.run(), name="modules: peers"),
             ]
+            if tunnel is not None:
+                working.append(tasks.create_task(tunnel.run(), name="modules: mqtt"))
             runtime.offers.kubelets.append(kubelet)
             self._bases = bases
             try:
@@ -227,6 +240,30 @@ class Modules(Capability):
             return web.Response(status=401, text=str(refusal))
         return web.Response(text="SUCCESS")
 
+    def _tunnel(self) -> MqttTunnel | None:
+        if self._broker is None:
+            return None
+        return MqttTunnel(
+            self._broker,
+            self._settings.env,
+            f"{self._settings.mqtt.client_prefix}@@@{self.runtime.identity}",
+            clock=self.runtime.clock,
+            rng=self.runtime.rng,
+            hear=self._hear_through_broker,
+            baseline=self._baseline_of,
+            count=lambda outcome: self._heartbeats.labels(outcome).inc(),
+        )
+
+    async def _hear_through_broker(self, beat: Heartbeat) -> None:
+        """The broker has checked who publishes; the address must be one that is trusted."""
+        if self._bases is not None:
+            with suppress(Refused):
+                await self._bases.hear(beat, beat.ip, "")
+
+    def _baseline_of(self, metadata: BaseMetadata) -> list[dict[str, Any]]:
+        known = deployments.baseline_of(list(self._deployments), metadata, self._settings.env)
+        return [install_body(each) for each in known]
+
     async def _baseline(self, request: web.Request) -> web.Response:
         if request.method != "POST":
             return web.Response(status=405)
@@ -234,9 +271,8 @@ class Modules(Capability):
             metadata = parse_metadata(await request.content.read(MOST_HEARTBEAT_BYTES + 1))
         except Unreadable as problem:
             return web.Response(status=400, text=str(problem))
-        known = deployments.baseline(list(self._deployments), metadata.cluster_name, self._settings.env)
-        bodies: list[dict[str, Any]] = [install_body(each) for each in deployments.newest_versions(known)]
-        return web.Response(body=msgspec.json.encode(bodies), content_type="application/json")
+        body = msgspec.json.encode(self._baseline_of(metadata))
+        return web.Response(body=body, content_type="application/json")
 
     async def _artefact(self, request: web.Request) -> web.StreamResponse:
         """The demo's modules; nothing but plain files of the one folder."""
@@ -245,6 +281,26 @@ class Modules(Capability):
         if path.parent != folder or not await asyncio.to_thread(path.is_file):
             return web.Response(status=404)
         return web.FileResponse(path)
+
+
+def _broker(settings: MqttSettings) -> BrokerAddress | None:
+    if not settings.broker:
+        return None
+    try:
+        host, port = parse_broker(settings.broker)
+        address = BrokerAddress(
+            host,
+            port,
+            settings.username,
+            settings.password_file,
+            settings.ca_file,
+            settings.certificate,
+            settings.key,
+        )
+        address.check()
+    except BadBroker as problem:
+        raise BadSettings(f"modules.{problem}") from None
+    return address
 
 
 def _pack_hello(target: Path, version: str) -> None:

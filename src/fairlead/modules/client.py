@@ -1,7 +1,7 @@
 """Calls to an arklet, bounded in time and size. One call, one answer; nothing is retried here.
 
 Used by `modules.provider` and `modules.bases`. Arklet sends no Content-Length and closes after each answer, so every
-call has a connection of its own and reads to its end.
+call has a connection of its own and reads to its end. A base that is heard through a broker only is called through it.
 """
 
 from typing import Any, Final
@@ -12,6 +12,7 @@ import msgspec
 from fairlead.modules import arklet
 from fairlead.modules.arklet import Answer, Health
 from fairlead.modules.spec import Module, ModuleState
+from fairlead.modules.tunnel import MqttTunnel, is_sent_by_tunnel
 
 CONNECT_S: Final = 2.0
 COMMAND_S: Final = 60.0
@@ -19,15 +20,29 @@ QUERY_S: Final = 5.0
 MOST_ANSWER: Final = 4 << 20
 
 
+class TunnelAddress(tuple[str, int]):
+    """A base's address that is not called: it is reached through the broker, by its identity there."""
+
+    identity: str
+
+    def __new__(cls, host: str, identity: str) -> "TunnelAddress":
+        made = super().__new__(cls, (host, 0))
+        made.identity = identity
+        return made
+
+
 class ArkletClient:
-    def __init__(self, session: aiohttp.ClientSession, token: str = "") -> None:
+    def __init__(self, session: aiohttp.ClientSession, token: str = "", tunnel: MqttTunnel | None = None) -> None:
         self._session = session
         self._token = token
+        self._tunnel = tunnel
 
     async def call(
         self, address: tuple[str, int], command: str, body: dict[str, Any], timeout_s: float = QUERY_S
     ) -> Answer:
         """The answer; whatever goes wrong on the way is an answer that says so."""
+        if isinstance(address, TunnelAddress):
+            return await self._through_broker(address.identity, command, body, timeout_s)
         host, port = address
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/{command}"
         headers = {"Content-Type": arklet.content_type(command)}
@@ -46,6 +61,13 @@ class ArkletClient:
                 return arklet.read_answer(answer.status, text)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
             return Answer(problem=str(problem) or f"no answer within {timeout_s:g} s")
+
+    async def _through_broker(self, identity: str, command: str, body: dict[str, Any], timeout_s: float) -> Answer:
+        if self._tunnel is None:
+            return Answer(problem="the base is behind a broker, and none is set")
+        if not is_sent_by_tunnel(command):
+            return Answer(code=arklet.UNKNOWN_COMMAND, message=f"{command} is not sent through a broker")
+        return await self._tunnel.call(identity, command, body, timeout_s)
 
     async def modules(self, address: tuple[str, int]) -> list[ModuleState] | None:
         """Every module on the base; None where it did not say."""

@@ -40,6 +40,10 @@ class Heartbeat:
     pod_namespace: str = ""
     pod_name: str = ""
     pod_uid: str = ""
+    tunnel: str = ""
+    """By which identity the base is reached through the broker; nothing where it was not heard there."""
+    skew_s: float = 0.0
+    """How far its clock is behind ours, as far as its messages tell."""
 
     @property
     def arklet_port(self) -> int:

@@ -5,7 +5,6 @@ Says goodbye to the controller first, then drains its modules.
 
 import argparse
 import asyncio
-import contextlib
 import os
 import random
 import signal
@@ -25,7 +24,9 @@ from fairlead.cluster.clock import Clock, RealClock
 from fairlead.modules.arklet import DEFAULT_PORT
 from fairlead.modules.base.manager import Manager, Options
 from fairlead.modules.base.memory import budget_bytes
+from fairlead.modules.base.mqtt_tunnel import BaseTunnel
 from fairlead.modules.base.server import ArkletServer, Front, Identity
+from fairlead.modules.broker import BrokerAddress, parse_broker
 
 log = structlog.get_logger("fairlead.base")
 
@@ -44,6 +45,14 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--cluster-name", default="default")
     parser.add_argument("--identity", default="", help="default: the address")
     parser.add_argument("--token-file", type=Path, help="a shared token: asked of callers, sent with heartbeats")
+    parser.add_argument("--mqtt", default="", metavar="HOST:PORT", help="a broker to be heard and called through, too")
+    parser.add_argument("--mqtt-username", default="")
+    parser.add_argument("--mqtt-password-file", default="")
+    parser.add_argument("--mqtt-prefix", default="fairlead-base", help="the client id is PREFIX@@@IDENTITY")
+    parser.add_argument("--mqtt-ca", default="", help="the broker's authority; TLS is spoken where it is named")
+    parser.add_argument("--mqtt-certificate", default="")
+    parser.add_argument("--mqtt-key", default="")
+    parser.add_argument("--env", default="dev", help="the environment: part of MQTT's topics")
     parser.add_argument("--drain-seconds", type=float, default=30.0)
     parser.add_argument("--linger-seconds", type=float, default=3.0, help="served on after the goodbye")
     parser.add_argument("--keep-active", action="store_true", help="a new version waits until it is switched to")
@@ -67,16 +76,31 @@ async def serve(options: argparse.Namespace, clock: Clock, stop: asyncio.Event) 
         port = await stack.enter_async_context(listening(arklet.application(), options.host, options.port))
         front = await stack.enter_async_context(listening(Front(manager).application(), options.host, options.web_port))
         print(f"base: arklet on {options.host}:{port}, modules on {options.host}:{front}", flush=True)
-        beats = Beats(options.heartbeat, identity, options.host, port, token, clock)
-        beating = asyncio.create_task(beats.run(), name="heartbeat")
+        body = announcement(identity, options.host, port)
+        beats = Beats(options.heartbeat, body, token, clock)
+        beating = [asyncio.create_task(beats.run(), name="heartbeat")]
+        tunnel = _tunnel(options, body, arklet, clock)
+        if tunnel is not None:
+            beating.append(asyncio.create_task(tunnel.run(), name="mqtt"))
         await stop.wait()
-        beating.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await beating
         manager.is_draining = True
-        if await beats.send("deactivated"):
+        is_heard = [await beats.send("deactivated"), tunnel is not None and await tunnel.send("deactivated")]
+        for task in beating:
+            task.cancel()
+        await asyncio.gather(*beating, return_exceptions=True)
+        if any(is_heard):
             # Whoever still sends requests here learns of it first.
             await clock.sleep(options.linger_seconds)
+
+
+def _tunnel(options: argparse.Namespace, body: dict[str, Any], arklet: ArkletServer, clock: Clock) -> BaseTunnel | None:
+    if not options.mqtt:
+        return None
+    host, port = parse_broker(options.mqtt)
+    files = (options.mqtt_password_file, options.mqtt_ca, options.mqtt_certificate, options.mqtt_key)
+    address = BrokerAddress(host, port, options.mqtt_username, *files)
+    address.check()
+    return BaseTunnel(address, options.env, options.mqtt_prefix, body, arklet.carry_out, clock=clock, rng=random.random)
 
 
 @asynccontextmanager
@@ -91,30 +115,35 @@ async def listening(application: web.Application, host: str, port: int) -> Async
         await runner.cleanup()
 
 
+def announcement(identity: Identity, host: str, port: int) -> dict[str, Any]:
+    """What the base says of itself in every heartbeat."""
+    return {
+        "baseMetadata": {
+            "identity": identity.identity,
+            "name": identity.name,
+            "version": identity.version,
+            "clusterName": identity.cluster_name,
+            "stack": "python",
+        },
+        "localIP": host,
+        "localHostName": socket.gethostname(),
+        "port": port,
+        "bootId": identity.boot_id,
+        "podUid": os.environ.get("POD_UID", ""),
+        "podNamespace": os.environ.get("POD_NAMESPACE", ""),
+        "podName": os.environ.get("POD_NAME", ""),
+    }
+
+
 class Beats:
     """Heartbeats over HTTP; a controller that is away is beaten on."""
 
-    def __init__(self, url: str, identity: Identity, host: str, port: int, token: str, clock: Clock) -> None:
+    def __init__(self, url: str, body: dict[str, Any], token: str, clock: Clock) -> None:
         self._url = url.rstrip("/")
         self._clock = clock
         self._token = token
-        self._is_anywhere = host in ("", "0.0.0.0", "::")
-        self._body: dict[str, Any] = {
-            "baseMetadata": {
-                "identity": identity.identity,
-                "name": identity.name,
-                "version": identity.version,
-                "clusterName": identity.cluster_name,
-                "stack": "python",
-            },
-            "localIP": host,
-            "localHostName": socket.gethostname(),
-            "port": port,
-            "bootId": identity.boot_id,
-            "podUid": os.environ.get("POD_UID", ""),
-            "podNamespace": os.environ.get("POD_NAMESPACE", ""),
-            "podName": os.environ.get("POD_NAME", ""),
-        }
+        self._body = body
+        self._is_anywhere = body["localIP"] in ("", "0.0.0.0", "::")
 
     async def run(self) -> None:
         if not self._url:
