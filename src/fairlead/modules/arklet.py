@@ -148,8 +148,24 @@ def sentence_of(answer: Answer) -> str:
     # Over MQTT the trace comes as the inner message.
     lines = (answer.trace or answer.inner_message).splitlines()
     causes = [line.strip() for line in lines if line.strip().startswith("Caused by:")]
-    shown = causes[-1].removeprefix("Caused by:").strip() if causes else answer.inner_message or answer.message
+    shown = causes[-1].removeprefix("Caused by:").strip() if causes else _innermost(answer.fields.get("throwable"))
+    shown = shown or answer.inner_message or answer.message
     return (shown or answer.problem or "arklet did not say why")[:MOST_TEXT]
+
+
+MOST_CAUSES: Final = 50
+
+
+def _innermost(throwable: Any) -> str:
+    """The cause behind all others of a Java exception, as the record of an asynchronous command holds it."""
+    shown = ""
+    for _ in range(MOST_CAUSES):
+        if not isinstance(throwable, dict):
+            break
+        parts = (text_of(throwable, "@type"), text_of(throwable, "message"))
+        shown = ": ".join(part for part in parts if part) or shown
+        throwable = throwable.get("cause")
+    return shown
 
 
 def state_after(command: str, module: Module, answer: Answer) -> ModuleState | None:

@@ -470,8 +470,7 @@ class ArkletProvider:
         if outcome in (Outcome.ALREADY, Outcome.UNKNOWN):
             return None if outcome is Outcome.ALREADY else AWAY_S
         if outcome is not Outcome.DONE:
-            message = arklet.text_of(answer.fields, "message") or sentence_of(answer)
-            return self._fail(work, container, run, reports.BACK_OFF, message)
+            return self._fail(work, container, run, reports.BACK_OFF, sentence_of(answer))
         states = await self._client.modules(base.address)
         if states is None or any(each.key == module.key for each in states):
             return None
