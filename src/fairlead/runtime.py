@@ -5,7 +5,9 @@ never builds a client, a mirror or a lease. Opened by `app.serve` on a real clus
 """
 
 import asyncio
+import hashlib
 import os
+import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -194,6 +196,12 @@ def lease_name(capability: type[Capability], settings: Settings) -> str:
     """Placement's lease has the plain name; the others' end in the capability's name."""
     leader = capability.leads_under or capability.name
     return settings.lease.name if leader == "placement" else f"{settings.lease.name}-{leader}"
+
+
+def member_lease(lease: str, identity: str) -> str:
+    """A replica's own lease: an identity may have characters that a name may not, so its hash makes it unique."""
+    readable = re.sub(r"[^a-z0-9]+", "-", identity.lower()).strip("-")[:30].rstrip("-")
+    return f"{lease}-member-{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ answers there. `modules.capability` runs this where it leads.
 import asyncio
 import hmac
 import ipaddress
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -42,6 +42,10 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 class Refused(Exception):
     """The heartbeat makes no node; the message says why, for the base's log."""
+
+
+class Elsewhere(Exception):
+    """Another replica serves the base, or is about to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class Base:
     is_active: bool = True
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    is_released: bool = False
 
     @property
     def address(self) -> tuple[str, int]:
@@ -106,8 +111,11 @@ class Bases:
         poll_s: float,
         remove_s: float,
         count: Callable[[str], None] = lambda outcome: None,
+        claim: Callable[[str], Awaitable[bool]] | None = None,
+        known_name: Callable[[str], str] = lambda identity: "",
     ) -> None:
-        """`count` is told what became of each heartbeat."""
+        """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that an
+        identity has already, whoever serves it."""
         self._kubelet = kubelet
         self._writer = writer
         self._provider = provider
@@ -119,19 +127,51 @@ class Bases:
         self._poll_s = poll_s
         self._remove_s = remove_s
         self._count = count
+        self._claim = claim
+        self._known_name = known_name
         self._bases: dict[str, Base] = {}
         self._names: dict[str, str] = {}
         self._checking: set[tuple[str, int]] = set()
         self._tasks: asyncio.TaskGroup | None = None
 
     def recall(self, nodes: Sequence[Node]) -> None:
-        """Nodes of an earlier leader: silent until now, so they have their time to be heard."""
         for node in nodes:
-            beat = remember(node)
-            if beat.ip and node.name not in self._bases:
-                self._names[beat.metadata.identity] = node.name
-                base = Base(node.name, beat, self._clock.elapsed_s(), is_active=True)
-                self._add(base, read_ledger(node.metadata.annotations.get(LEDGER, "")))
+            self.adopt(node)
+
+    def adopt(self, node: Node) -> bool:
+        """A node of an earlier process or of another replica: silent until now, so it has its time to be heard."""
+        beat = remember(node)
+        if not beat.ip:
+            return False
+        if node.name not in self._bases:
+            self._names[beat.metadata.identity] = node.name
+            base = Base(node.name, beat, self._clock.elapsed_s(), is_active=True)
+            self._add(base, read_ledger(node.metadata.annotations.get(LEDGER, "")))
+        return True
+
+    async def release(self, name: str) -> None:
+        """Leave a base to another replica; returns when nothing of ours to it or its pods is in flight."""
+        base = self._bases.pop(name, None)
+        if base is not None:
+            base.is_released = True
+            base.wakeup.set()
+            if base.task is not None:
+                await asyncio.gather(base.task, return_exceptions=True)
+        # First who looks at the pods: what it would see of a base that is left is that everything is lost.
+        await self._kubelet.release(name)
+        await self._provider.release(name)
+
+    def names(self) -> list[str]:
+        return sorted(self._bases)
+
+    def has(self, name: str) -> bool:
+        return name in self._bases
+
+    def name_of(self, beat: Heartbeat) -> str:
+        """A name once given stays."""
+        identity = beat.metadata.identity
+        known = self._names.get(identity or beat.stand_in) or (self._known_name(identity) if identity else "")
+        return known or node_name(beat, self._options)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -151,6 +191,10 @@ class Bases:
             self._count("refused")
             log.warning("heartbeat refused", base=beat.metadata.identity[:200], reason=problem)
             raise Refused(problem)
+        await self.take_in(beat)
+
+    async def take_in(self, beat: Heartbeat) -> None:
+        """A heartbeat that is believed, by us or by the replica that heard it."""
         base = self._known(beat)
         if base is not None:
             if base.beat.boot_id and beat.boot_id and base.beat.boot_id != beat.boot_id and beat.is_active:
@@ -183,17 +227,20 @@ class Bases:
             self._count("refused")
             raise Refused(f"no arklet answers at {beat.ip}:{beat.arklet_port}")
         if self._known(beat) is None:
-            name = self._names.setdefault(beat.metadata.identity or beat.stand_in, node_name(beat, self._options))
+            name = self.name_of(beat)
+            if self._claim is not None and name not in self._bases and not await self._claim(name):
+                raise Elsewhere(f"another replica serves node {name}")
             if name in self._bases:
                 self._count("refused")
                 raise Refused(f"another base is node {name}")
+            self._names[beat.metadata.identity or beat.stand_in] = name
             self._count("met")
             log.info("base found", node=name, address=f"{beat.ip}:{beat.arklet_port}", stack=beat.metadata.stack)
             self._add(Base(name, beat, self._clock.elapsed_s(), health))
 
     def _known(self, beat: Heartbeat) -> Base | None:
         """By its node's name; another address with another boot is another base that claims the name."""
-        name = self._names.get(beat.metadata.identity or beat.stand_in) or node_name(beat, self._options)
+        name = self.name_of(beat)
         base = self._bases.get(name)
         if base is None:
             return None
@@ -217,7 +264,7 @@ class Bases:
 
     async def _follow(self, base: Base) -> None:
         """Poll one base: its health, its modules. Woken by a heartbeat or by a command that changed something."""
-        while True:
+        while not base.is_released:
             base.wakeup.clear()
             try:
                 await self._poll(base)

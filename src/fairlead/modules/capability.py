@@ -1,6 +1,6 @@
 """The modules capability: a listener for heartbeats, bases as nodes, modules as pods, peers that follow their bases.
 
-One replica leads and serves every base; the others listen and answer that they do not lead.
+Every replica serves bases, and passes heartbeats of others' bases on; one of them leads and follows peers.
 """
 
 import asyncio
@@ -18,22 +18,17 @@ from aiohttp import web
 from prometheus_client import Counter
 
 from fairlead.cluster.controller import Controller
+from fairlead.cluster.errors import ClusterError
 from fairlead.model.intents import Patch, WakeAfter
-from fairlead.model.kinds import Kind
-from fairlead.model.node import Node
 from fairlead.modules import deployments, webhook
 from fairlead.modules.arklet import install_body
 from fairlead.modules.base.pack import pack
 from fairlead.modules.base_node import NodeOptions
-from fairlead.modules.bases import Bases, Refused, Trust, parse_networks
-from fairlead.modules.client import ArkletClient, connections
+from fairlead.modules.bases import Elsewhere, Refused, Trust, parse_networks
 from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
 from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, Unreadable, parse_heartbeat, parse_metadata
-from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT, VNODE
-from fairlead.modules.provider import ArkletProvider
-from fairlead.modules.sweep import Sweeper
-from fairlead.nodes.kubelet import VirtualKubelet
-from fairlead.nodes.spec import PODS, KubeletPod
+from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT
+from fairlead.modules.replica import Replica, lease_mirrors, node_mirror, serve_bases
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings, ModuleSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
@@ -41,7 +36,6 @@ from fairlead.web.probes import served
 
 log = structlog.get_logger("fairlead.modules")
 
-MODULE_NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
 PEERS = "peers"
 
 
@@ -54,10 +48,12 @@ class Modules(Capability):
         super().__init__(runtime)
         settings = runtime.settings.modules
         self._settings = settings
-        self._nodes = runtime.mirror(MODULE_NODES, labels=f"{COMPONENT}={VNODE}")
+        self._nodes = node_mirror(runtime)
+        self._leases = lease_mirrors(runtime)
         self._deployments = runtime.mirror(DEPLOYMENTS, labels=f"{COMPONENT}={MODULE_DEPLOYMENT}")
-        self._bases: Bases | None = None
+        self._replica: Replica | None = None
         self._url = ""
+        self._listens = asyncio.Event()
         try:
             networks = parse_networks(settings.trusted_networks)
             token = Path(settings.token_file).read_text().strip() if settings.token_file else ""
@@ -73,7 +69,7 @@ class Modules(Capability):
         )
         self._heartbeats = Counter(
             "fairlead_module_heartbeats_total",
-            "Heartbeats of bases by outcome (met, heard, stopped, refused, conflict, malformed, elsewhere).",
+            "Heartbeats of bases by outcome (met, heard, stopped, refused, conflict, malformed, elsewhere, passed on).",
             ["outcome"],
             registry=runtime.metrics.registry,
         )
@@ -88,55 +84,27 @@ class Modules(Capability):
         return None if self._nodes.is_synced else "nodes have not been read yet"
 
     async def lead(self) -> None:
-        runtime, settings = self.runtime, self._settings
-        async with connections() as session, asyncio.TaskGroup() as tasks:
-            client = ArkletClient(session, self._trust.token)
-            # Where there are no other replicas there is no lease to hold.
-            is_fenced = runtime.lease.is_open()
-            may_act = runtime.lease.is_open if is_fenced else lambda: not runtime.stop.is_set()
-            sweeper = Sweeper(client, self._pods_on, runtime.clock, is_dry=settings.sweep == "dry-run")
-            provider = ArkletProvider(client, runtime.clock, may_act, sweeper if settings.sweep != "off" else None)
-            kubelet = VirtualKubelet(
-                runtime.reader,
-                runtime.writer,
-                runtime.recorder,
-                clock=runtime.clock,
-                rng=runtime.rng,
-                metrics=runtime.metrics,
-            )
-            bases = Bases(
-                kubelet,
-                runtime.writer,
-                provider,
-                client,
-                self._options,
-                self._trust,
-                clock=runtime.clock,
-                rng=runtime.rng,
-                poll_s=settings.poll_s,
-                remove_s=settings.remove_s,
-                count=lambda outcome: self._heartbeats.labels(outcome).inc(),
-            )
-            await self._nodes.wait_synced()
-            bases.recall(list(self._nodes))
-            peers = self._peers()
-            working = [
-                tasks.create_task(kubelet.run(), name="modules: kubelet"),
-                tasks.create_task(bases.run(), name="modules: bases"),
-                tasks.create_task(peers.run(), name="modules: peers"),
-            ]
-            runtime.offers.kubelets.append(kubelet)
-            self._bases = bases
-            try:
-                await runtime.stop.wait()
-            finally:
-                self._bases = None
-                runtime.offers.kubelets.remove(kubelet)
-                for task in working:
-                    task.cancel()
+        peers = self._peers()
+        async with asyncio.TaskGroup() as tasks:
+            working = tasks.create_task(peers.run(), name="modules: peers")
+            await self.runtime.stop.wait()
+            peers.stop()
+            await asyncio.wait([working], timeout=1.0)
+            working.cancel()
 
-    async def _pods_on(self, node: str) -> Sequence[KubeletPod]:
-        return await self.runtime.reader.list(PODS, query={"fieldSelector": f"spec.nodeName={node}"})
+    async def work(self, member: Runtime) -> None:
+        await self._listens.wait()
+        await serve_bases(
+            member,
+            self._options,
+            self._trust,
+            self._settings.advertise or self._url,
+            lambda outcome: self._heartbeats.labels(outcome).inc(),
+            self._set_replica,
+        )
+
+    def _set_replica(self, replica: Replica | None) -> None:
+        self._replica = replica
 
     @classmethod
     def local_settings(cls, settings: Settings, folder: Path) -> Settings:
@@ -203,7 +171,9 @@ class Modules(Capability):
         if self._settings.artefacts:
             routes.append(web.get("/artefacts/{name}", self._artefact))
         async with served(routes, host, int(port)) as (bound, number):
-            self._url = f"http://{'127.0.0.1' if bound in ('0.0.0.0', '::') else bound}:{number}"
+            name = await asyncio.to_thread(_own_address) if bound in ("0.0.0.0", "::") else bound
+            self._url = f"http://{f'[{name}]' if ':' in name else name}:{number}"
+            self._listens.set()
             if self._settings.url_file:
                 await asyncio.to_thread(Path(self._settings.url_file).write_text, self._url)
             yield
@@ -217,14 +187,16 @@ class Modules(Capability):
         except Unreadable as problem:
             self._heartbeats.labels("malformed").inc()
             return web.Response(status=400, text=str(problem))
-        if self._bases is None:
-            self._heartbeats.labels("elsewhere").inc()
-            return web.Response(status=503, text="this replica does not lead", headers={"Retry-After": "2"})
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         try:
-            await self._bases.hear(beat, request.remote or "", token)
+            if self._replica is None:
+                raise Elsewhere("this replica does not serve bases now")
+            await self._replica.hear(beat, body, request.remote or "", token, dict(request.headers))
         except Refused as refusal:
             return web.Response(status=401, text=str(refusal))
+        except (Elsewhere, ClusterError) as problem:
+            self._heartbeats.labels("elsewhere").inc()
+            return web.Response(status=503, text=str(problem), headers={"Retry-After": "2"})
         return web.Response(text="SUCCESS")
 
     async def _baseline(self, request: web.Request) -> web.Response:
@@ -250,6 +222,14 @@ class Modules(Capability):
 def _pack_hello(target: Path, version: str) -> None:
     source = Path(str(files("fairlead.modules").joinpath("example")))
     pack(source, target, name="hello", version=version, entry="hello:app", context_path="/hello")
+
+
+def _own_address() -> str:
+    """Where others reach this machine, or this pod, by its name."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"
 
 
 def _port_before(file: Path) -> int:

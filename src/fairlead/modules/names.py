@@ -14,6 +14,7 @@ REPLICAS_CONTROL: Final = "virtual-kubelet.koupleless.io/replicas-control"
 MODULE: Final = "module"
 MODULE_DEPLOYMENT: Final = "module-deployment"
 VNODE: Final = "vnode"
+VNODE_LEASE: Final = "vnode-lease"
 PEER: Final = "peer"
 
 BASE_NAME: Final = "base.koupleless.io/name"

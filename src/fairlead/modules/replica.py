@@ -1,0 +1,236 @@
+"""One term of a replica: the bases that it serves while its member lease lasts.
+
+Built anew by `modules.capability` for every term, so that nothing of an earlier one is left. Every write and every
+command to a base goes through the fence of the member lease.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+import aiohttp
+import structlog
+
+from fairlead.cluster.mirror import Mirror
+from fairlead.model.intents import Patch
+from fairlead.model.kinds import LEASES, Kind, Lease
+from fairlead.model.node import Node
+from fairlead.modules.base_node import NodeOptions
+from fairlead.modules.bases import Bases, Elsewhere, Refused, Trust
+from fairlead.modules.client import ArkletClient, connections
+from fairlead.modules.forwarding import MEMBER_HEADER, Forwarder, NotReached
+from fairlead.modules.heartbeats import Heartbeat
+from fairlead.modules.members import KEY, URL, Members
+from fairlead.modules.names import COMPONENT, IDENTITY, VNODE, VNODE_LEASE
+from fairlead.modules.ownership import Ownership
+from fairlead.modules.provider import ArkletProvider
+from fairlead.modules.sweep import Sweeper
+from fairlead.nodes.kubelet import VirtualKubelet
+from fairlead.nodes.node import LEASE_NAMESPACE
+from fairlead.nodes.node_leases import NodeLeases
+from fairlead.nodes.spec import PODS, KubeletPod
+from fairlead.runtime import Runtime, member_lease
+
+log = structlog.get_logger("fairlead.modules")
+
+MODULE_NODES: Final = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
+LEAVE_S: Final = 4.0
+"""How long a replica that stops waits for what is in flight."""
+
+
+def node_mirror(runtime: Runtime) -> Mirror[Node]:
+    return runtime.mirror(MODULE_NODES, labels=f"{COMPONENT}={VNODE}", indexes={"identity": _identities})
+
+
+def _identities(node: Node) -> tuple[str, ...]:
+    return (node.metadata.annotations.get(IDENTITY, ""),)
+
+
+def lease_mirrors(runtime: Runtime) -> tuple[Mirror[Lease], Mirror[Lease]]:
+    """The leases of module nodes, and those of replicas."""
+    nodes = runtime.mirror(LEASES, LEASE_NAMESPACE, labels=f"{COMPONENT}={VNODE_LEASE}")
+    return nodes, runtime.mirror(LEASES, runtime.settings.namespace)
+
+
+class Replica:
+    def __init__(
+        self,
+        member: Runtime,
+        options: NodeOptions,
+        trust: Trust,
+        session: aiohttp.ClientSession,
+        arklet: aiohttp.ClientSession,
+        count: Callable[[str], None],
+    ) -> None:
+        """`session` is for other replicas, `arklet` for bases."""
+        settings = member.settings.modules
+        self._member = member
+        self._nodes = node_mirror(member)
+        self._node_leases, member_leases = lease_mirrors(member)
+        self._members = Members(
+            member_leases,
+            self._find_member_lease,
+            namespace=member.settings.namespace,
+            lease=member.settings.lease.name,
+            me=member.identity,
+            clock=member.clock,
+            is_alone=member.is_loopback,
+            duration_s=member.settings.lease.duration_s,
+        )
+        client = ArkletClient(arklet, trust.token)
+        sweeper = Sweeper(client, self._pods_on, member.clock, is_dry=settings.sweep == "dry-run")
+        self._provider = ArkletProvider(
+            client, member.clock, self._may_act, sweeper if settings.sweep != "off" else None
+        )
+        titles = NodeLeases(
+            member.writer,
+            self._find_node_lease,
+            member.identity,
+            clock=member.clock,
+            labels={COMPONENT: VNODE_LEASE},
+            lost=lambda name: self._ownership.lost(name),
+        )
+        self.kubelet = VirtualKubelet(
+            member.reader,
+            member.writer,
+            member.recorder,
+            clock=member.clock,
+            rng=member.rng,
+            metrics=member.metrics,
+            leases=titles,
+        )
+        self._ownership = Ownership(
+            self._members,
+            self._nodes,
+            self._node_leases,
+            titles,
+            self._find_node_lease,
+            clock=member.clock,
+            serve=self._serve,
+            release=self._release,
+        )
+        self._bases = Bases(
+            self.kubelet,
+            member.writer,
+            self._provider,
+            client,
+            options,
+            trust,
+            clock=member.clock,
+            rng=member.rng,
+            poll_s=settings.poll_s,
+            remove_s=settings.remove_s,
+            count=count,
+            claim=self._ownership.claim,
+            known_name=self._known_name,
+        )
+        self._forwarder = Forwarder(session, self._members)
+        self._trust = trust
+        self._count = count
+
+    async def run(self, url: str) -> None:
+        """Until the process stops, or the term ends and this is cancelled. `url`: where heartbeats are heard."""
+        member = self._member
+        for mirror in (self._nodes, self._node_leases):
+            await mirror.wait_synced()
+        async with asyncio.TaskGroup() as tasks:
+            kubelet = tasks.create_task(self.kubelet.run(), name="modules: kubelet")
+            bases = tasks.create_task(self._bases.run(), name="modules: bases")
+            await self._publish({URL: url, KEY: self._forwarder.public_key})
+            owning = tasks.create_task(self._ownership.run(), name="modules: ownership")
+            member.offers.kubelets.append(self.kubelet)
+            try:
+                await member.stop.wait()
+                owning.cancel()
+                await asyncio.gather(owning, return_exceptions=True)
+                if not member.is_loopback:
+                    # Others take what is free only from replicas that are no more.
+                    await self._publish({URL: None, KEY: None})
+                    await self._ownership.leave(self._bases.names(), LEAVE_S)
+            finally:
+                member.offers.kubelets.remove(self.kubelet)
+                for task in (kubelet, bases, owning):
+                    task.cancel()
+
+    async def _publish(self, notes: dict[str, str | None]) -> None:
+        member = self._member
+        if member.is_loopback:
+            return
+        await member.writer.carry_out(
+            Patch(
+                kind=LEASES,
+                name=member_lease(member.settings.lease.name, member.identity),
+                namespace=member.settings.namespace,
+                patch={"metadata": {"annotations": notes}},
+            )
+        )
+
+    # -- heartbeats -----------------------------------------------------------------------------------------
+
+    async def hear(self, beat: Heartbeat, body: bytes, peer: str, token: str, headers: dict[str, str]) -> None:
+        """Take a heartbeat in, or pass it on to the replica that serves its base; Refused, Elsewhere or nothing."""
+        is_passed_on = MEMBER_HEADER in headers
+        if is_passed_on:
+            if not self._forwarder.is_genuine(headers, body):
+                self._count("refused")
+                raise Refused("no replica of Fairlead has passed this on")
+        elif (problem := self._trust.problem(beat, peer, token)) is not None:
+            self._count("refused")
+            log.warning("heartbeat refused", base=beat.metadata.identity[:200], reason=problem)
+            raise Refused(problem)
+        name = self._bases.name_of(beat)
+        owner = self._ownership.owner(name)
+        if self._bases.has(name) or owner == self._member.identity or is_passed_on:
+            await self._bases.take_in(beat)
+            return
+        try:
+            await self._forwarder.forward(owner, body)
+        except NotReached as problem:
+            raise Elsewhere(str(problem)) from None
+        self._count("passed on")
+
+    # -- for the parts --------------------------------------------------------------------------------------
+
+    def _may_act(self) -> bool:
+        # Where there are no other replicas there is no lease to hold.
+        return not self._member.stop.is_set() if self._member.is_loopback else self._member.lease.is_open()
+
+    async def _serve(self, name: str) -> bool:
+        node = await self._member.reader.find(MODULE_NODES, name)
+        return node is not None and self._bases.adopt(node)
+
+    async def _release(self, name: str) -> None:
+        await self._bases.release(name)
+
+    def _known_name(self, identity: str) -> str:
+        return next((node.name for node in self._nodes.by("identity", identity)), "")
+
+    async def _find_node_lease(self, name: str) -> Lease | None:
+        return await self._member.reader.find(LEASES, name, LEASE_NAMESPACE)
+
+    async def _find_member_lease(self, name: str) -> Lease | None:
+        return await self._member.reader.find(LEASES, name, self._member.settings.namespace)
+
+    async def _pods_on(self, node: str) -> Sequence[KubeletPod]:
+        return await self._member.reader.list(PODS, query={"fieldSelector": f"spec.nodeName={node}"})
+
+
+async def serve_bases(
+    member: Runtime,
+    options: NodeOptions,
+    trust: Trust,
+    url: str,
+    count: Callable[[str], None],
+    started: Callable[[Replica | None], None],
+) -> None:
+    """One term; `started` is told of the replica while it serves."""
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        arklet = await stack.enter_async_context(connections(None if member.is_loopback else member.lease))
+        replica = Replica(member, options, trust, session, arklet, count)
+        started(replica)
+        try:
+            await replica.run(url)
+        finally:
+            started(None)
