@@ -90,14 +90,27 @@ class Runtime:
         )
 
     @asynccontextmanager
-    async def connect(self, connection: Connection) -> AsyncIterator[tuple[Client, Mirrors]]:
-        """A second API server, for a capability that works with two: a client and mirrors that run in the block."""
-        async with Client(connection, clock=self.clock, metrics=self.metrics) as client:
+    async def connect(self, connection: Connection) -> AsyncIterator[tuple[Client, Mirrors, Writer]]:
+        """A second API server, for a capability that works with two: a client, mirrors that run in the block, and a
+        writer through the fence of this runtime's lease."""
+        times = self.lease.times
+        writing = Client(
+            connection,
+            clock=self.clock,
+            metrics=self.metrics,
+            fence=None if self.is_loopback else self.lease,
+            timeout_s=times.duration_s - times.renew_deadline_s,
+        )
+        async with Client(connection, clock=self.clock, metrics=self.metrics) as client, writing:
             mirrors = Mirrors(client, clock=self.clock, rng=self.rng, metrics=self.metrics)
+            recorder = Recorder(
+                writing, controller="fairlead", instance=self.identity, clock=self.clock, metrics=self.metrics
+            )
+            writer = Writer(writing, recorder, clock=self.clock, rng=self.rng, metrics=self.metrics)
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(mirrors.run(), name=f"mirrors of {connection.server}")
                 try:
-                    yield client, mirrors
+                    yield client, mirrors, writer
                 finally:
                     running.cancel()
 

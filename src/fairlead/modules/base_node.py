@@ -27,10 +27,13 @@ class Liveness(Enum):
     UNREACHABLE = ("Unknown", "BaseUnreachable", "the base was not heard of for 25 s")
     DEAD = ("False", "BaseDead", "the base was not heard of for 60 s")
     STOPPED = ("False", "BaseStopped", "the base said that it stops")
+    DELETED = ("False", "BasePodDeleted", "the pod of the base is deleted")
 
 
-def liveness(silent_s: float, is_active: bool) -> Liveness:
+def liveness(silent_s: float, is_active: bool, is_pod_leaving: bool = False) -> Liveness:
     """Rung by rung: Ready, after 25 s of silence Unknown, after 60 s not Ready."""
+    if is_pod_leaving:
+        return Liveness.DELETED
     if not is_active:
         return Liveness.STOPPED
     if silent_s < UNREACHABLE_S:
@@ -87,6 +90,7 @@ def node_profile(
             names.RAW_VERSION: metadata.version,
             names.ADDRESS: f"{beat.ip}:{beat.arklet_port}",
             names.BOOT_ID: beat.boot_id,
+            **_pod_notes(beat),
             **(extra or {}),
         },
         taints=(
@@ -106,6 +110,16 @@ def node_profile(
             },
         ),
     )
+
+
+def _pod_notes(beat: Heartbeat) -> dict[str, str]:
+    if not beat.pod_name:
+        return {}
+    return {
+        names.POD_NAMESPACE: beat.pod_namespace,
+        names.POD_NAME: beat.pod_name,
+        names.POD_UID: beat.pod_uid,
+    }
 
 
 def _labels(beat: Heartbeat, options: NodeOptions) -> dict[str, str]:
@@ -141,6 +155,7 @@ def remember(node: Node) -> Heartbeat:
     conditions = {each.type: each.status for each in node.status.conditions or ()}
     metadata = BaseMetadata(
         identity=notes.get(names.IDENTITY, ""),
+        name=labels.get(names.BASE_NAME, ""),
         version=notes.get(names.RAW_VERSION, labels.get(names.BASE_VERSION, "")),
         cluster_name=labels.get(names.CLUSTER_NAME, ""),
         stack=labels.get(names.STACK) or BaseMetadata().stack,
@@ -152,6 +167,9 @@ def remember(node: Node) -> Heartbeat:
         port=int(port) if is_port else DEFAULT_PORT,
         is_active=conditions.get("Ready") == "True",
         boot_id=notes.get(names.BOOT_ID, ""),
+        pod_namespace=notes.get(names.POD_NAMESPACE, ""),
+        pod_name=notes.get(names.POD_NAME, ""),
+        pod_uid=notes.get(names.POD_UID, ""),
     )
 
 

@@ -8,20 +8,22 @@ import asyncio
 import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import structlog
 
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Delete
 from fairlead.model.node import Node
 from fairlead.modules.arklet import Health
 from fairlead.modules.base_node import Liveness, NodeOptions, is_activated, liveness, node_name, node_profile, remember
+from fairlead.modules.base_pods import BasePods, beat_of
 from fairlead.modules.client import ArkletClient
-from fairlead.modules.heartbeats import Heartbeat
+from fairlead.modules.heartbeats import JAVA, Heartbeat, merged
 from fairlead.modules.names import LEDGER
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
@@ -34,6 +36,10 @@ CHECK_S = 3.0
 SETTLE_S = 0.3
 STOPPED_REMOVE_S = 10.0
 """A base that said it stops, and does not answer, is gone; its node follows soon, so that modules move."""
+POD_GONE_REMOVE_S = 5.0
+"""Of a base whose pod is confirmed to be gone: as long as it may take to notice that it does not answer."""
+DISCOVER_S = 15.0
+"""A base pod that runs has so long to announce itself before it is asked; and between two times that it is."""
 MOST_BASES = 5000
 MOST_LEDGER = 2000
 
@@ -53,7 +59,7 @@ class Trust:
     networks: tuple[Network, ...] = ()
     token: str = ""
 
-    def problem(self, beat: Heartbeat, peer: str, token: str) -> str | None:
+    def problem(self, beat: Heartbeat, peer: str, token: str, *, is_base_pod: bool = False) -> str | None:
         """Why a caller is not believed."""
         try:
             said, called = ipaddress.ip_address(beat.ip), ipaddress.ip_address(peer)
@@ -63,9 +69,9 @@ class Trust:
             return f"the heartbeat names {said} and comes from {called}"
         if self.token and hmac.compare_digest(token.encode(), self.token.encode()):
             return None
-        if any(said in network for network in self.networks):
+        if is_base_pod or any(said in network for network in self.networks):
             return None
-        return f"{said} is in no trusted network and bears no token"
+        return f"{said} is no base pod, in no trusted network, and bears no token"
 
 
 def read_ledger(text: str) -> frozenset[str]:
@@ -87,6 +93,8 @@ class Base:
     heard_s: float
     health: Health | None = None
     is_active: bool = True
+    is_pod_leaving: bool = False
+    is_pod_gone: bool = False
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     is_released: bool = False
@@ -112,10 +120,12 @@ class Bases:
         remove_s: float,
         count: Callable[[str], None] = lambda outcome: None,
         claim: Callable[[str], Awaitable[bool]] | None = None,
-        known_name: Callable[[str], str] = lambda identity: "",
+        known_name: Callable[[Heartbeat], str] = lambda beat: "",
+        pods: BasePods | None = None,
+        is_ours: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that an
-        identity has already, whoever serves it."""
+        """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that a base
+        has already, whoever serves it; `is_ours`: whether we should serve a node that does not exist yet."""
         self._kubelet = kubelet
         self._writer = writer
         self._provider = provider
@@ -129,6 +139,9 @@ class Bases:
         self._count = count
         self._claim = claim
         self._known_name = known_name
+        self._pods = pods
+        self._is_ours = is_ours
+        self._pods_since: dict[str, float] = {}
         self._bases: dict[str, Base] = {}
         self._names: dict[str, str] = {}
         self._checking: set[tuple[str, int]] = set()
@@ -168,33 +181,48 @@ class Bases:
         return name in self._bases
 
     def name_of(self, beat: Heartbeat) -> str:
-        """A name once given stays."""
-        identity = beat.metadata.identity
-        known = self._names.get(identity or beat.stand_in) or (self._known_name(identity) if identity else "")
-        return known or node_name(beat, self._options)
+        """A name once given stays; another pod with the same identity, such as a reused address, is another base."""
+        known = self._names.get(beat.metadata.identity or beat.stand_in) or self._known_name(beat)
+        base = self._bases.get(known)
+        is_other = base is not None and bool(beat.pod_uid) and base.beat.pod_uid not in ("", beat.pod_uid)
+        return known if known and not is_other else node_name(beat, self._options)
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:
             for base in self._bases.values():
                 base.task = self._tasks.create_task(self._follow(base), name=f"base {base.name}")
+            if self._pods is not None:
+                self._tasks.create_task(self._follow_pods(self._pods), name="base pods")
             while True:
                 await self._clock.sleep(CHECK_S)
                 for base in list(self._bases.values()):
                     await self._judge(base)
+                if self._pods is not None:
+                    await self._discover(self._pods)
 
     # -- heartbeats -----------------------------------------------------------------------------------------
 
     async def hear(self, beat: Heartbeat, peer: str, token: str) -> None:
         """Take a heartbeat in, or refuse it."""
-        if (problem := self._trust.problem(beat, peer, token)) is not None:
+        await self.take_in(self.believe(beat, peer, token))
+
+    def believe(self, beat: Heartbeat, peer: str, token: str) -> Heartbeat:
+        """The heartbeat with what is known of its pod; Refused where the caller is not believed."""
+        is_base_pod = self._pods is not None and self._pods.at(beat.ip) is not None
+        if (problem := self._trust.problem(beat, peer, token, is_base_pod=is_base_pod)) is not None:
             self._count("refused")
             log.warning("heartbeat refused", base=beat.metadata.identity[:200], reason=problem)
             raise Refused(problem)
-        await self.take_in(beat)
+        return self.complete(beat)
+
+    def complete(self, beat: Heartbeat) -> Heartbeat:
+        return self._pods.complete(beat) if self._pods is not None else beat
 
     async def take_in(self, beat: Heartbeat) -> None:
         """A heartbeat that is believed, by us or by the replica that heard it."""
+        if (base := self._bases.get(self.name_of(beat))) is not None:
+            beat = merged(base.beat, beat)
         base = self._known(beat)
         if base is not None:
             if base.beat.boot_id and beat.boot_id and base.beat.boot_id != beat.boot_id and beat.is_active:
@@ -226,6 +254,8 @@ class Bases:
         if health is None:
             self._count("refused")
             raise Refused(f"no arklet answers at {beat.ip}:{beat.arklet_port}")
+        if not beat.metadata.stack:
+            beat = replace(beat, metadata=replace(beat.metadata, stack=health.stack or JAVA))
         if self._known(beat) is None:
             name = self.name_of(beat)
             if self._claim is not None and name not in self._bases and not await self._claim(name):
@@ -296,9 +326,11 @@ class Bases:
 
     async def _judge(self, base: Base) -> None:
         silent_s = self._clock.elapsed_s() - base.heard_s
+        await self._look_at_pod(base)
         self._describe(base)
-        limit_s = STOPPED_REMOVE_S if not base.is_active else self._remove_s
-        if silent_s > limit_s and liveness(silent_s, base.is_active) in (Liveness.DEAD, Liveness.STOPPED):
+        limit_s = STOPPED_REMOVE_S if not base.is_active or base.is_pod_leaving else self._remove_s
+        limit_s = min(limit_s, POD_GONE_REMOVE_S) if base.is_pod_gone else limit_s
+        if silent_s > limit_s and self._standing(base) in (Liveness.DEAD, Liveness.STOPPED, Liveness.DELETED):
             log.warning("base is gone", node=base.name, silent_s=round(silent_s))
             await self._remove(base)
 
@@ -316,12 +348,57 @@ class Bases:
                 )
         await self._kubelet.remove(base.name)
 
+    # -- base pods ------------------------------------------------------------------------------------------
+
+    async def _follow_pods(self, pods: BasePods) -> None:
+        """A pod that is deleted takes its base with it: its node says so before any heartbeat fails to come."""
+        subscription = pods.mirror.subscribe()
+        try:
+            while True:
+                await subscription.wait()
+                uids = {seen.metadata.uid for delta in subscription.drain() for seen in (delta.old, delta.new) if seen}
+                for base in list(self._bases.values()):
+                    if base.beat.pod_uid in uids:
+                        await self._look_at_pod(base)
+                        self._describe(base)
+        finally:
+            subscription.close()
+
+    async def _look_at_pod(self, base: Base) -> None:
+        if self._pods is not None and base.beat.pod_uid:
+            base.is_pod_gone = await self._pods.is_gone(base.beat)
+            base.is_pod_leaving = base.is_pod_gone or self._pods.is_leaving(base.beat.pod_uid)
+
+    async def _discover(self, pods: BasePods) -> None:
+        """Base pods that nobody has heard of: asked at arklet's port, if they are ours to serve."""
+        now_s = self._clock.elapsed_s()
+        running = [pod for pod in pods.mirror if pod.status.phase == "Running" and not pod.is_leaving]
+        self._pods_since = {pod.metadata.uid: self._pods_since.get(pod.metadata.uid, now_s) for pod in running}
+        served = {base.beat.pod_uid for base in self._bases.values()}
+        for pod in running:
+            beat = beat_of(pod)
+            is_due = now_s - self._pods_since[pod.metadata.uid] >= DISCOVER_S and pods.at(beat.ip) is pod
+            if not is_due or pod.metadata.uid in served or self._known_name(beat):
+                continue
+            self._pods_since[pod.metadata.uid] = now_s
+            if self._is_ours(node_name(beat, self._options)) and self._tasks is not None:
+                self._tasks.create_task(self._try_pod(beat), name=f"ask pod {pod.metadata.name}")
+
+    async def _try_pod(self, beat: Heartbeat) -> None:
+        try:
+            await self.take_in(beat)
+        except (Refused, Elsewhere, ClusterError) as problem:
+            log.debug("base pod without a base", pod=beat.pod_name, problem=str(problem))
+
+    def _standing(self, base: Base) -> Liveness:
+        return liveness(self._clock.elapsed_s() - base.heard_s, base.is_active, base.is_pod_leaving)
+
     def _describe(self, base: Base) -> None:
-        self._provider.stand(base.name, base.is_active)
+        self._provider.stand(base.name, base.is_active and not base.is_pod_leaving)
         self._kubelet.change(self._profile(base))
 
     def _profile(self, base: Base) -> Profile:
-        standing = liveness(self._clock.elapsed_s() - base.heard_s, base.is_active)
+        standing = self._standing(base)
         notes = {LEDGER: msgspec.json.encode(sorted(self._provider.ledger(base.name))[:MOST_LEDGER]).decode()}
         return node_profile(base.name, base.beat, base.health, standing, self._options, notes)
 

@@ -19,6 +19,7 @@ from prometheus_client import Counter
 
 from fairlead.cluster.controller import Controller
 from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.model.intents import Patch, WakeAfter
 from fairlead.modules import deployments, webhook
 from fairlead.modules.arklet import install_body
@@ -59,6 +60,8 @@ class Modules(Capability):
             token = Path(settings.token_file).read_text().strip() if settings.token_file else ""
         except (ValueError, OSError) as problem:
             raise BadSettings(f"modules: {problem}") from None
+        path = settings.bases_kubeconfig
+        self._bases_server = connect_by_kubeconfig([Path(path)], runtime.clock) if path else None
         self._trust = Trust(networks, token)
         self._options = NodeOptions(
             env=settings.env,
@@ -99,6 +102,7 @@ class Modules(Capability):
             self._options,
             self._trust,
             self._settings.advertise or self._url,
+            self._bases_server,
             lambda outcome: self._heartbeats.labels(outcome).inc(),
             self._set_replica,
         )

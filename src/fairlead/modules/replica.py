@@ -5,24 +5,26 @@ command to a base goes through the fence of the member lease.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 import aiohttp
 import structlog
 
+from fairlead.cluster.kubeconfig import Connection
 from fairlead.cluster.mirror import Mirror
 from fairlead.model.intents import Patch
 from fairlead.model.kinds import LEASES, Kind, Lease
 from fairlead.model.node import Node
 from fairlead.modules.base_node import NodeOptions
+from fairlead.modules.base_pods import INDEXES, POD_KIND, BasePods
 from fairlead.modules.bases import Bases, Elsewhere, Refused, Trust
 from fairlead.modules.client import ArkletClient, connections
 from fairlead.modules.forwarding import MEMBER_HEADER, Forwarder, NotReached
 from fairlead.modules.heartbeats import Heartbeat
 from fairlead.modules.members import KEY, URL, Members
-from fairlead.modules.names import COMPONENT, IDENTITY, VNODE, VNODE_LEASE
+from fairlead.modules.names import COMPONENT, IDENTITY, POD_UID, VNODE, VNODE_LEASE
 from fairlead.modules.ownership import Ownership
 from fairlead.modules.provider import ArkletProvider
 from fairlead.modules.sweep import Sweeper
@@ -40,7 +42,12 @@ LEAVE_S: Final = 4.0
 
 
 def node_mirror(runtime: Runtime) -> Mirror[Node]:
-    return runtime.mirror(MODULE_NODES, labels=f"{COMPONENT}={VNODE}", indexes={"identity": _identities})
+    indexes = {"identity": _identities, "pod": _pod_uids}
+    return runtime.mirror(MODULE_NODES, labels=f"{COMPONENT}={VNODE}", indexes=indexes)
+
+
+def _pod_uids(node: Node) -> tuple[str, ...]:
+    return (node.metadata.annotations.get(POD_UID, ""),)
 
 
 def _identities(node: Node) -> tuple[str, ...]:
@@ -53,6 +60,19 @@ def lease_mirrors(runtime: Runtime) -> tuple[Mirror[Lease], Mirror[Lease]]:
     return nodes, runtime.mirror(LEASES, runtime.settings.namespace)
 
 
+@asynccontextmanager
+async def base_pods(member: Runtime, connection: Connection | None) -> AsyncIterator[BasePods | None]:
+    """Those of API server A, or of the cluster of the nodes where no other is named."""
+    label = member.settings.modules.base_label
+    if not label:
+        yield None
+    elif connection is None:
+        yield BasePods(member.mirror(POD_KIND, labels=label, indexes=INDEXES), member.reader, member.writer)
+    else:
+        async with member.connect(connection) as (client, mirrors, writer):
+            yield BasePods(mirrors.get(POD_KIND, labels=label, indexes=INDEXES), client, writer)
+
+
 class Replica:
     def __init__(
         self,
@@ -61,9 +81,10 @@ class Replica:
         trust: Trust,
         session: aiohttp.ClientSession,
         arklet: aiohttp.ClientSession,
+        pods: BasePods | None,
         count: Callable[[str], None],
     ) -> None:
-        """`session` is for other replicas, `arklet` for bases."""
+        """`session` is for other replicas, `arklet` for bases; `pods`: those of bases on API server A."""
         settings = member.settings.modules
         self._member = member
         self._nodes = node_mirror(member)
@@ -124,9 +145,10 @@ class Replica:
             count=count,
             claim=self._ownership.claim,
             known_name=self._known_name,
+            pods=pods,
+            is_ours=lambda name: self._ownership.owner(name) == member.identity,
         )
         self._forwarder = Forwarder(session, self._members)
-        self._trust = trust
         self._count = count
 
     async def run(self, url: str) -> None:
@@ -175,10 +197,9 @@ class Replica:
             if not self._forwarder.is_genuine(headers, body):
                 self._count("refused")
                 raise Refused("no replica of Fairlead has passed this on")
-        elif (problem := self._trust.problem(beat, peer, token)) is not None:
-            self._count("refused")
-            log.warning("heartbeat refused", base=beat.metadata.identity[:200], reason=problem)
-            raise Refused(problem)
+            beat = self._bases.complete(beat)
+        else:
+            beat = self._bases.believe(beat, peer, token)
         name = self._bases.name_of(beat)
         owner = self._ownership.owner(name)
         if self._bases.has(name) or owner == self._member.identity or is_passed_on:
@@ -203,8 +224,16 @@ class Replica:
     async def _release(self, name: str) -> None:
         await self._bases.release(name)
 
-    def _known_name(self, identity: str) -> str:
-        return next((node.name for node in self._nodes.by("identity", identity)), "")
+    def _known_name(self, beat: Heartbeat) -> str:
+        by_pod = self._nodes.by("pod", beat.pod_uid) if beat.pod_uid else []
+        identity = beat.metadata.identity
+        by_identity = [
+            node
+            for node in (self._nodes.by("identity", identity) if identity else [])
+            # Another pod with the same identity, such as a reused address, is another base.
+            if node.metadata.annotations.get(POD_UID, "") in ("", beat.pod_uid) or not beat.pod_uid
+        ]
+        return next((node.name for node in (*by_pod, *by_identity)), "")
 
     async def _find_node_lease(self, name: str) -> Lease | None:
         return await self._member.reader.find(LEASES, name, LEASE_NAMESPACE)
@@ -221,14 +250,16 @@ async def serve_bases(
     options: NodeOptions,
     trust: Trust,
     url: str,
+    connection: Connection | None,
     count: Callable[[str], None],
     started: Callable[[Replica | None], None],
 ) -> None:
-    """One term; `started` is told of the replica while it serves."""
+    """One term; `started` is told of the replica while it serves. `connection`: to API server A, if it is another."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         arklet = await stack.enter_async_context(connections(None if member.is_loopback else member.lease))
-        replica = Replica(member, options, trust, session, arklet, count)
+        pods = await stack.enter_async_context(base_pods(member, connection))
+        replica = Replica(member, options, trust, session, arklet, pods, count)
         started(replica)
         try:
             await replica.run(url)
