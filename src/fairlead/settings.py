@@ -126,6 +126,9 @@ class ModuleSettings(Section, frozen=True):
 
     listen: Annotated[str, msgspec.Meta(pattern=r"^\S*:\d{1,5}$")] = ":7777"
     url_file: str = ""
+    advertise: str = ""
+    bases_kubeconfig: str = ""
+    base_label: str = "base.koupleless.io/name"
     trusted_networks: tuple[str, ...] = ()
     token_file: str = ""
     env: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$")] = "dev"

@@ -232,6 +232,8 @@ class Health:
     committed_bytes: int | None
     used_bytes: int | None
     uptime_s: float | None = None
+    stack: str = ""
+    """`python` where it says so; Java bases do not."""
 
     @property
     def capacity_bytes(self) -> int:
@@ -256,6 +258,7 @@ def health_of(answer: Answer) -> Health | None:
         _bytes(jvm, "java committed metaspace"),
         _bytes(jvm, "java used metaspace"),
         float(uptime) if isinstance(uptime, int | float) and 0 <= uptime < 1e12 else None,
+        "python" if isinstance(health.get("python"), dict) else "",
     )
 
 

@@ -4,7 +4,7 @@ Pure; `modules.bases` keeps the nodes. Both families of labels are written, Koup
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -29,10 +29,13 @@ class Liveness(Enum):
     UNREACHABLE = ("Unknown", "BaseUnreachable", "the base was not heard of for 25 s")
     DEAD = ("False", "BaseDead", "the base was not heard of for 60 s")
     STOPPED = ("False", "BaseStopped", "the base said that it stops")
+    DELETED = ("False", "BasePodDeleted", "the pod of the base is deleted")
 
 
-def liveness(silent_s: float, is_active: bool) -> Liveness:
+def liveness(silent_s: float, is_active: bool, is_pod_leaving: bool = False) -> Liveness:
     """Rung by rung: Ready, after 25 s of silence Unknown, after 60 s not Ready."""
+    if is_pod_leaving:
+        return Liveness.DELETED
     if not is_active:
         return Liveness.STOPPED
     if silent_s < UNREACHABLE_S:
@@ -91,6 +94,7 @@ def node_profile(
             names.BOOT_ID: beat.boot_id,
             **({names.TUNNEL: beat.tunnel} if beat.tunnel else {}),
             **({names.SKEW: str(skew_s)} if (skew_s := round(beat.skew_s / SKEW_STEP_S) * SKEW_STEP_S) else {}),
+            **_pod_notes(beat),
             **(extra or {}),
         },
         taints=(
@@ -110,6 +114,16 @@ def node_profile(
             },
         ),
     )
+
+
+def _pod_notes(beat: Heartbeat) -> dict[str, str]:
+    if not beat.pod_name:
+        return {}
+    return {
+        names.POD_NAMESPACE: beat.pod_namespace,
+        names.POD_NAME: beat.pod_name,
+        names.POD_UID: beat.pod_uid,
+    }
 
 
 def _labels(beat: Heartbeat, options: NodeOptions) -> dict[str, str]:
@@ -137,6 +151,12 @@ def _ki(size: int) -> str:
     return f"{max(0, size) // 1024}Ki"
 
 
+def recall(node: Node) -> Heartbeat:
+    """A base as its node tells of it, with the name in its label, which must stay."""
+    beat = remember(node)
+    return replace(beat, metadata=replace(beat.metadata, name=node.metadata.labels.get(names.BASE_NAME, "")))
+
+
 def remember(node: Node) -> Heartbeat:
     """A base as its node tells of it, until it is heard again; its name stays with the node's label."""
     labels, notes = node.metadata.labels, node.metadata.annotations
@@ -158,6 +178,9 @@ def remember(node: Node) -> Heartbeat:
         is_active=conditions.get("Ready") == "True",
         boot_id=notes.get(names.BOOT_ID, ""),
         tunnel=notes.get(names.TUNNEL, ""),
+        pod_namespace=notes.get(names.POD_NAMESPACE, ""),
+        pod_name=notes.get(names.POD_NAME, ""),
+        pod_uid=notes.get(names.POD_UID, ""),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from fairlead.cluster.fence import Fence, fenced_sockets
 from fairlead.modules import arklet
 from fairlead.modules.arklet import Answer, Health
 from fairlead.modules.spec import Module, ModuleState
@@ -86,6 +87,12 @@ class ArkletClient:
         return await self.call(address, arklet.UNINSTALL, arklet.install_body(module), COMMAND_S)
 
 
-def connections() -> aiohttp.ClientSession:
-    """For many bases: a connection per call, as arklet closes it anyway."""
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=200, limit_per_host=4, force_close=True))
+def connections(fence: Fence | None = None) -> aiohttp.ClientSession:
+    """For many bases: a connection per call, as arklet closes it anyway. Nothing is sent while the fence is closed."""
+    connector = aiohttp.TCPConnector(
+        limit=200,
+        limit_per_host=4,
+        force_close=True,
+        socket_factory=None if fence is None else fenced_sockets(fence),
+    )
+    return aiohttp.ClientSession(connector=connector)

@@ -8,7 +8,8 @@ What runs outlives us: nothing is uninstalled because we stop. One task per pod;
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -66,6 +67,20 @@ class Served:
     """What was installed through us, whether or not its pod still is."""
     is_stopping: bool = False
     """The base said goodbye: what still runs there serves nobody new."""
+    is_released: bool = False
+    """Another replica is to serve it: no command is begun any more."""
+    in_flight: int = 0
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @contextmanager
+    def command(self) -> Iterator[None]:
+        """A command to the base is under way in this block."""
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            self.settled.set()
 
 
 @dataclass(slots=True)
@@ -142,6 +157,22 @@ class ArkletProvider:
         if self._sweeper is not None:
             self._sweeper.forget(node)
 
+    async def release(self, node: str) -> None:
+        """Leave the base and its pods to another replica, once no command is under way; nothing of them is ended."""
+        base = self._bases.get(node)
+        if base is None:
+            return
+        base.is_released = True
+        while base.in_flight:
+            base.settled.clear()
+            await base.settled.wait()
+        uids = [uid for uid, work in self._pods.items() if work.pod.spec.node_name == node]
+        tasks = [task for uid in uids for task in self._pods.pop(uid).tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.leave(node)
+
     def ledger(self, node: str) -> frozenset[str]:
         base = self._bases.get(node)
         return frozenset(base.ledger) if base is not None else frozenset()
@@ -171,7 +202,7 @@ class ArkletProvider:
                 await self._compare(base, work, container, module, by_key.get(module.key), stack)
         if stack != "java" and works:
             await self._measure(base)
-        if self._sweeper is not None and self._may_act():
+        if self._sweeper is not None and self._may_act() and not base.is_released:
             pods = [work.pod for work in works]
             base.ledger -= await self._sweeper.sweep(node, base.address, states, pods, frozenset(base.ledger))
 
@@ -442,10 +473,11 @@ class ArkletProvider:
     async def _install_once(
         self, base: Served, work: PodWork, container: str, module: Module, run: RunReport
     ) -> Answer:
-        self._check()
+        self._check(base)
         stamp = int(self._clock.now().timestamp() * 1000)
         request_id = f"{work.pod.uid}/{container}/{run.attempt}/{stamp}"
-        answer = await self._client.install(base.address, module, request_id)
+        with base.command():
+            answer = await self._client.install(base.address, module, request_id)
         started_s = self._clock.elapsed_s()
         while outcome_of(arklet.INSTALL, answer) is Outcome.RUNNING:
             if self._clock.elapsed_s() - started_s > MOST_OPERATION_S:
@@ -521,15 +553,16 @@ class ArkletProvider:
         return None
 
     async def _command(self, base: Served, command: str, module: Module) -> Answer:
-        self._check()
-        return await (
-            self._client.uninstall(base.address, module)
-            if command == arklet.UNINSTALL
-            else self._client.install(base.address, module)
-        )
+        self._check(base)
+        with base.command():
+            return await (
+                self._client.uninstall(base.address, module)
+                if command == arklet.UNINSTALL
+                else self._client.install(base.address, module)
+            )
 
-    def _check(self) -> None:
-        if not self._may_act():
+    def _check(self, base: Served) -> None:
+        if base.is_released or not self._may_act():
             raise Halted
 
 

@@ -32,7 +32,8 @@ MOST_BASES: Final = 5000
 MOST_TASKS: Final = 1000
 
 Hear = Callable[[Heartbeat], Awaitable[None]]
-Baseline = Callable[[BaseMetadata], list[dict[str, Any]]]
+Baseline = Callable[[BaseMetadata], list[dict[str, Any]] | None]
+"""What a base starts with; None where somebody else tells it."""
 
 
 @dataclass(slots=True)
@@ -178,8 +179,9 @@ class MqttTunnel:
             log.exception("bug while hearing a base", base=identity[:200])
 
     async def _answer_query(self, identity: str, metadata: BaseMetadata) -> None:
-        if metadata.identity == identity:
-            body = msgspec.json.encode(self._baseline(metadata))
+        known = self._baseline(metadata) if metadata.identity == identity else None
+        if known is not None:
+            body = msgspec.json.encode(known)
             await self._broker.publish(mqtt.topic(self._env, identity, "base/baseline"), body)
 
 
