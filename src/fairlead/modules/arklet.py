@@ -88,6 +88,10 @@ def install_body(module: Module, *, request_id: str = "") -> dict[str, Any]:
         body["bizVersion"] = module.version
     if module.url:
         body["bizUrl"] = module.url
+    if module.args:
+        body["args"] = list(module.args)
+    if module.envs:
+        body["envs"] = dict(module.envs)
     if request_id:
         body |= {"async": True, "requestId": request_id}
     return body

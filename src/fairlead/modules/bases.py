@@ -43,6 +43,8 @@ DISCOVER_S = 15.0
 """A base pod that runs has so long to announce itself before it is asked; and between two times that it is."""
 MOST_BASES = 5000
 MOST_LEDGER = 2000
+LEDGER_S = 10.0
+"""How long an install waits for the ledger to be written, before it tries again."""
 DIRECT_S = 60.0
 """A base that is heard over HTTP and through a broker is called directly; through the broker after this silence."""
 
@@ -165,6 +167,15 @@ class Bases:
         self._names: dict[str, str] = {}
         self._checking: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
+        provider.keep_ledger(self._write_ledger)
+
+    async def _write_ledger(self, name: str) -> bool:
+        """The node tells of what is to be installed, on the server too."""
+        base = self._bases.get(name)
+        if base is None:
+            return False
+        self._describe(base)
+        return await self._kubelet.wait_written(name, LEDGER_S)
 
     def recall(self, nodes: Sequence[Node]) -> None:
         for node in nodes:

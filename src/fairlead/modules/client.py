@@ -13,6 +13,7 @@ from fairlead.cluster.fence import Fence, fenced_sockets
 from fairlead.modules import arklet
 from fairlead.modules.arklet import Answer, Health
 from fairlead.modules.spec import Module, ModuleState
+from fairlead.modules.traces import traceparent
 from fairlead.modules.tunnel import MqttTunnel, is_sent_by_tunnel
 
 CONNECT_S: Final = 2.0
@@ -47,6 +48,8 @@ class ArkletClient:
         host, port = address
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/{command}"
         headers = {"Content-Type": arklet.content_type(command)}
+        if trace := traceparent():
+            headers["traceparent"] = trace
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         timeout = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_S)

@@ -8,7 +8,7 @@ What runs outlives us: nothing is uninstalled because we stop. One task per pod;
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -21,8 +21,9 @@ from fairlead.modules import arklet, reports
 from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
 from fairlead.modules.client import ArkletClient
 from fairlead.modules.names import FAILURE_POLICY
-from fairlead.modules.spec import BROKEN, Module, ModuleState, module_of, modules_of, problem_with
+from fairlead.modules.spec import BROKEN, VERSION_NAMES, Module, ModuleState, module_of, modules_of, problem_with
 from fairlead.modules.sweep import Sweeper
+from fairlead.modules.traces import module_span, traceparent
 from fairlead.nodes.probing import probe_address
 from fairlead.nodes.provider import (
     LogOptions,
@@ -48,6 +49,14 @@ BUSY_S: Final = 1.0
 OPERATION_S: Final = 0.2
 MOST_OPERATION_S: Final = 600.0
 AWAY_S: Final = 2.0
+
+
+WriteLedger = Callable[[str], Awaitable[bool]]
+"""Makes the ledger of a node durable; whether that is done."""
+
+
+async def _without_ledger(node: str) -> bool:
+    return True
 
 
 class Halted(Exception):
@@ -123,10 +132,15 @@ class ArkletProvider:
         self._notify: Notify = lambda uid: None
         self._pods: dict[str, PodWork] = {}
         self._bases: dict[str, Served] = {}
+        self._write_ledger: WriteLedger = _without_ledger
+
+    def keep_ledger(self, write: WriteLedger) -> None:
+        """How the ledger of a node is made durable; awaited before each install."""
+        self._write_ledger = write
 
     @property
     def traits(self) -> Traits:
-        return Traits(environment=False, own_addresses=False, ends_by_itself=False, outlives_us=True)
+        return Traits(volumes=False, own_addresses=False, ends_by_itself=False, outlives_us=True)
 
     def listen(self, notify: Notify) -> None:
         self._notify = notify
@@ -398,10 +412,9 @@ class ArkletProvider:
             if is_wanted and run.phase is RunPhase.RUNNING:
                 return
             try:
-                if is_wanted:
-                    wait_s = await self._install(work, container, run)
-                else:
-                    wait_s = await self._uninstall(work, container, run)
+                step = self._install if is_wanted else self._uninstall
+                with module_span("install module" if is_wanted else "remove module", work.pod, container):
+                    wait_s = await step(work, container, run)
             except Halted:
                 return
             except Exception:
@@ -452,9 +465,10 @@ class ArkletProvider:
             base.wake()  # other versions of the module may have stepped back
             return None if report.phase is RunPhase.RUNNING else BUSY_S
         self._set(work, container, reports.waiting(run, reports.INSTALLING))
-        if module.key not in base.ledger:
-            base.ledger.add(module.key)
-            base.wake()  # so that the node tells of it
+        base.ledger.add(module.key)
+        # First that it is ours, then that it is there: a crash in between must not leave a module of nobody.
+        if not await self._write_ledger(work.pod.spec.node_name):
+            return AWAY_S
         before = {each.key for each in states}
         answer = await self._install_once(base, work, container, module, run)
         return await self._after_install(base, work, container, module, run, answer, before)
@@ -474,6 +488,7 @@ class ArkletProvider:
         self, base: Served, work: PodWork, container: str, module: Module, run: RunReport
     ) -> Answer:
         self._check(base)
+        module = self._with_settings(work, container, module)
         stamp = int(self._clock.now().timestamp() * 1000)
         request_id = f"{work.pod.uid}/{container}/{run.attempt}/{stamp}"
         with base.command():
@@ -485,6 +500,16 @@ class ArkletProvider:
             await self._clock.sleep(OPERATION_S)
             answer = await self._client.call(base.address, arklet.QUERY_OPS, {"requestId": request_id})
         return answer
+
+    def _with_settings(self, work: PodWork, container: str, module: Module) -> Module:
+        """With the arguments and variables of its container, and the number of its trace."""
+        run = work.wanted.get(container)
+        if run is None:
+            return module
+        envs = {name: value for name, value in run.env.items() if name not in VERSION_NAMES}
+        if trace := traceparent():
+            envs.setdefault("TRACEPARENT", trace)
+        return replace(module, args=run.args or (), envs=tuple(envs.items()))
 
     async def _after_install(
         self,

@@ -15,7 +15,7 @@ import structlog
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.kubeconfig import Connection
 from fairlead.cluster.mirror import Mirror
-from fairlead.model.intents import Patch
+from fairlead.model.intents import Patch, RecordEvent, Regarding
 from fairlead.model.kinds import LEASES, Kind, Lease
 from fairlead.model.node import Node
 from fairlead.modules.base_node import NodeOptions
@@ -107,7 +107,8 @@ class Replica:
         self._baseline = baseline
         self._tunnel = self._open_tunnel(broker, count)
         client = ArkletClient(arklet, trust.token, self._tunnel)
-        sweeper = Sweeper(client, self._pods_on, member.clock, is_dry=settings.sweep == "dry-run")
+        is_dry = settings.sweep == "dry-run"
+        sweeper = Sweeper(client, self._pods_on, member.clock, is_dry=is_dry, report=self._report)
         self._provider = ArkletProvider(
             client, member.clock, self._may_act, sweeper if settings.sweep != "off" else None
         )
@@ -279,6 +280,12 @@ class Replica:
 
     async def _find_member_lease(self, name: str) -> Lease | None:
         return await self._member.reader.find(LEASES, name, self._member.settings.namespace)
+
+    def _report(self, node: str, reason: str, note: str) -> None:
+        found = self._nodes.get(node)
+        regarding = Regarding(kind="Node", name=node, uid=found.metadata.uid if found is not None else "")
+        event = RecordEvent(regarding=regarding, reason=reason, action="Sweep", note=note, warning=True)
+        self._member.recorder.record(event)
 
     async def _pods_on(self, node: str) -> Sequence[KubeletPod]:
         return await self._member.reader.list(PODS, query={"fieldSelector": f"spec.nodeName={node}"})

@@ -260,7 +260,7 @@ class PodController:
             return None
         volumes = {}
         try:
-            if held.provider.traits.environment:
+            if held.provider.traits.environment and held.provider.traits.volumes:
                 needs = volume_needs(pod)
                 if needs.any or pod.spec.volumes:
                     volumes = pod_volumes(pod, await self._sources(pod, held, needs))

@@ -102,6 +102,8 @@ class VirtualKubelet:
         self._nodes: dict[str, tuple[Profile, Provider]] = {}
         self._uids: dict[str, str] = {}
         self._told: dict[str, Profile] = {}
+        self._written: dict[str, Profile] = {}
+        self._writes: dict[str, asyncio.Event] = {}
         self._to_adopt: set[str] = set()
         self._registered: dict[str, asyncio.Event] = {}
         self._providers: list[Provider] = []
@@ -146,6 +148,7 @@ class VirtualKubelet:
         self._nodes.pop(name, None)
         self._registered.pop(name, None)
         self._told.pop(name, None)
+        self._note_written(name, None)
         await self._writer.carry_out(Delete(kind=NODES, name=name))
         if self._leases is not None:
             self._leases.forget(name)
@@ -168,6 +171,7 @@ class VirtualKubelet:
         self._to_adopt.discard(name)
         await self._keeping.queue.wait_idle(name.__eq__)
         self._told.pop(name, None)
+        self._note_written(name, None)
         await self.pods.release(name)
         self._node_mirror.release(name)
 
@@ -234,6 +238,7 @@ class VirtualKubelet:
             if isinstance(result.answer, Node):
                 self._uids[name] = result.answer.metadata.uid
         self._told[name] = _for_status(profile)
+        self._note_written(name, profile)
         registered = self._registered.get(name)
         if registered is not None and not registered.is_set():
             is_first = seen is None and self._leases is None
@@ -243,6 +248,24 @@ class VirtualKubelet:
                 registered.set()
                 log.debug("node registered", node=name)
         return WakeAfter(seconds=HEARTBEAT_S)
+
+    def _note_written(self, name: str, profile: Profile | None) -> None:
+        if profile is None:
+            self._written.pop(name, None)
+        else:
+            self._written[name] = profile
+        if (event := self._writes.pop(name, None)) is not None:
+            event.set()
+
+    async def wait_written(self, name: str, timeout_s: float) -> bool:
+        """Until the server has the node as it is described now; False where that takes longer, or it is not ours."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while name in self._nodes and self._written.get(name) is not self._nodes[name][0]:
+                    await self._writes.setdefault(name, asyncio.Event()).wait()
+        except TimeoutError:
+            return False
+        return name in self._nodes
 
     async def _adopt(self, name: str) -> None:
         """Read what there was of a node before it became ours."""

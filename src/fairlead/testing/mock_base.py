@@ -37,6 +37,10 @@ class MockBase:
     """Every command that reached it, with the module."""
     urls: list[str] = field(default_factory=list)
     """The artefacts that were installed, in order."""
+    installs: list[dict[str, Any]] = field(default_factory=list)
+    """The bodies of install commands."""
+    traces: set[str] = field(default_factory=set)
+    """The `traceparent` of calls that had one."""
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     operations: dict[str, dict[str, Any]] = field(default_factory=dict)
     at_work: set[str] = field(default_factory=set)
@@ -66,6 +70,10 @@ class MockBase:
         command = request.match_info["command"]
         body: dict[str, Any] = msgspec.json.decode(await request.read() or b"{}")
         self.calls.append((command, f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"))
+        if "traceparent" in request.headers:
+            self.traces.add(request.headers["traceparent"])
+        if command == "installBiz":
+            self.installs.append(body)
         faults = self.faults.get(command)
         fault = faults.pop(0) if faults else None
         if self.is_away or fault is Fault.HANG:
