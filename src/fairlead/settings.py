@@ -121,6 +121,16 @@ class MqttSettings(Section, frozen=True):
     key: str = ""
 
 
+class KubeletSettings(Section, frozen=True):
+    """The kubelet endpoint of module nodes; none is served where no address is named."""
+
+    listen: Annotated[str, msgspec.Meta(pattern=r"^(\S*:\d{1,5})?$")] = ""
+    host: str = ""
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+
+
 class ModuleSettings(Section, frozen=True):
     """Bases of modules: where they announce themselves, which are believed, what their nodes are like."""
 
@@ -141,6 +151,7 @@ class ModuleSettings(Section, frozen=True):
     sweep: Literal["on", "dry-run", "off"] = "on"
     artefacts: str = ""
     mqtt: MqttSettings = MqttSettings()
+    kubelet: KubeletSettings = KubeletSettings()
 
 
 Weight = Annotated[int, msgspec.Meta(ge=0, le=1000)]

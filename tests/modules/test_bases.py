@@ -7,6 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from fairlead.cluster.errors import no_answer
 from fairlead.model.node import Node
 from fairlead.modules.arklet import Answer, read_answer
 from fairlead.modules.base_node import NodeOptions
@@ -15,6 +16,7 @@ from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.node import Profile, node_body
+from fairlead.nodes.provider import LogOptions, Sandbox
 from fairlead.nodes.spec import KubeletPod
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.mock_base import Fault, MockBase
@@ -240,3 +242,39 @@ async def test_a_base_behind_a_broker_is_found_again_by_its_node(rig: Rig) -> No
     (base,) = rig.bases._bases.values()
     assert isinstance(base.address, TunnelAddress)
     assert base.address.identity == "b1"
+
+
+async def test_k68_the_log_of_a_module_on_a_java_base_is_that_of_its_pod_and_says_so(rig: Rig) -> None:
+    class Pods:
+        def at(self, ip: str) -> None:
+            return None
+
+        def is_leaving(self, uid: str) -> bool:
+            return False
+
+        def complete(self, beat: Heartbeat) -> Heartbeat:
+            return beat
+
+        async def log(self, beat: Heartbeat, options: LogOptions) -> AsyncIterator[bytes]:
+            yield f"{beat.pod_name} tail {options.tail_lines}\n".encode()
+            raise no_answer("GET log", "the server is away", may_have_happened=False)
+
+    rig.bases._pods = cast("Any", Pods())
+    await rig.hear(pod_namespace="shop", pod_name="base-0", pod_uid="u-1")
+    (name,) = rig.kubelet.nodes
+    await rig.bases._poll(rig.bases._bases[name])
+    env = [{"name": "BIZ_VERSION", "value": "1"}]
+    spec = {"nodeName": name, "containers": [{"name": "cart", "image": "http://h/cart-1.zip", "env": env}]}
+    pod = msgspec.convert({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}, KubeletPod)
+    await rig.bases._provider.create(Sandbox(pod))
+    lines = [part.decode() async for part in rig.bases._provider.logs("u", "cart", LogOptions(tail_lines=7))]
+    assert lines[0] == "a Java base has one log for all its modules; this is that of its pod shop/base-0:\n"
+    assert lines[1] == "base-0 tail 7\n"
+    assert lines[2].startswith("the log of pod shop/base-0 cannot be read now: ")
+
+
+async def test_a_node_names_the_endpoint_of_the_replica_that_serves_it(rig: Rig) -> None:
+    rig.bases.announce("10.9.9.9", 10250)
+    await rig.hear()
+    (profile,) = rig.kubelet.nodes.values()
+    assert (profile.internal_dns, profile.kubelet_port, profile.ip) == ("10.9.9.9", 10250, "127.0.0.1")

@@ -4,6 +4,7 @@ A may be the cluster of the nodes or another one; while it is away, what it said
 from its silence. Used by `modules.bases`.
 """
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Final
 
@@ -13,11 +14,14 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.writer import Writer
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ApiStruct
+from fairlead.model.times import rfc3339
 from fairlead.modules import names
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
+from fairlead.nodes.provider import LogOptions
 
 BY_ADDRESS: Final = "address"
 BY_UID: Final = "uid"
+LOG_SILENCE_S: Final = 3600.0
 
 
 class BasePodSpec(ApiStruct):
@@ -71,6 +75,25 @@ class BasePods:
     def is_leaving(self, uid: str) -> bool:
         pod = self.by_uid(uid)
         return pod is not None and pod.is_leaving
+
+    async def log(self, beat: Heartbeat, options: LogOptions) -> AsyncIterator[bytes]:
+        """What the base's pod prints; a ClusterError where A does not answer or does not allow it."""
+        query = {
+            "follow": "true" if options.follow else "",
+            "timestamps": "true" if options.timestamps else "",
+            "tailLines": str(options.tail_lines) if options.tail_lines is not None else "",
+            "limitBytes": str(options.limit_bytes) if options.limit_bytes is not None else "",
+            "sinceTime": rfc3339(options.since) if options.since is not None else "",
+        }
+        pod = self.by_uid(beat.pod_uid)
+        labels = pod.metadata.labels if pod is not None else {}
+        if container := labels.get(names.CONTAINER_NAME):
+            query["container"] = container
+        path = f"/api/v1/namespaces/{beat.pod_namespace}/pods/{beat.pod_name}/log"
+        given = {name: value for name, value in query.items() if value}
+        async with self._client.stream(path, given, silence_s=LOG_SILENCE_S) as parts:
+            async for part in parts:
+                yield part
 
     async def is_gone(self, beat: Heartbeat) -> bool:
         """Whether A confirms that the base's pod is no more."""

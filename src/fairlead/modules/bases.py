@@ -8,7 +8,7 @@ import asyncio
 import hmac
 import ipaddress
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -29,6 +29,7 @@ from fairlead.modules.names import LEDGER
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
+from fairlead.nodes.provider import LogOptions
 from fairlead.nodes.spec import PODS
 
 log = structlog.get_logger("fairlead.modules")
@@ -168,6 +169,25 @@ class Bases:
         self._checking: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
         provider.keep_ledger(self._write_ledger)
+        provider.read_base_logs(self._base_log)
+
+    def announce(self, host: str, port: int) -> None:
+        """Where the kubelet of the nodes is reached."""
+        self._options = replace(self._options, endpoint_host=host, endpoint_port=port)
+
+    async def _base_log(self, name: str, options: LogOptions) -> AsyncIterator[bytes]:
+        """The log of the pod that a base is: it has one for all its modules."""
+        base = self._bases.get(name)
+        if base is None or self._pods is None or not base.beat.pod_name:
+            yield b"a Java base has one log for all its modules, and this one is no pod: read it where the base runs\n"
+            return
+        where = f"{base.beat.pod_namespace}/{base.beat.pod_name}"
+        yield f"a Java base has one log for all its modules; this is that of its pod {where}:\n".encode()
+        try:
+            async for part in self._pods.log(base.beat, options):
+                yield part
+        except ClusterError as problem:
+            yield f"the log of pod {where} cannot be read now: {problem}\n".encode()
 
     async def _write_ledger(self, name: str) -> bool:
         """The node tells of what is to be installed, on the server too."""

@@ -28,9 +28,10 @@ from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.bases import Elsewhere, Refused, Trust, parse_networks
 from fairlead.modules.broker import BadBroker, BrokerAddress, parse_broker
 from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
+from fairlead.modules.endpoint import certificate_of
 from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, BaseMetadata, Unreadable, parse_heartbeat, parse_metadata
 from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT
-from fairlead.modules.replica import Replica, lease_mirrors, node_mirror, serve_bases
+from fairlead.modules.replica import Replica, lease_mirrors, node_mirror, reached_at, serve_bases
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings, ModuleSettings, MqttSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
@@ -65,6 +66,7 @@ class Modules(Capability):
         self._bases_server = connect_by_kubeconfig([Path(path)], runtime.clock) if path else None
         self._trust = Trust(networks, token)
         self._broker = _broker(settings.mqtt)
+        certificate_of(settings.kubelet)  # what cannot be served is said before anything begins
         self._options = NodeOptions(
             env=settings.env,
             pods=settings.pods_per_base,
@@ -179,7 +181,7 @@ class Modules(Capability):
         if self._settings.artefacts:
             routes.append(web.get("/artefacts/{name}", self._artefact))
         async with served(routes, host, int(port)) as (bound, number):
-            name = await asyncio.to_thread(_own_address) if bound in ("0.0.0.0", "::") else bound
+            name = await asyncio.to_thread(reached_at, f"{bound}:{number}")
             self._url = f"http://{f'[{name}]' if ':' in name else name}:{number}"
             self._listens.set()
             if self._settings.url_file:
@@ -253,14 +255,6 @@ def _broker(settings: MqttSettings) -> BrokerAddress | None:
 def _pack_hello(target: Path, version: str) -> None:
     source = Path(str(files("fairlead.modules").joinpath("example")))
     pack(source, target, name="hello", version=version, entry="hello:app", context_path="/hello")
-
-
-def _own_address() -> str:
-    """Where others reach this machine, or this pod, by its name."""
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"
 
 
 def _port_before(file: Path) -> int:

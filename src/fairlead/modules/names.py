@@ -21,6 +21,8 @@ BASE_NAME: Final = "base.koupleless.io/name"
 BASE_VERSION: Final = "base.koupleless.io/version"
 CLUSTER_NAME: Final = "base.koupleless.io/cluster-name"
 HOST_NAME: Final = "base.koupleless.io/host-name"
+CONTAINER_NAME: Final = "base.koupleless.io/container-name"
+"""On a base pod of several containers: which one is the base."""
 TUNNEL_PORT: Final = "base.koupleless.io/tunnel-port"
 # The second family, of the design that Koupleless grew from.
 STACK: Final = "basement.koupleless.io/stack"

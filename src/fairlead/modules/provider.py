@@ -20,6 +20,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.modules import arklet, reports
 from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
 from fairlead.modules.client import ArkletClient
+from fairlead.modules.heartbeats import JAVA
 from fairlead.modules.names import FAILURE_POLICY
 from fairlead.modules.spec import BROKEN, VERSION_NAMES, Module, ModuleState, module_of, modules_of, problem_with
 from fairlead.modules.sweep import Sweeper
@@ -59,6 +60,9 @@ async def _without_ledger(node: str) -> bool:
     return True
 
 
+ReadLog = Callable[[str, LogOptions], AsyncIterator[bytes]]
+
+
 class Halted(Exception):
     """We may not send commands any more: another replica may lead."""
 
@@ -76,6 +80,7 @@ class Served:
     """What was installed through us, whether or not its pod still is."""
     is_stopping: bool = False
     """The base said goodbye: what still runs there serves nobody new."""
+    stack: str = ""
     is_released: bool = False
     """Another replica is to serve it: no command is begun any more."""
     in_flight: int = 0
@@ -133,6 +138,11 @@ class ArkletProvider:
         self._pods: dict[str, PodWork] = {}
         self._bases: dict[str, Served] = {}
         self._write_ledger: WriteLedger = _without_ledger
+        self._read_base_log: ReadLog | None = None
+
+    def read_base_logs(self, read: ReadLog) -> None:
+        """How the log of a node's base is read: Java's modules have none of their own."""
+        self._read_base_log = read
 
     def keep_ledger(self, write: WriteLedger) -> None:
         """How the ledger of a node is made durable; awaited before each install."""
@@ -206,6 +216,7 @@ class ArkletProvider:
         base = self._bases.get(node)
         if base is None:
             return
+        base.stack = stack
         works = [work for work in self._pods.values() if work.pod.spec.node_name == node]
         states = await self._client.modules(base.address)
         if states is None:
@@ -214,7 +225,7 @@ class ArkletProvider:
         for work in works:
             for container, module in work.modules().items():
                 await self._compare(base, work, container, module, by_key.get(module.key), stack)
-        if stack != "java" and works:
+        if stack != JAVA and works:
             await self._measure(base)
         if self._sweeper is not None and self._may_act() and not base.is_released:
             pods = [work.pod for work in works]
@@ -236,7 +247,7 @@ class ArkletProvider:
         found = reports.run_report(state, module, base.address[0], run.attempt, self._clock.now())
         if found.phase is not RunPhase.RUNNING:
             return
-        if found.is_ready and stack != "java":
+        if found.is_ready and stack != JAVA:
             found = replace(found, is_ready=await self._is_healthy(base, module))
             found = found if found.is_ready else replace(found, reason=reports.UNHEALTHY)
         self._set(work, container, replace(found, started_at=run.started_at))
@@ -364,6 +375,8 @@ class ArkletProvider:
             raise Unsupported("the module is on no base that is served here")
         if options.previous:
             raise Unsupported("logs of a module's earlier runs are not kept")
+        if base.stack == JAVA and self._read_base_log is not None:
+            return self._read_base_log(work.pod.spec.node_name, options)
         return self._log_lines(base, work.modules()[container], options)
 
     async def _log_lines(self, base: Served, module: Module, options: LogOptions) -> AsyncIterator[bytes]:

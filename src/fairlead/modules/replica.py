@@ -5,6 +5,7 @@ command to a base goes through the fence of the member lease.
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
@@ -23,6 +24,7 @@ from fairlead.modules.base_pods import INDEXES, POD_KIND, BasePods
 from fairlead.modules.bases import Bases, Elsewhere, Refused, Trust
 from fairlead.modules.broker import BrokerAddress
 from fairlead.modules.client import ArkletClient, connections
+from fairlead.modules.endpoint import kubelet_endpoint
 from fairlead.modules.forwarding import MEMBER_HEADER, Forwarder, NotReached
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.members import KEY, URL, Members
@@ -61,6 +63,17 @@ def lease_mirrors(runtime: Runtime) -> tuple[Mirror[Lease], Mirror[Lease]]:
     """The leases of module nodes, and those of replicas."""
     nodes = runtime.mirror(LEASES, LEASE_NAMESPACE, labels=f"{COMPONENT}={VNODE_LEASE}")
     return nodes, runtime.mirror(LEASES, runtime.settings.namespace)
+
+
+def reached_at(listen: str) -> str:
+    """The address by which others reach what listens there: for all addresses, that of this machine or pod by name."""
+    host = listen.rpartition(":")[0].strip("[]")
+    if host not in ("", "0.0.0.0", "::"):
+        return host
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"
 
 
 @asynccontextmanager
@@ -109,9 +122,8 @@ class Replica:
         client = ArkletClient(arklet, trust.token, self._tunnel)
         is_dry = settings.sweep == "dry-run"
         sweeper = Sweeper(client, self._pods_on, member.clock, is_dry=is_dry, report=self._report)
-        self._provider = ArkletProvider(
-            client, member.clock, self._may_act, sweeper if settings.sweep != "off" else None
-        )
+        kept = sweeper if settings.sweep != "off" else None
+        self._provider = ArkletProvider(client, member.clock, self._may_act, kept)
         titles = NodeLeases(
             member.writer,
             self._find_node_lease,
@@ -158,6 +170,10 @@ class Replica:
         )
         self._forwarder = Forwarder(session, self._members)
         self._count = count
+
+    def announce(self, host: str, port: int) -> None:
+        """Where API servers find the kubelet of the nodes that this replica serves."""
+        self._bases.announce(host, port)
 
     async def run(self, url: str) -> None:
         """Until the process stops, or the term ends and this is cancelled. `url`: where heartbeats are heard."""
@@ -308,6 +324,10 @@ async def serve_bases(
         arklet = await stack.enter_async_context(connections(None if member.is_loopback else member.lease))
         pods = await stack.enter_async_context(base_pods(member, connection))
         replica = Replica(member, options, trust, session, arklet, pods, broker, baseline, count)
+        settings = member.settings.modules.kubelet
+        port = await stack.enter_async_context(kubelet_endpoint(settings, replica.kubelet, member.reader, member.clock))
+        if port:
+            replica.announce(settings.host or await asyncio.to_thread(reached_at, settings.listen), port)
         started(replica)
         try:
             await replica.run(url)

@@ -80,8 +80,8 @@ class Sweeper:
             else:
                 note = f"module {state.key} is of no pod, and cannot be removed: {sentence_of(answer)}"
                 self._report(node, "DanglingModuleNotRemoved", note)
-        if len(planned.due) > budget:
-            note = f"{len(planned.due)} modules are of no pod; {SWEEP_PER_MINUTE} a minute are removed"
+        if planned.due > budget:
+            note = f"{planned.due} modules are of no pod; {SWEEP_PER_MINUTE} a minute are removed"
             self._report(node, "DanglingModulesMany", note)
         self._removals[node] = recent
         return frozenset(gone)
