@@ -121,6 +121,14 @@ class MqttSettings(Section, frozen=True):
     key: str = ""
 
 
+class ArkletSettings(Section, frozen=True):
+    """Calls to bases whose arklet speaks TLS, as a Python base can: whom we believe, and who we are."""
+
+    ca_file: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
 class KubeletSettings(Section, frozen=True):
     """The kubelet endpoint of module nodes; none is served where no address is named."""
 
@@ -152,6 +160,7 @@ class ModuleSettings(Section, frozen=True):
     artefacts: str = ""
     mqtt: MqttSettings = MqttSettings()
     kubelet: KubeletSettings = KubeletSettings()
+    arklet: ArkletSettings = ArkletSettings()
 
 
 Weight = Annotated[int, msgspec.Meta(ge=0, le=1000)]

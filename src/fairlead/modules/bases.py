@@ -23,7 +23,7 @@ from fairlead.model.node import Node
 from fairlead.modules.arklet import Health
 from fairlead.modules.base_node import Liveness, NodeOptions, is_activated, liveness, node_name, node_profile, recall
 from fairlead.modules.base_pods import BasePods, beat_of
-from fairlead.modules.client import ArkletClient, TunnelAddress
+from fairlead.modules.client import ArkletClient, TlsAddress, TunnelAddress
 from fairlead.modules.heartbeats import JAVA, Heartbeat, merged
 from fairlead.modules.names import LEDGER
 from fairlead.modules.provider import ArkletProvider
@@ -111,7 +111,8 @@ class Base:
     def address(self) -> tuple[str, int]:
         if self.beat.tunnel and self.heard_s - self.direct_s > DIRECT_S:
             return TunnelAddress(self.beat.ip, self.beat.tunnel)
-        return self.beat.ip, self.beat.arklet_port
+        plain = (self.beat.ip, self.beat.arklet_port)
+        return TlsAddress(*plain) if self.beat.is_tls else plain
 
     def is_at(self, beat: Heartbeat) -> bool:
         """Whether a heartbeat names the address we know; one through a broker need not name a port."""

@@ -31,7 +31,7 @@ from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
 from fairlead.modules.endpoint import certificate_of
 from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, BaseMetadata, Unreadable, parse_heartbeat, parse_metadata
 from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT
-from fairlead.modules.replica import Replica, lease_mirrors, node_mirror, reached_at, serve_bases
+from fairlead.modules.replica import Replica, lease_mirrors, node_mirror, reached_at, serve_bases, tls_to_bases
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings, ModuleSettings, MqttSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
@@ -66,7 +66,9 @@ class Modules(Capability):
         self._bases_server = connect_by_kubeconfig([Path(path)], runtime.clock) if path else None
         self._trust = Trust(networks, token)
         self._broker = _broker(settings.mqtt)
-        certificate_of(settings.kubelet)  # what cannot be served is said before anything begins
+        # What cannot be used is said before anything begins.
+        certificate_of(settings.kubelet)
+        tls_to_bases(settings.arklet)
         self._options = NodeOptions(
             env=settings.env,
             pods=settings.pods_per_base,

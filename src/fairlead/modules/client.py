@@ -4,6 +4,7 @@ Used by `modules.provider` and `modules.bases`. Arklet sends no Content-Length a
 call has a connection of its own and reads to its end. A base that is heard through a broker only is called through it.
 """
 
+import ssl
 from typing import Any, Final
 
 import aiohttp
@@ -33,9 +34,24 @@ class TunnelAddress(tuple[str, int]):
         return made
 
 
+class TlsAddress(tuple[str, int]):
+    """The address of a base whose arklet speaks TLS."""
+
+    def __new__(cls, host: str, port: int) -> "TlsAddress":
+        return super().__new__(cls, (host, port))
+
+
 class ArkletClient:
-    def __init__(self, session: aiohttp.ClientSession, token: str = "", tunnel: MqttTunnel | None = None) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        token: str = "",
+        tunnel: MqttTunnel | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`tls`: for bases that speak it: whom we believe, and who we are."""
         self._session = session
+        self._tls = tls
         self._token = token
         self._tunnel = tunnel
 
@@ -46,7 +62,10 @@ class ArkletClient:
         if isinstance(address, TunnelAddress):
             return await self._through_broker(address.identity, command, body, timeout_s)
         host, port = address
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}/{command}"
+        is_tls = isinstance(address, TlsAddress)
+        if is_tls and self._tls is None:
+            return Answer(problem="the base speaks TLS: name its authority (modules.arklet.caFile)")
+        url = f"http{'s' if is_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}/{command}"
         headers = {"Content-Type": arklet.content_type(command)}
         if trace := traceparent():
             headers["traceparent"] = trace
@@ -55,7 +74,12 @@ class ArkletClient:
         timeout = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_S)
         try:
             async with self._session.post(
-                url, data=msgspec.json.encode(body), headers=headers, timeout=timeout, allow_redirects=False
+                url,
+                data=msgspec.json.encode(body),
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                ssl=self._tls or True,
             ) as answer:
                 text = await answer.content.read(MOST_ANSWER + 1)
                 while len(text) <= MOST_ANSWER and (more := await answer.content.read(MOST_ANSWER)):

@@ -12,10 +12,13 @@ from fairlead.model.node import Node
 from fairlead.modules.heartbeats import BaseMetadata
 from fairlead.modules.names import (
     BASE_NAME,
+    BASE_STACK,
     BASE_VERSION,
     BASEMENT_VERSION,
     CLUSTER_NAME,
     ENV,
+    PAGE_NAME,
+    PAGE_VERSION,
     PEER,
     REPLICAS_CONTROL,
     STACK,
@@ -93,6 +96,9 @@ def _is_for(deployment: ModuleDeployment, base: BaseMetadata) -> bool:
         BASE_VERSION: base.version,
         BASEMENT_VERSION: base.version,
         STACK: base.stack,
+        BASE_STACK: base.stack,
+        PAGE_NAME: base.name,
+        PAGE_VERSION: base.version,
     }
     return all(selector.get(key, safe_label(value)) == safe_label(value) for key, value in known.items())
 

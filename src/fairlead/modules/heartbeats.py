@@ -42,6 +42,8 @@ class Heartbeat:
     pod_uid: str = ""
     tunnel: str = ""
     """By which identity the base is reached through the broker; nothing where it was not heard there."""
+    is_tls: bool = False
+    """Its arklet speaks TLS."""
     skew_s: float = 0.0
     """How far its clock is behind ours, as far as its messages tell."""
 
@@ -78,6 +80,7 @@ def merged(known: Heartbeat, beat: Heartbeat) -> Heartbeat:
         pod_name=beat.pod_name or known.pod_name,
         pod_uid=beat.pod_uid or known.pod_uid,
         tunnel=beat.tunnel or known.tunnel,
+        is_tls=beat.is_tls or (bool(beat.tunnel) and known.is_tls),
         skew_s=beat.skew_s if beat.tunnel else known.skew_s,
     )
 
@@ -118,6 +121,7 @@ def heartbeat_of(value: Any) -> Heartbeat:
         text_of(fields, "podNamespace"),
         text_of(fields, "podName"),
         text_of(fields, "podUid"),
+        is_tls=fields.get("tls") is True,
     )
 
 

@@ -6,6 +6,7 @@ command to a base goes through the fence of the member lease.
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
@@ -38,6 +39,7 @@ from fairlead.nodes.node import LEASE_NAMESPACE
 from fairlead.nodes.node_leases import NodeLeases
 from fairlead.nodes.spec import PODS, KubeletPod
 from fairlead.runtime import Runtime, member_lease
+from fairlead.settings import ArkletSettings, BadSettings
 
 log = structlog.get_logger("fairlead.modules")
 
@@ -63,6 +65,18 @@ def lease_mirrors(runtime: Runtime) -> tuple[Mirror[Lease], Mirror[Lease]]:
     """The leases of module nodes, and those of replicas."""
     nodes = runtime.mirror(LEASES, LEASE_NAMESPACE, labels=f"{COMPONENT}={VNODE_LEASE}")
     return nodes, runtime.mirror(LEASES, runtime.settings.namespace)
+
+
+def tls_to_bases(settings: ArkletSettings) -> ssl.SSLContext | None:
+    if not settings.ca_file:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+        if settings.certificate:
+            context.load_cert_chain(settings.certificate, settings.key or None, password="")
+    except (OSError, ssl.SSLError) as problem:
+        raise BadSettings(f"modules.arklet: {problem}") from None
+    return context
 
 
 def reached_at(listen: str) -> str:
@@ -119,7 +133,7 @@ class Replica:
         )
         self._baseline = baseline
         self._tunnel = self._open_tunnel(broker, count)
-        client = ArkletClient(arklet, trust.token, self._tunnel)
+        client = ArkletClient(arklet, trust.token, self._tunnel, tls_to_bases(settings.arklet))
         is_dry = settings.sweep == "dry-run"
         sweeper = Sweeper(client, self._pods_on, member.clock, is_dry=is_dry, report=self._report)
         kept = sweeper if settings.sweep != "off" else None

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -45,6 +46,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--cluster-name", default="default")
     parser.add_argument("--identity", default="", help="default: the address")
     parser.add_argument("--token-file", type=Path, help="a shared token: asked of callers, sent with heartbeats")
+    parser.add_argument("--certificate", type=Path, help="arklet's port speaks TLS with it; needs --key")
+    parser.add_argument("--key", type=Path)
+    parser.add_argument("--client-ca", type=Path, help="callers of arklet's port must show a certificate of it")
     parser.add_argument("--mqtt", default="", metavar="HOST:PORT", help="a broker to be heard and called through, too")
     parser.add_argument("--mqtt-username", default="")
     parser.add_argument("--mqtt-password-file", default="")
@@ -73,10 +77,11 @@ async def serve(options: argparse.Namespace, clock: Clock, stop: asyncio.Event) 
     async with AsyncExitStack() as stack:
         manager = await stack.enter_async_context(Manager(managed, clock).running())
         arklet = ArkletServer(manager, identity, clock, token)
-        port = await stack.enter_async_context(listening(arklet.application(), options.host, options.port))
+        tls = tls_of(options.certificate, options.key, options.client_ca)
+        port = await stack.enter_async_context(listening(arklet.application(), options.host, options.port, tls))
         front = await stack.enter_async_context(listening(Front(manager).application(), options.host, options.web_port))
         print(f"base: arklet on {options.host}:{port}, modules on {options.host}:{front}", flush=True)
-        body = announcement(identity, options.host, port)
+        body = announcement(identity, options.host, port) | ({"tls": True} if tls is not None else {})
         beats = Beats(options.heartbeat, body, token, clock)
         beating = [asyncio.create_task(beats.run(), name="heartbeat")]
         tunnel = _tunnel(options, body, arklet, clock)
@@ -104,15 +109,30 @@ def _tunnel(options: argparse.Namespace, body: dict[str, Any], arklet: ArkletSer
 
 
 @asynccontextmanager
-async def listening(application: web.Application, host: str, port: int) -> AsyncIterator[int]:
+async def listening(
+    application: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=5.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
+        site = web.TCPSite(runner, host, port, ssl_context=tls)
         await site.start()
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+def tls_of(certificate: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext | None:
+    """None for plain HTTP, as Java's arklet speaks."""
+    if certificate is None or key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key, password="")
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 def announcement(identity: Identity, host: str, port: int) -> dict[str, Any]:
@@ -173,6 +193,8 @@ class Beats:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parser().parse_args(arguments)
+    if bool(options.certificate) is not bool(options.key) or (options.client_ca and not options.certificate):
+        parser().error("--certificate and --key go together, and --client-ca needs them")
 
     async def run() -> None:
         stop = asyncio.Event()
