@@ -20,12 +20,12 @@ from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.mirrors import CATCH_UP_S, caught_up
 from fairlead.cluster.watch import Watch
-from fairlead.lifecycle import member_lease, stopped_by_signals, until_stopped
+from fairlead.lifecycle import stopped_by_signals, until_stopped
 from fairlead.model.intents import Bind, RecordEvent, Regarding
 from fairlead.model.kinds import POD_OBJECTS
 from fairlead.model.meta import ApiObject
 from fairlead.placement.capability import profiles
-from fairlead.runtime import Capability, Runtime, find_connection, lease_name
+from fairlead.runtime import Capability, Runtime, find_connection, lease_name, member_lease
 from fairlead.settings import BadSettings, LeaseSettings, OpeningSettings, Settings, load
 from fairlead.testing.capabilities import while_leading
 from fairlead.testing.clock import ManualClock, settle

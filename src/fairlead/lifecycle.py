@@ -6,8 +6,6 @@ lease is released, and a replica's own lease removed; a standby has no work in h
 
 import asyncio
 import contextlib
-import hashlib
-import re
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
@@ -16,7 +14,7 @@ import structlog
 
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.waits import started
-from fairlead.runtime import Capability, Opener, Runtime, lease_name
+from fairlead.runtime import Capability, Opener, Runtime, lease_name, member_lease
 
 log = structlog.get_logger("fairlead")
 
@@ -53,12 +51,6 @@ async def run_until_stopped(
         await opener.clock.sleep(drain_s)
         for task in (mirrors, *following):
             task.cancel()
-
-
-def member_lease(lease: str, identity: str) -> str:
-    """A replica's own lease: an identity may have characters that a name may not, so its hash makes it unique."""
-    readable = re.sub(r"[^a-z0-9]+", "-", identity.lower()).strip("-")[:30].rstrip("-")
-    return f"{lease}-member-{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 
 
 def _leads_of(runtime: Runtime, capabilities: Mapping[str, Capability]) -> dict[str, Callable[[], Awaitable[None]]]:

@@ -5,7 +5,9 @@ never builds a client, a mirror or a lease. Opened by `app.serve` on a real clus
 """
 
 import asyncio
+import hashlib
 import os
+import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -90,14 +92,27 @@ class Runtime:
         )
 
     @asynccontextmanager
-    async def connect(self, connection: Connection) -> AsyncIterator[tuple[Client, Mirrors]]:
-        """A second API server, for a capability that works with two: a client and mirrors that run in the block."""
-        async with Client(connection, clock=self.clock, metrics=self.metrics) as client:
+    async def connect(self, connection: Connection) -> AsyncIterator[tuple[Client, Mirrors, Writer]]:
+        """A second API server, for a capability that works with two: a client, mirrors that run in the block, and a
+        writer through the fence of this runtime's lease."""
+        times = self.lease.times
+        writing = Client(
+            connection,
+            clock=self.clock,
+            metrics=self.metrics,
+            fence=None if self.is_loopback else self.lease,
+            timeout_s=times.duration_s - times.renew_deadline_s,
+        )
+        async with Client(connection, clock=self.clock, metrics=self.metrics) as client, writing:
             mirrors = Mirrors(client, clock=self.clock, rng=self.rng, metrics=self.metrics)
+            recorder = Recorder(
+                writing, controller="fairlead", instance=self.identity, clock=self.clock, metrics=self.metrics
+            )
+            writer = Writer(writing, recorder, clock=self.clock, rng=self.rng, metrics=self.metrics)
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(mirrors.run(), name=f"mirrors of {connection.server}")
                 try:
-                    yield client, mirrors
+                    yield client, mirrors, writer
                 finally:
                     running.cancel()
 
@@ -200,6 +215,12 @@ def lease_name(capability: type[Capability], settings: Settings) -> str:
     """Placement's lease has the plain name; the others' end in the capability's name."""
     leader = capability.leads_under or capability.name
     return settings.lease.name if leader == "placement" else f"{settings.lease.name}-{leader}"
+
+
+def member_lease(lease: str, identity: str) -> str:
+    """A replica's own lease: an identity may have characters that a name may not, so its hash makes it unique."""
+    readable = re.sub(r"[^a-z0-9]+", "-", identity.lower()).strip("-")[:30].rstrip("-")
+    return f"{lease}-member-{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 
 
 @asynccontextmanager

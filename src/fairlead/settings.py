@@ -109,11 +109,44 @@ class JobSettings(Section, frozen=True):
     scheduler: str = ""
 
 
+class MqttSettings(Section, frozen=True):
+    """The broker through which bases are heard and called; none where no address is named."""
+
+    broker: str = ""
+    username: str = ""
+    password_file: str = ""
+    client_prefix: str = "fairlead"
+    ca_file: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+class ArkletSettings(Section, frozen=True):
+    """Calls to bases whose arklet speaks TLS, as a Python base can: whom we believe, and who we are."""
+
+    ca_file: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+class KubeletSettings(Section, frozen=True):
+    """The kubelet endpoint of module nodes; none is served where no address is named."""
+
+    listen: Annotated[str, msgspec.Meta(pattern=r"^(\S*:\d{1,5})?$")] = ""
+    host: str = ""
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+
+
 class ModuleSettings(Section, frozen=True):
     """Bases of modules: where they announce themselves, which are believed, what their nodes are like."""
 
     listen: Annotated[str, msgspec.Meta(pattern=r"^\S*:\d{1,5}$")] = ":7777"
     url_file: str = ""
+    advertise: str = ""
+    bases_kubeconfig: str = ""
+    base_label: str = "base.koupleless.io/name"
     trusted_networks: tuple[str, ...] = ()
     token_file: str = ""
     env: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$")] = "dev"
@@ -125,6 +158,9 @@ class ModuleSettings(Section, frozen=True):
     remove_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
     sweep: Literal["on", "dry-run", "off"] = "on"
     artefacts: str = ""
+    mqtt: MqttSettings = MqttSettings()
+    kubelet: KubeletSettings = KubeletSettings()
+    arklet: ArkletSettings = ArkletSettings()
 
 
 Weight = Annotated[int, msgspec.Meta(ge=0, le=1000)]

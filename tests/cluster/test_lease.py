@@ -425,3 +425,17 @@ def test_never_do_two_hold_it(seed: int, slowest_s: float, lost: float) -> None:
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+async def test_a_lease_of_ones_own_that_is_renewed_too_late_begins_a_new_term(hall: Hall) -> None:
+    """Others may have taken what its holder held, though nobody took the lease: the holder begins with nothing."""
+    one = Contender(hall.server, "one", hall.clock, removed_when_released=True)
+    one.start()
+    await settle()
+    assert (one.leads, one.terms) == (True, 1)
+    hall.clock._move_to(hall.clock.elapsed_s() + 60)  # frozen: no task of ours runs meanwhile
+    assert not one.lease.is_open()
+    await hall.clock.advance(5)
+    assert (one.leads, one.terms) == (True, 2)
+    assert one.lease.is_open()
+    await one.cancel()

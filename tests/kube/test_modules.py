@@ -2,8 +2,11 @@
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +27,9 @@ NODE = "virtual-node-python-shop-base-0"
 def rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A server of its own: the roles given here must not show in tests about what the runtime alone may do."""
     with Rig(kube_programs, tmp_path_factory.mktemp("rig")) as own:
-        yield own.start()
+        pair = own.client_certificate("kube-apiserver-kubelet-client", ["system:masters"])
+        flags = [f"--kubelet-client-certificate={pair.cert}", f"--kubelet-client-key={pair.key}"]
+        yield own.start(apiserver_flags=[*flags, f"--kubelet-certificate-authority={own.ca_file}"])
 
 
 @contextmanager
@@ -59,6 +64,32 @@ def module_pod(url: str) -> dict[str, Any]:
     }
 
 
+def check_kubectl(rig: Rig, namespace: str) -> None:
+    """K68: the module's own lines from another namespace than the base's, for callers that are known only."""
+    assert "hello 1.0.0 starts" in rig.kubectl("logs", "-n", namespace, "hello")
+    described = rig.kubectl("describe", "pod", "-n", namespace, "hello")
+    assert "module.koupleless.io/installed" in described
+    assert "arklet://127.0.0.1:hello:1.0.0" in described
+    node = rig.request("GET", f"/api/v1/nodes/{NODE}").json()
+    types = [each["type"] for each in node["status"]["addresses"]]
+    assert types == ["InternalDNS", "InternalIP"]
+    used = f'container_memory_working_set_bytes{{container="hello",namespace="{namespace}",pod="hello"}}'
+    path = f"/api/v1/nodes/{NODE}/proxy/metrics/resource"
+    assert until(lambda: used in rig.request("GET", path).body.decode(), 60)
+    port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    request = urllib.request.Request(f"https://127.0.0.1:{port}/containerLogs/{namespace}/hello/hello")
+    context = ssl.create_default_context(cafile=str(rig.ca_file))
+    for token in ("", "nobody", rig.stranger_token):
+        request.headers = {"Authorization": f"Bearer {token}"} if token else {}
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, context=context, timeout=30)
+        refused.value.close()
+        assert refused.value.code == 401
+    request.headers = {"Authorization": f"Bearer {rig.admin_token}"}
+    with urllib.request.urlopen(request, context=context, timeout=30) as answer:
+        assert b"hello 1.0.0 starts" in answer.read()
+
+
 def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(
     rig: Rig, namespace: str, tmp_path: Path
 ) -> None:
@@ -67,6 +98,10 @@ def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(
         "FAIRLEAD_MODULES_URL_FILE": str(tmp_path / "url"),
         "FAIRLEAD_MODULES_TRUSTED_NETWORKS": "127.0.0.0/8",
         "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
+        "FAIRLEAD_MODULES_KUBELET_LISTEN": "127.0.0.1:0",
+        "FAIRLEAD_MODULES_KUBELET_CERTIFICATE": str(rig.serving_certificate.cert),
+        "FAIRLEAD_MODULES_KUBELET_KEY": str(rig.serving_certificate.key),
+        "FAIRLEAD_MODULES_KUBELET_CLIENT_CA": str(rig.ca_file),
     }
     kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
     flags = ("--capabilities=placement,modules", "--log-level=info")
@@ -92,6 +127,7 @@ def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(
             status = pod()["status"]
             assert status["phase"] == "Running"
             assert status["containerStatuses"][0]["containerID"] == "arklet://127.0.0.1:hello:1.0.0"
+            check_kubectl(rig, namespace)
 
             assert rig.request("DELETE", path).status == 200
             assert until(lambda: rig.request("GET", path).status == 404, 60)

@@ -177,7 +177,7 @@ async def test_a_node_changes_while_it_is_served_and_is_handed_over_with_its_pod
             return bool(ready["status"] == "Unknown" and status["capacity"]["cpu"] == "1" and is_moved)
 
         await until(rig, f"/api/v1/nodes/{node}", is_away)
-        kubelet.release(node)
+        await kubelet.release(node)
         assert kubelet.nodes == []
         before = rig.request("GET", f"/api/v1/namespaces/{namespace}/pods/runs").json()
         assert before["status"]["phase"] == "Running"

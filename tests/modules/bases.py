@@ -15,6 +15,8 @@ import aiohttp
 
 from fairlead.modules.base.pack import pack
 from fairlead.modules.client import ArkletClient, connections
+from tests.rigs.kube.servers import free_ports
+from tests.rigs.servers import Server
 
 EXAMPLE = Path(__file__).parents[2] / "src" / "fairlead" / "modules" / "example"
 
@@ -94,3 +96,29 @@ def module(folder: Path, name: str, source: str, *, version: str = "1.0.0", entr
         context_path=context,
     )
     return f"file://{target}"
+
+
+class PythonBase(Server):
+    """A Python base for a whole file of tests."""
+
+    name = "python base"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.port, self.web_port = free_ports(2)
+        self.address = ("127.0.0.1", self.port)
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        ports = [f"--port={self.port}", f"--web-port={self.web_port}"]
+        return [
+            sys.executable,
+            "-m",
+            "fairlead.modules.base",
+            *ports,
+            f"--data={self.folder}/data",
+            "--drain-seconds=5",
+        ]
+
+    def is_ready(self) -> bool:
+        return "base: arklet on" in self.log.read_text(errors="replace")

@@ -7,13 +7,16 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from fairlead.cluster.errors import no_answer
 from fairlead.model.node import Node
+from fairlead.modules.arklet import Answer, read_answer
 from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.bases import Bases, Refused, Trust, parse_networks
-from fairlead.modules.client import ArkletClient, connections
+from fairlead.modules.client import ArkletClient, TunnelAddress, connections
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.node import Profile, node_body
+from fairlead.nodes.provider import LogOptions, Sandbox
 from fairlead.nodes.spec import KubeletPod
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.mock_base import Fault, MockBase
@@ -195,3 +198,83 @@ async def test_k46_a_new_leader_finds_bases_by_their_nodes_and_gives_them_time(r
     assert rig.ready == "True"
     await rig.hear(boot_id="one")
     assert list(rig.kubelet.nodes) == [profile.name]
+
+
+class FakeTunnel:
+    """A broker with one base behind it: calls go to the base itself, and are counted."""
+
+    def __init__(self, base: MockBase) -> None:
+        self.base = base
+        self.calls: list[str] = []
+
+    async def call(self, identity: str, command: str, body: dict[str, Any], timeout_s: float) -> Answer:
+        self.calls.append(f"{identity} {command}")
+        return read_answer(200, msgspec.json.encode(await self.base._carry_out(command, dict(body))))
+
+
+async def test_one_base_that_is_heard_over_http_and_through_a_broker_is_one_node(rig: Rig) -> None:
+    tunnel = FakeTunnel(rig.base)
+    rig.bases._client._tunnel = cast("Any", tunnel)
+    await rig.hear(port=0, tunnel="b1")
+    assert tunnel.calls == ["b1 health"]
+    await rig.hear()
+    await rig.hear(port=0, tunnel="b1", skew_s=31.0)
+    (profile,) = rig.kubelet.nodes.values()
+    assert profile.annotations["fairlead.io/mqtt-identity"] == "b1"
+    assert profile.annotations["fairlead.io/clock-behind-seconds"] == "30"
+    assert rig.outcomes == ["met", "heard", "heard"]
+    (base,) = rig.bases._bases.values()
+    # Called directly while that works, and through the broker once it does not.
+    assert base.address == ("127.0.0.1", rig.base.port)
+    await rig.clock.advance(61)
+    await rig.hear(port=0, tunnel="b1")
+    assert isinstance(base.address, TunnelAddress)
+    await rig.bases._poll(base)
+    assert tunnel.calls[-1] == "b1 queryAllBiz"
+
+
+async def test_a_base_behind_a_broker_is_found_again_by_its_node(rig: Rig) -> None:
+    rig.bases._client._tunnel = cast("Any", FakeTunnel(rig.base))
+    await rig.hear(port=0, tunnel="b1")
+    (profile,) = rig.kubelet.nodes.values()
+    rig.bases._bases.clear()
+    rig.bases.recall([msgspec.convert(node_body(profile, rig.clock.now()), Node)])
+    (base,) = rig.bases._bases.values()
+    assert isinstance(base.address, TunnelAddress)
+    assert base.address.identity == "b1"
+
+
+async def test_k68_the_log_of_a_module_on_a_java_base_is_that_of_its_pod_and_says_so(rig: Rig) -> None:
+    class Pods:
+        def at(self, ip: str) -> None:
+            return None
+
+        def is_leaving(self, uid: str) -> bool:
+            return False
+
+        def complete(self, beat: Heartbeat) -> Heartbeat:
+            return beat
+
+        async def log(self, beat: Heartbeat, options: LogOptions) -> AsyncIterator[bytes]:
+            yield f"{beat.pod_name} tail {options.tail_lines}\n".encode()
+            raise no_answer("GET log", "the server is away", may_have_happened=False)
+
+    rig.bases._pods = cast("Any", Pods())
+    await rig.hear(pod_namespace="shop", pod_name="base-0", pod_uid="u-1")
+    (name,) = rig.kubelet.nodes
+    await rig.bases._poll(rig.bases._bases[name])
+    env = [{"name": "BIZ_VERSION", "value": "1"}]
+    spec = {"nodeName": name, "containers": [{"name": "cart", "image": "http://h/cart-1.zip", "env": env}]}
+    pod = msgspec.convert({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}, KubeletPod)
+    await rig.bases._provider.create(Sandbox(pod))
+    lines = [part.decode() async for part in rig.bases._provider.logs("u", "cart", LogOptions(tail_lines=7))]
+    assert lines[0] == "a Java base has one log for all its modules; this is that of its pod shop/base-0:\n"
+    assert lines[1] == "base-0 tail 7\n"
+    assert lines[2].startswith("the log of pod shop/base-0 cannot be read now: ")
+
+
+async def test_a_node_names_the_endpoint_of_the_replica_that_serves_it(rig: Rig) -> None:
+    rig.bases.announce("10.9.9.9", 10250)
+    await rig.hear()
+    (profile,) = rig.kubelet.nodes.values()
+    assert (profile.internal_dns, profile.kubelet_port, profile.ip) == ("10.9.9.9", 10250, "127.0.0.1")

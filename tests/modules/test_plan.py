@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from fairlead.model.node import Node
-from fairlead.modules.deployments import ModuleDeployment, baseline, newest_versions, plan_replicas
+from fairlead.modules.deployments import ModuleDeployment, baseline, baseline_of, newest_versions, plan_replicas
+from fairlead.modules.heartbeats import BaseMetadata
 from fairlead.modules.plan import plan_sweep, plan_update
 from fairlead.modules.spec import ModuleState
 from fairlead.nodes.spec import KubeletPod
@@ -88,6 +89,17 @@ def test_k67_a_base_starts_with_one_version_of_each_module_the_youngest() -> Non
     modules = baseline([new, old], "blue", "dev")
     assert [module.key for module in modules] == ["cart:1", "cart:2"]
     assert [module.key for module in newest_versions(modules)] == ["cart:2"]
+    assert [module.key for module in baseline_of([new, old], BaseMetadata("b", "shop", "1", "blue"), "dev")] == [
+        "cart:2"
+    ]
+
+
+def test_k67_a_deployment_that_asks_for_other_bases_is_not_in_the_baseline() -> None:
+    ours = msgspec.to_builtins(peer())
+    ours["spec"]["template"]["spec"]["nodeSelector"] = {"base.koupleless.io/name": "shop"}
+    chosen = [msgspec.convert(ours, ModuleDeployment)]
+    assert len(baseline_of(chosen, BaseMetadata("b", "shop", "1", "blue"), "dev")) == 1
+    assert baseline_of(chosen, BaseMetadata("b", "bank", "1", "blue"), "dev") == []
 
 
 def test_k32_a_changed_image_is_uninstalled_first_and_a_removed_container_goes() -> None:

@@ -15,7 +15,9 @@ from fairlead.modules import client as calls
 from fairlead.modules import reports
 from fairlead.modules.client import ArkletClient, connections
 from fairlead.modules.provider import ArkletProvider
+from fairlead.modules.spec import ModuleState
 from fairlead.modules.sweep import Sweeper
+from fairlead.modules.traces import parent_of
 from fairlead.nodes.provider import NotNow, RunPhase, RunReport, Sandbox
 from fairlead.nodes.spec import KubeletPod
 from fairlead.testing.clock import ManualClock
@@ -316,3 +318,82 @@ async def test_nothing_is_sent_once_the_lease_is_gone(rig: Rig) -> None:
     await rig.start(cart())
     await asyncio.gather(*rig.provider._pods["uid-p"].tasks.values())
     assert rig.base.count("installBiz", "cart:1") == 0
+
+
+async def test_arguments_variables_and_the_trace_of_a_container_reach_its_module(rig: Rig) -> None:
+    pod = cart()
+    await rig.provider.create(Sandbox(pod))
+    runs = tuple(replace(run, args=("--fast",), env={"BIZ_VERSION": "1", "COLOUR": "blue"}) for run in runs_of(pod))
+    await rig.provider.update(pod.uid, runs)
+    await rig.until(pod)
+    (body,) = rig.base.installs
+    assert (body["args"], body["envs"]["COLOUR"]) == (["--fast"], "blue")
+    assert "BIZ_VERSION" not in body["envs"]
+    # One trace for all that is done for this generation of the pod.
+    await rig.end(pod)
+    assert body["envs"]["TRACEPARENT"] in rig.base.traces
+    assert {trace.split("-")[1] for trace in rig.base.traces} == {f"{parent_of(pod).trace_id:032x}"}
+
+
+async def test_nothing_is_installed_before_the_ledger_is_written(rig: Rig) -> None:
+    written: list[frozenset[str]] = []
+
+    async def write(node: str) -> bool:
+        written.append(rig.provider.ledger(node))
+        assert rig.base.modules == {}
+        return len(written) > 1
+
+    rig.provider.keep_ledger(write)
+    await rig.start(cart())
+    await rig.until(cart())
+    assert written == [frozenset({"cart:1"})] * 2
+    assert rig.base.count("installBiz", "cart:1") == 1
+
+
+@pytest.mark.parametrize("is_dry", [True, False], ids=["dry-run", "on"])
+async def test_k41_k44_k45_each_stray_is_an_event_and_a_flood_is_reported(rig: Rig, is_dry: bool) -> None:
+    events: list[tuple[str, str]] = []
+    clock = ManualClock()
+
+    async def no_pods(node: str) -> list[KubeletPod]:
+        return []
+
+    sweeper = Sweeper(
+        rig.provider._client,
+        no_pods,
+        clock,
+        is_dry=is_dry,
+        report=lambda node, reason, note: events.append((reason, note)),
+    )
+    rig.base.modules |= {f"m{number}:1": "activated" for number in range(500)}
+    states = await rig.provider._client.modules(("127.0.0.1", rig.base.port))
+    assert states is not None
+    ours = frozenset(each.key for each in states)
+    gone: frozenset[str] = frozenset()
+    for seconds in (0, 61):
+        await clock.advance(seconds)
+        gone = await sweeper.sweep("node", ("127.0.0.1", rig.base.port), states, [], ours)
+    reasons = [reason for reason, _ in events]
+    if is_dry:
+        assert (len(gone), len(rig.base.modules)) == (0, 500)
+        assert reasons.count("DanglingModuleFound") == 10
+    else:
+        assert (len(gone), len(rig.base.modules)) == (10, 490)
+        assert reasons.count("DanglingModuleRemoved") == 10
+    assert ("DanglingModulesMany", "500 modules are of no pod; 10 a minute are removed") in events
+
+
+async def test_k43_where_pods_cannot_be_listed_nothing_is_removed(rig: Rig) -> None:
+    clock = ManualClock()
+
+    async def fails(node: str) -> list[KubeletPod]:
+        raise ConnectionError("the API server is away")
+
+    sweeper = Sweeper(rig.provider._client, fails, clock)
+    states = [ModuleState("m", "1", "activated")]
+    rig.base.modules["m:1"] = "activated"
+    await sweeper.sweep("node", ("127.0.0.1", rig.base.port), states, [], frozenset({"m:1"}))
+    await clock.advance(61)
+    with pytest.raises(ConnectionError):
+        await sweeper.sweep("node", ("127.0.0.1", rig.base.port), states, [], frozenset({"m:1"}))
+    assert rig.base.modules == {"m:1": "activated"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -9,8 +10,12 @@ import pytest
 
 from fairlead.modules import arklet
 from fairlead.modules.arklet import Outcome, identity_installed, outcome_of, sentence_of
+from fairlead.modules.client import TlsAddress
+from fairlead.modules.replica import tls_to_bases
 from fairlead.modules.spec import Module
+from fairlead.settings import ArkletSettings
 from tests.modules.bases import BaseProcess, hello, module, running_base
+from tests.rigs.kube.certificates import Authority
 
 SLOW = "import time\ndef main(context):\n    time.sleep(1.5)\n"
 FAILS = "def main(context):\n    raise RuntimeError('boom at start')\n"
@@ -221,3 +226,55 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+async def test_a_base_with_tls_answers_callers_with_a_certificate_of_its_authority_only(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "pki")
+    own, caller = authority.server(), authority.client("fairlead")
+    flags = ("--certificate", str(own.cert), "--key", str(own.key), "--client-ca", str(authority.ca_file))
+    settings = ArkletSettings(ca_file=str(authority.ca_file))
+    known = ArkletSettings(ca_file=str(authority.ca_file), certificate=str(caller.cert), key=str(caller.key))
+    async with running_base(tmp_path / "data", *flags) as base:
+        address = TlsAddress(*base.address)
+        assert (await base.client.call(base.address, arklet.QUERY_ALL, {})).problem
+        assert "modules.arklet.caFile" in (await base.client.call(address, arklet.QUERY_ALL, {})).problem
+        base.client._tls = tls_to_bases(settings)
+        assert (await base.client.call(address, arklet.QUERY_ALL, {})).problem
+        base.client._tls = tls_to_bases(known)
+        one = Module("hello", "1.0.0", hello(tmp_path))
+        assert (await base.client.install(address, one)).code == arklet.SUCCESS
+        assert await base.client.modules(address) != []
+
+
+async def test_switching_drains_what_the_old_version_has_begun(base: BaseProcess, tmp_path: Path) -> None:
+    source = "import asyncio\nasync def main(scope, receive, send):\n    await asyncio.sleep(1)\n"
+    source += "    await send({'type': 'http.response.start', 'status': 200})\n"
+    source += "    await send({'type': 'http.response.body', 'body': VERSION})\n"
+    for version in ("1.0.0", "2.0.0"):
+        url = module(tmp_path, "late", f"VERSION = b'{version}'\n{source}", version=version, context="/late")
+        assert (await base.client.install(base.address, Module("late", version, url))).code == arklet.SUCCESS
+    body = {"bizName": "late", "bizVersion": "1.0.0"}
+    begun = asyncio.create_task(base.get("/late/"))
+    await asyncio.sleep(0.3)
+    assert (await base.client.call(base.address, arklet.SWITCH, body)).code == arklet.SUCCESS
+    gone = await base.client.uninstall(base.address, Module("late", "2.0.0", ""))
+    assert gone.code == arklet.SUCCESS
+    assert await begun == (200, "2.0.0")
+    assert await base.get("/late/") == (200, "1.0.0")
+
+
+async def test_arguments_variables_and_a_wheel_with_the_budget_of_the_pods_limit(tmp_path: Path) -> None:
+    wheel = tmp_path / "shop-2.1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as zipped:
+        zipped.writestr("shop-2.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: shop\nVersion: 2.1\n")
+        zipped.writestr("shop-2.1.dist-info/entry_points.txt", "[fairlead.module]\nStart-Class = shop:main\n")
+        source = "import os\ndef main(context):\n    print(context['args'], os.environ['COLOUR'])\n"
+        zipped.writestr("shop.py", source)
+    async with running_base(tmp_path / "data", MODULE_MEMORY_LIMIT=str(1 << 30)) as base:
+        shop = Module("shop", "2.1", f"file://{wheel}", ("--fast",), (("COLOUR", "blue"),))
+        assert (await base.client.install(base.address, shop)).code == arklet.SUCCESS
+        log = await base.client.call(base.address, arklet.QUERY_LOG, {"bizName": "shop", "bizVersion": "2.1"})
+        assert log.fields["log"] == "['--fast'] blue\n"
+        health = await base.client.health(base.address)
+        assert health is not None
+        assert health.capacity_bytes == int((1 << 30) * 0.8)

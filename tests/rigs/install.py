@@ -4,13 +4,15 @@ Called by the fixtures; run by hand (`python -m tests.rigs.install`) it prints t
 the system and no service is started. What cannot be had is an error that says what to do, never a skip.
 """
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -47,11 +49,78 @@ def ensure_debian(package: str, program: str) -> Path:
 
 def ensure_unbound() -> tuple[Path, dict[str, str]]:
     """The resolver, and the environment it needs: a library that not every machine has."""
-    program = ensure_debian("unbound", "usr/sbin/unbound")
-    library = Path("usr/lib") / (sysconfig.get_config_var("MULTIARCH") or "x86_64-linux-gnu") / "libprotobuf-c.so.1"
-    if Path("/", library).exists():
-        return program, {}
-    return program, {"LD_LIBRARY_PATH": str(ensure_debian("libprotobuf-c1", str(library)).parent)}
+    return ensure_debian("unbound", "usr/sbin/unbound"), _libraries({"libprotobuf-c1": "libprotobuf-c.so.1"})
+
+
+def ensure_mosquitto() -> tuple[Path, dict[str, str]]:
+    """The MQTT broker, and the environment it needs."""
+    program = ensure_debian("mosquitto", "usr/sbin/mosquitto")
+    return program, _libraries({"libwrap0": "libwrap.so.0", "libdlt2": "libdlt.so.2"})
+
+
+def _libraries(wanted: Mapping[str, str]) -> dict[str, str]:
+    """Libraries by their package: where the machine lacks some, the variable that leads to unpacked ones."""
+    folder = Path("usr/lib") / (sysconfig.get_config_var("MULTIARCH") or "x86_64-linux-gnu")
+    absent = [(package, folder / name) for package, name in wanted.items() if not Path("/", folder / name).exists()]
+    folders = [str(ensure_debian(package, str(library)).parent) for package, library in absent]
+    return {"LD_LIBRARY_PATH": ":".join(folders)} if folders else {}
+
+
+JAVA_BASE: Final = Path(__file__).parent / "java_base"
+JAVA_MODULES: Final = {
+    "plain": ("Plain", ("1.0.0", "2.0.0")),
+    "slow": ("Slow", ("1.0.0",)),
+    "failing": ("Failing", ("1.0.0",)),
+    "leaking": ("Leaking", ("1.0.0",)),
+}
+LEAKING_CLASSES: Final = 300
+
+
+def ensure_java_bases() -> Path:
+    """A folder with `base.jar` and `web-base.jar` (SOFAArk with arklet) and module jars; built once by Maven."""
+    sources = sorted(path for path in JAVA_BASE.rglob("*") if path.is_file())
+    known = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+    return _once(f"java-bases-{known}", Path("leaking-1.0.0.jar"), _build_java_bases)
+
+
+def _build_java_bases(staging: Path, into: Path) -> None:
+    hint = "Java bases are built by Maven: install `maven` and a JDK 17 (Debian, Ubuntu: apt install maven)"
+    maven, javac, jar = (_program(name, hint) for name in ("mvn", "javac", "jar"))
+    shutil.copytree(JAVA_BASE, staging / "source")
+    # What was fetched before is not fetched again when a source changes.
+    command = [maven, "-q", "-B", f"-Dmaven.repo.local={cache() / 'maven'}", "package"]
+    _run(command, staging / "source", hint)
+    into.mkdir()
+    for built in ("base/target/base.jar", "web-base/target/web-base.jar", "web-module/target/web-1.0.0-ark-biz.jar"):
+        shutil.copy(staging / "source" / built, into / Path(built).name)
+    with zipfile.ZipFile(into / "base.jar") as base:
+        common = next(name for name in base.namelist() if "/koupleless-common-" in name)
+        base.extract(common, staging)
+    _write_leaking_classes(staging / "source" / "modules" / "LeakingParts.java")
+    files = [str(path) for path in sorted((staging / "source" / "modules").glob("*.java"))]
+    classes = staging / "classes"
+    _run([javac, "--release", "17", "-cp", str(staging / common), "-d", str(classes), *files], staging, hint)
+    for name, (main, versions) in JAVA_MODULES.items():
+        for version in versions:
+            manifest = staging / "manifest"
+            head = f"Ark-Biz-Name: {name}\nArk-Biz-Version: {version}\nweb-context-path: /{name}\n"
+            manifest.write_text(f"{head}Main-Class: fairlead.module.{main}\npriority: 100\n")
+            target = str(into / f"{name}-{version}.jar")
+            parts = sorted(path.name for path in (classes / "fairlead" / "module").glob(f"{main}*.class"))
+            picked = [argument for part in parts for argument in ("-C", str(classes), f"fairlead/module/{part}")]
+            _run([jar, "cfm", target, str(manifest), *picked], staging, hint)
+
+
+def _write_leaking_classes(path: Path) -> None:
+    lines = [
+        "package fairlead.module;",
+        "final class LeakingParts {",
+        f"    static final int COUNT = {LEAKING_CLASSES};",
+    ]
+    for number in range(LEAKING_CLASSES):
+        body = "".join(f"int f{each}(int x) {{ return x * {number} + {each}; }} " for each in range(8))
+        lines.append(f"    static final class Part{number} {{ {body}}}")
+    path.write_text("\n".join([*lines, "}", ""]))
 
 
 def ensure_elasticsearch() -> Path:

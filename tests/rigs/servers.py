@@ -1,8 +1,10 @@
-"""A real Prometheus and a real Elasticsearch on loopback, ended by id with the test run that started them."""
+"""Real servers on loopback (Prometheus, Elasticsearch, Mosquitto, Java bases), ended with the run that started them."""
 
+import http.client
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -156,6 +158,75 @@ class Prometheus(Server):
     def is_ready(self) -> bool:
         # Who has no password is refused before the server is ready, too: its own word counts then.
         return "ready to receive web requests" in self.log_tail(200) if self._guarded else self.answers("/-/ready")
+
+
+class Mosquitto(Server):
+    """An MQTT broker without passwords, or with TLS and certificates of clients."""
+
+    name = "mosquitto"
+
+    def __init__(self, program: Path, libraries: Mapping[str, str], folder: Path) -> None:
+        super().__init__(folder)
+        self._program = program
+        self._libraries = libraries
+        (self.port,) = free_ports(1)
+        self.url = f"mqtt://127.0.0.1:{self.port}"
+        self._config = folder / "mosquitto.conf"
+        self._config.write_text(f"listener {self.port} 127.0.0.1\nallow_anonymous true\nuser root\n")
+
+    def command(self) -> list[str]:
+        return [str(self._program), "-c", str(self._config)]
+
+    def environment(self) -> Mapping[str, str]:
+        return {**os.environ, **self._libraries}
+
+    def is_ready(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5):
+                return True
+        except OSError:
+            return False
+
+
+class JavaBase(Server):
+    """A Java base with arklet on a port of its own; `web` is the one whose modules may have a web interface."""
+
+    name = "java base"
+
+    def __init__(self, jars: Path, folder: Path, *flags: str, web: bool = False) -> None:
+        super().__init__(folder)
+        self.port, self.web_port = free_ports(2)
+        self.address = ("127.0.0.1", self.port)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._jar = jars / ("web-base.jar" if web else "base.jar")
+        self._flags = flags
+
+    def command(self) -> list[str]:
+        java = shutil.which("java")
+        assert java is not None, "Java bases need Java 17 (Debian: default-jre-headless)"
+        usual = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:MaxMetaspaceSize=256m", "-Xshare:auto"]
+        # Everything it writes stays in its folder: logs in its home, unpacked modules in its temporary folder.
+        own = [f"-Duser.home={self.folder}", f"-Djava.io.tmpdir={self.folder}", "-XX:-UsePerfData"]
+        port = f"-Dkoupleless.arklet.http.port={self.port}"
+        return [
+            java,
+            *usual,
+            *own,
+            port,
+            "-Dsofa.ark.telnet.server.enable=false",
+            *self._flags,
+            "-jar",
+            str(self._jar),
+            f"--server.port={self.web_port}",
+        ]
+
+    def is_ready(self) -> bool:
+        request = urllib.request.Request(f"{self.url}/queryAllBiz", data=b"{}", method="POST")
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return b"SUCCESS" in answer.read() and "base: ready" in self.log.read_text(errors="replace")
+        except (urllib.error.URLError, OSError, http.client.HTTPException):
+            return False
 
 
 class Elasticsearch(Server):

@@ -69,7 +69,11 @@ class NamedLease:
         times: LeaseTimes | None = None,
         removed_when_released: bool = False,
     ) -> None:
-        """`removed_when_released` is for a lease that no other process ever takes."""
+        """`removed_when_released` is for a lease that no other process ever takes.
+
+        Others judge by it whether what its holder holds is free. So a renewal that comes after its time begins a new
+        term: `lead` is cancelled and called again, with nothing held.
+        """
         self._is_removed = removed_when_released
         self.name = name
         self.namespace = namespace
@@ -165,7 +169,7 @@ class NamedLease:
             await self._clock.sleep(self.times.retry_s)
             try:
                 # Beaten to a write by somebody who did not take it (an annotation, say), we still have our time.
-                if not await self._try() and self.holder != self.identity:
+                if not await self._try(is_renewal=True) and self.holder != self.identity:
                     self._deadline_s = float("-inf")
                     return
             except (ClusterError, TimeoutError) as problem:
@@ -173,7 +177,7 @@ class NamedLease:
             if not self.is_open():
                 return
 
-    async def _try(self) -> bool:
+    async def _try(self, *, is_renewal: bool = False) -> bool:
         """Take or renew the lease if it is ours to take; True while we hold it."""
         # Everything before the answer counts against us.
         sent_at_s = self._clock.elapsed_s()
@@ -194,6 +198,8 @@ class NamedLease:
                 return False  # somebody was quicker; the next look tells who
         self._is_taking = False
         self._see(taken)
+        if is_renewal and self._is_removed and not self.is_open():
+            return False  # the term was over before
         self._deadline_s = sent_at_s + self.times.renew_deadline_s
         return True
 

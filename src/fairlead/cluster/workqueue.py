@@ -7,6 +7,7 @@ nothing that happens during a reconcile is lost. The number of distinct keys bou
 import asyncio
 import heapq
 from collections import deque
+from collections.abc import Callable
 
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.metrics import Metrics
@@ -30,6 +31,7 @@ class WorkQueue:
         self._ready = asyncio.Event()
         self._sooner = asyncio.Event()
         self._closing = asyncio.Event()
+        self._finished = asyncio.Event()
         self._depth = metrics.queue_depth.labels(name)
         self._adds = metrics.queue_adds.labels(name)
         self._retries = metrics.queue_retries.labels(name)
@@ -87,10 +89,17 @@ class WorkQueue:
 
     def done(self, key: str) -> None:
         self._in_hand.discard(key)
+        self._finished.set()
         if key in self._again:
             self._again.discard(key)
             if not self.is_closed:
                 self._put_in_line(key)
+
+    async def wait_idle(self, is_included: Callable[[str], bool]) -> None:
+        """Until no worker has any of these keys in hand."""
+        while any(is_included(key) for key in self._in_hand):
+            self._finished.clear()
+            await self._finished.wait()
 
     def close(self) -> None:
         """Hand out nothing more; what is in hand may finish."""

@@ -21,6 +21,9 @@ SWITCH: Final = "switchBiz"
 QUERY_ALL: Final = "queryAllBiz"
 QUERY_OPS: Final = "queryBizOps"
 HEALTH: Final = "health"
+QUERY_LOG: Final = "queryBizLog"
+STATS: Final = "bizStats"
+"""The last two are the Python base's own."""
 
 SUCCESS: Final = "SUCCESS"
 FAILED: Final = "FAILED"
@@ -30,6 +33,7 @@ REPEAT_BIZ: Final = "REPEAT_BIZ"
 MISSING_BIZ: Final = "NOT_FOUND_BIZ"
 
 MOST_MODULES: Final = 10_000
+MOST_TRACE: Final = 65536
 
 Fields = Mapping[str, Any]
 
@@ -74,7 +78,7 @@ class Answer:
 
     @property
     def inner_message(self) -> str:
-        return text_of(self.fields, "message")
+        return text_of(self.fields, "message", most=MOST_TRACE)
 
 
 def install_body(module: Module, *, request_id: str = "") -> dict[str, Any]:
@@ -84,6 +88,10 @@ def install_body(module: Module, *, request_id: str = "") -> dict[str, Any]:
         body["bizVersion"] = module.version
     if module.url:
         body["bizUrl"] = module.url
+    if module.args:
+        body["args"] = list(module.args)
+    if module.envs:
+        body["envs"] = dict(module.envs)
     if request_id:
         body |= {"async": True, "requestId": request_id}
     return body
@@ -108,7 +116,7 @@ def read_answer(status: int, body: bytes | str) -> Answer:
         code=text_of(value, "code"),
         message=text_of(value, "message"),
         data=value.get("data"),
-        trace=text_of(value, "errorStackTrace", most=65536),
+        trace=text_of(value, "errorStackTrace", most=MOST_TRACE),
         identity=text_of(value, "baseIdentity"),
     )
 
@@ -141,9 +149,27 @@ def _is_rejection(answer: Answer) -> bool:
 
 def sentence_of(answer: Answer) -> str:
     """What went wrong, for people: the innermost cause of a stack trace, else arklet's own message."""
-    causes = [line.strip() for line in answer.trace.splitlines() if line.strip().startswith("Caused by:")]
-    shown = causes[-1].removeprefix("Caused by:").strip() if causes else answer.inner_message or answer.message
+    # Over MQTT the trace comes as the inner message.
+    lines = (answer.trace or answer.inner_message).splitlines()
+    causes = [line.strip() for line in lines if line.strip().startswith("Caused by:")]
+    shown = causes[-1].removeprefix("Caused by:").strip() if causes else _innermost(answer.fields.get("throwable"))
+    shown = shown or answer.inner_message or answer.message
     return (shown or answer.problem or "arklet did not say why")[:MOST_TEXT]
+
+
+MOST_CAUSES: Final = 50
+
+
+def _innermost(throwable: Any) -> str:
+    """The cause behind all others of a Java exception, as the record of an asynchronous command holds it."""
+    shown = ""
+    for _ in range(MOST_CAUSES):
+        if not isinstance(throwable, dict):
+            break
+        parts = (text_of(throwable, "@type"), text_of(throwable, "message"))
+        shown = ": ".join(part for part in parts if part) or shown
+        throwable = throwable.get("cause")
+    return shown
 
 
 def state_after(command: str, module: Module, answer: Answer) -> ModuleState | None:
@@ -210,6 +236,8 @@ class Health:
     committed_bytes: int | None
     used_bytes: int | None
     uptime_s: float | None = None
+    stack: str = ""
+    """`python` where it says so; Java bases do not."""
 
     @property
     def capacity_bytes(self) -> int:
@@ -234,6 +262,7 @@ def health_of(answer: Answer) -> Health | None:
         _bytes(jvm, "java committed metaspace"),
         _bytes(jvm, "java used metaspace"),
         float(uptime) if isinstance(uptime, int | float) and 0 <= uptime < 1e12 else None,
+        "python" if isinstance(health.get("python"), dict) else "",
     )
 
 

@@ -4,7 +4,7 @@ Pure; `modules.bases` keeps the nodes. Both families of labels are written, Koup
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -18,6 +18,8 @@ from fairlead.nodes.node import Profile
 PROVIDER: Final = "arklet"
 UNREACHABLE_S: Final = 25.0
 DEAD_S: Final = 60.0
+SKEW_STEP_S: Final = 5
+"""A clock that is off is told of in steps: it must not change the node with each message."""
 
 
 class Liveness(Enum):
@@ -27,10 +29,13 @@ class Liveness(Enum):
     UNREACHABLE = ("Unknown", "BaseUnreachable", "the base was not heard of for 25 s")
     DEAD = ("False", "BaseDead", "the base was not heard of for 60 s")
     STOPPED = ("False", "BaseStopped", "the base said that it stops")
+    DELETED = ("False", "BasePodDeleted", "the pod of the base is deleted")
 
 
-def liveness(silent_s: float, is_active: bool) -> Liveness:
+def liveness(silent_s: float, is_active: bool, is_pod_leaving: bool = False) -> Liveness:
     """Rung by rung: Ready, after 25 s of silence Unknown, after 60 s not Ready."""
+    if is_pod_leaving:
+        return Liveness.DELETED
     if not is_active:
         return Liveness.STOPPED
     if silent_s < UNREACHABLE_S:
@@ -87,6 +92,10 @@ def node_profile(
             names.RAW_VERSION: metadata.version,
             names.ADDRESS: f"{beat.ip}:{beat.arklet_port}",
             names.BOOT_ID: beat.boot_id,
+            **({names.TUNNEL: beat.tunnel} if beat.tunnel else {}),
+            **({names.TLS: "true"} if beat.is_tls else {}),
+            **({names.SKEW: str(skew_s)} if (skew_s := round(beat.skew_s / SKEW_STEP_S) * SKEW_STEP_S) else {}),
+            **_pod_notes(beat),
             **(extra or {}),
         },
         taints=(
@@ -108,6 +117,16 @@ def node_profile(
     )
 
 
+def _pod_notes(beat: Heartbeat) -> dict[str, str]:
+    if not beat.pod_name:
+        return {}
+    return {
+        names.POD_NAMESPACE: beat.pod_namespace,
+        names.POD_NAME: beat.pod_name,
+        names.POD_UID: beat.pod_uid,
+    }
+
+
 def _labels(beat: Heartbeat, options: NodeOptions) -> dict[str, str]:
     metadata = beat.metadata
     labels = {
@@ -118,6 +137,10 @@ def _labels(beat: Heartbeat, options: NodeOptions) -> dict[str, str]:
         names.CLUSTER_NAME: metadata.cluster_name,
         names.HOST_NAME: beat.host_name,
         names.STACK: metadata.stack,
+        names.BASE_STACK: metadata.stack,
+        names.PAGE_NAME: metadata.name,
+        names.PAGE_VERSION: metadata.version,
+        names.PAGE_TUNNEL: f"{'mqtt' if beat.tunnel else 'http'}_tunnel_provider",
         names.BASEMENT_VERSION: metadata.version,
         **({names.TUNNEL_PORT: str(beat.port)} if beat.port else {}),
     }
@@ -133,11 +156,18 @@ def _ki(size: int) -> str:
     return f"{max(0, size) // 1024}Ki"
 
 
+def recall(node: Node) -> Heartbeat:
+    """A base as its node tells of it, with the name in its label, which must stay."""
+    beat = remember(node)
+    return replace(beat, metadata=replace(beat.metadata, name=node.metadata.labels.get(names.BASE_NAME, "")))
+
+
 def remember(node: Node) -> Heartbeat:
     """A base as its node tells of it, until it is heard again; its name stays with the node's label."""
     labels, notes = node.metadata.labels, node.metadata.annotations
     ip, _, port = notes.get(names.ADDRESS, "").rpartition(":")
     is_port = port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536
+    is_tunnelled = bool(notes.get(names.TUNNEL))
     conditions = {each.type: each.status for each in node.status.conditions or ()}
     metadata = BaseMetadata(
         identity=notes.get(names.IDENTITY, ""),
@@ -149,9 +179,14 @@ def remember(node: Node) -> Heartbeat:
         metadata,
         ip=ip,
         host_name=labels.get(names.HOST_NAME, ""),
-        port=int(port) if is_port else DEFAULT_PORT,
+        port=0 if is_tunnelled and names.TUNNEL_PORT not in labels else int(port) if is_port else DEFAULT_PORT,
         is_active=conditions.get("Ready") == "True",
         boot_id=notes.get(names.BOOT_ID, ""),
+        tunnel=notes.get(names.TUNNEL, ""),
+        is_tls=notes.get(names.TLS) == "true",
+        pod_namespace=notes.get(names.POD_NAMESPACE, ""),
+        pod_name=notes.get(names.POD_NAME, ""),
+        pod_uid=notes.get(names.POD_UID, ""),
     )
 
 

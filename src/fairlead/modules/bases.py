@@ -7,25 +7,29 @@ answers there. `modules.capability` runs this where it leads.
 import asyncio
 import hmac
 import ipaddress
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import structlog
 
 from fairlead.cluster.backoff import Rng
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Delete
 from fairlead.model.node import Node
 from fairlead.modules.arklet import Health
-from fairlead.modules.base_node import Liveness, NodeOptions, is_activated, liveness, node_name, node_profile, remember
-from fairlead.modules.client import ArkletClient
-from fairlead.modules.heartbeats import Heartbeat
+from fairlead.modules.base_node import Liveness, NodeOptions, is_activated, liveness, node_name, node_profile, recall
+from fairlead.modules.base_pods import BasePods, beat_of
+from fairlead.modules.client import ArkletClient, TlsAddress, TunnelAddress
+from fairlead.modules.heartbeats import JAVA, Heartbeat, merged
 from fairlead.modules.names import LEDGER
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
+from fairlead.nodes.provider import LogOptions
 from fairlead.nodes.spec import PODS
 
 log = structlog.get_logger("fairlead.modules")
@@ -34,8 +38,16 @@ CHECK_S = 3.0
 SETTLE_S = 0.3
 STOPPED_REMOVE_S = 10.0
 """A base that said it stops, and does not answer, is gone; its node follows soon, so that modules move."""
+POD_GONE_REMOVE_S = 5.0
+"""Of a base whose pod is confirmed to be gone: as long as it may take to notice that it does not answer."""
+DISCOVER_S = 15.0
+"""A base pod that runs has so long to announce itself before it is asked; and between two times that it is."""
 MOST_BASES = 5000
 MOST_LEDGER = 2000
+LEDGER_S = 10.0
+"""How long an install waits for the ledger to be written, before it tries again."""
+DIRECT_S = 60.0
+"""A base that is heard over HTTP and through a broker is called directly; through the broker after this silence."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -44,12 +56,16 @@ class Refused(Exception):
     """The heartbeat makes no node; the message says why, for the base's log."""
 
 
+class Elsewhere(Exception):
+    """Another replica serves the base, or is about to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trust:
     networks: tuple[Network, ...] = ()
     token: str = ""
 
-    def problem(self, beat: Heartbeat, peer: str, token: str) -> str | None:
+    def problem(self, beat: Heartbeat, peer: str, token: str, *, is_base_pod: bool = False) -> str | None:
         """Why a caller is not believed."""
         try:
             said, called = ipaddress.ip_address(beat.ip), ipaddress.ip_address(peer)
@@ -59,9 +75,9 @@ class Trust:
             return f"the heartbeat names {said} and comes from {called}"
         if self.token and hmac.compare_digest(token.encode(), self.token.encode()):
             return None
-        if any(said in network for network in self.networks):
+        if is_base_pod or any(said in network for network in self.networks):
             return None
-        return f"{said} is in no trusted network and bears no token"
+        return f"{said} is no base pod, in no trusted network, and bears no token"
 
 
 def read_ledger(text: str) -> frozenset[str]:
@@ -83,12 +99,32 @@ class Base:
     heard_s: float
     health: Health | None = None
     is_active: bool = True
+    is_pod_leaving: bool = False
+    is_pod_gone: bool = False
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    direct_s: float = -math.inf
+    """When it was last heard of over HTTP, where it is heard through a broker too."""
+    is_released: bool = False
 
     @property
     def address(self) -> tuple[str, int]:
-        return self.beat.ip, self.beat.arklet_port
+        if self.beat.tunnel and self.heard_s - self.direct_s > DIRECT_S:
+            return TunnelAddress(self.beat.ip, self.beat.tunnel)
+        plain = (self.beat.ip, self.beat.arklet_port)
+        return TlsAddress(*plain) if self.beat.is_tls else plain
+
+    def is_at(self, beat: Heartbeat) -> bool:
+        """Whether a heartbeat names the address we know; one through a broker need not name a port."""
+        is_port_open = bool(beat.tunnel and not beat.port) or bool(self.beat.tunnel and not self.beat.port)
+        return self.beat.ip == beat.ip and (is_port_open or self.beat.arklet_port == beat.arklet_port)
+
+    def hear(self, beat: Heartbeat, now_s: float, is_direct: bool) -> None:
+        """`is_direct`: it came over HTTP, or was seen as a pod."""
+        if is_direct:
+            self.direct_s = now_s
+        self.beat = beat
+        self.heard_s = now_s
 
 
 class Bases:
@@ -106,8 +142,13 @@ class Bases:
         poll_s: float,
         remove_s: float,
         count: Callable[[str], None] = lambda outcome: None,
+        claim: Callable[[str], Awaitable[bool]] | None = None,
+        known_name: Callable[[Heartbeat], str] = lambda beat: "",
+        pods: BasePods | None = None,
+        is_ours: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        """`count` is told what became of each heartbeat."""
+        """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that a base
+        has already, whoever serves it; `is_ours`: whether we should serve a node that does not exist yet."""
         self._kubelet = kubelet
         self._writer = writer
         self._provider = provider
@@ -119,48 +160,125 @@ class Bases:
         self._poll_s = poll_s
         self._remove_s = remove_s
         self._count = count
+        self._claim = claim
+        self._known_name = known_name
+        self._pods = pods
+        self._is_ours = is_ours
+        self._pods_since: dict[str, float] = {}
         self._bases: dict[str, Base] = {}
         self._names: dict[str, str] = {}
-        self._checking: set[tuple[str, int]] = set()
+        self._checking: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
+        provider.keep_ledger(self._write_ledger)
+        provider.read_base_logs(self._base_log)
+
+    def announce(self, host: str, port: int) -> None:
+        """Where the kubelet of the nodes is reached."""
+        self._options = replace(self._options, endpoint_host=host, endpoint_port=port)
+
+    async def _base_log(self, name: str, options: LogOptions) -> AsyncIterator[bytes]:
+        """The log of the pod that a base is: it has one for all its modules."""
+        base = self._bases.get(name)
+        if base is None or self._pods is None or not base.beat.pod_name:
+            yield b"a Java base has one log for all its modules, and this one is no pod: read it where the base runs\n"
+            return
+        where = f"{base.beat.pod_namespace}/{base.beat.pod_name}"
+        yield f"a Java base has one log for all its modules; this is that of its pod {where}:\n".encode()
+        try:
+            async for part in self._pods.log(base.beat, options):
+                yield part
+        except ClusterError as problem:
+            yield f"the log of pod {where} cannot be read now: {problem}\n".encode()
+
+    async def _write_ledger(self, name: str) -> bool:
+        """The node tells of what is to be installed, on the server too."""
+        base = self._bases.get(name)
+        if base is None:
+            return False
+        self._describe(base)
+        return await self._kubelet.wait_written(name, LEDGER_S)
 
     def recall(self, nodes: Sequence[Node]) -> None:
-        """Nodes of an earlier leader: silent until now, so they have their time to be heard."""
         for node in nodes:
-            beat = remember(node)
-            if beat.ip and node.name not in self._bases:
-                self._names[beat.metadata.identity] = node.name
-                base = Base(node.name, beat, self._clock.elapsed_s(), is_active=True)
-                self._add(base, read_ledger(node.metadata.annotations.get(LEDGER, "")))
+            self.adopt(node)
+
+    def adopt(self, node: Node) -> bool:
+        """A node of an earlier process or of another replica: silent until now, so it has its time to be heard."""
+        beat = recall(node)
+        if not beat.ip:
+            return False
+        if node.name not in self._bases:
+            self._names[beat.metadata.identity] = node.name
+            now_s = self._clock.elapsed_s()
+            base = Base(node.name, beat, now_s, is_active=True, direct_s=now_s if beat.port else -math.inf)
+            self._add(base, read_ledger(node.metadata.annotations.get(LEDGER, "")))
+        return True
+
+    async def release(self, name: str) -> None:
+        """Leave a base to another replica; returns when nothing of ours to it or its pods is in flight."""
+        base = self._bases.pop(name, None)
+        if base is not None:
+            base.is_released = True
+            base.wakeup.set()
+            if base.task is not None:
+                await asyncio.gather(base.task, return_exceptions=True)
+        # First who looks at the pods: what it would see of a base that is left is that everything is lost.
+        await self._kubelet.release(name)
+        await self._provider.release(name)
+
+    def names(self) -> list[str]:
+        return sorted(self._bases)
+
+    def has(self, name: str) -> bool:
+        return name in self._bases
+
+    def name_of(self, beat: Heartbeat) -> str:
+        """A name once given stays; another pod with the same identity, such as a reused address, is another base."""
+        known = self._names.get(beat.metadata.identity or beat.stand_in) or self._known_name(beat)
+        base = self._bases.get(known)
+        is_other = base is not None and bool(beat.pod_uid) and base.beat.pod_uid not in ("", beat.pod_uid)
+        return known if known and not is_other else node_name(beat, self._options)
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:
             for base in self._bases.values():
                 base.task = self._tasks.create_task(self._follow(base), name=f"base {base.name}")
+            if self._pods is not None:
+                self._tasks.create_task(self._follow_pods(self._pods), name="base pods")
             while True:
                 await self._clock.sleep(CHECK_S)
                 for base in list(self._bases.values()):
                     await self._judge(base)
+                if self._pods is not None:
+                    await self._discover(self._pods)
 
     # -- heartbeats -----------------------------------------------------------------------------------------
 
     async def hear(self, beat: Heartbeat, peer: str, token: str) -> None:
         """Take a heartbeat in, or refuse it."""
-        if (problem := self._trust.problem(beat, peer, token)) is not None:
+        await self.take_in(self.believe(beat, peer, token))
+
+    def believe(self, beat: Heartbeat, peer: str, token: str) -> Heartbeat:
+        """The heartbeat with what is known of its pod; Refused where the caller is not believed."""
+        is_base_pod = self._pods is not None and self._pods.at(beat.ip) is not None
+        if (problem := self._trust.problem(beat, peer, token, is_base_pod=is_base_pod)) is not None:
             self._count("refused")
             log.warning("heartbeat refused", base=beat.metadata.identity[:200], reason=problem)
             raise Refused(problem)
+        return self.complete(beat)
+
+    def complete(self, beat: Heartbeat) -> Heartbeat:
+        return self._pods.complete(beat) if self._pods is not None else beat
+
+    async def take_in(self, beat: Heartbeat) -> None:
+        """A heartbeat that is believed, by us or by the replica that heard it."""
+        is_direct = not beat.tunnel
+        if (base := self._bases.get(self.name_of(beat))) is not None:
+            beat = merged(base.beat, beat)
         base = self._known(beat)
         if base is not None:
-            if base.beat.boot_id and beat.boot_id and base.beat.boot_id != beat.boot_id and beat.is_active:
-                log.info("the base has started again", base=base.name)
-            base.beat = beat
-            base.is_active = beat.is_active
-            base.heard_s = self._clock.elapsed_s()
-            self._count("heard")
-            base.wakeup.set()
-            self._describe(base)
+            self._take(base, beat, is_direct)
             return
         if not beat.is_active:
             self._count("stopped")
@@ -170,34 +288,55 @@ class Bases:
             raise Refused(f"there are {MOST_BASES} bases already")
         await self._meet(beat)
 
+    def _take(self, base: Base, beat: Heartbeat, is_direct: bool) -> None:
+        if base.beat.boot_id and beat.boot_id and base.beat.boot_id != beat.boot_id and beat.is_active:
+            log.info("the base has started again", base=base.name)
+        base.hear(beat, self._clock.elapsed_s(), is_direct)
+        base.is_active = beat.is_active
+        self._count("heard")
+        base.wakeup.set()
+        self._describe(base)
+
     async def _meet(self, beat: Heartbeat) -> None:
-        address = (beat.ip, beat.arklet_port)
-        if address in self._checking:
+        base = Base("", beat, self._clock.elapsed_s())
+        base.hear(beat, base.heard_s, is_direct=not beat.tunnel)
+        checked = f"{beat.ip}|{beat.arklet_port}|{beat.tunnel}"
+        if checked in self._checking:
             return
-        self._checking.add(address)
+        self._checking.add(checked)
         try:
-            health = await self._client.health(address)
+            health = await self._client.health(base.address)
         finally:
-            self._checking.discard(address)
+            self._checking.discard(checked)
         if health is None:
             self._count("refused")
-            raise Refused(f"no arklet answers at {beat.ip}:{beat.arklet_port}")
-        if self._known(beat) is None:
-            name = self._names.setdefault(beat.metadata.identity or beat.stand_in, node_name(beat, self._options))
+            where = "through the broker" if beat.tunnel else f"at {beat.ip}:{beat.arklet_port}"
+            raise Refused(f"no arklet answers {where}")
+        if not beat.metadata.stack:
+            beat = replace(beat, metadata=replace(beat.metadata, stack=health.stack or JAVA))
+            base.beat = beat
+        if (known := self._known(beat)) is not None:
+            self._take(known, merged(known.beat, beat), not beat.tunnel)  # heard another way meanwhile
+        else:
+            name = self.name_of(beat)
+            if self._claim is not None and name not in self._bases and not await self._claim(name):
+                raise Elsewhere(f"another replica serves node {name}")
             if name in self._bases:
                 self._count("refused")
                 raise Refused(f"another base is node {name}")
+            self._names[beat.metadata.identity or beat.stand_in] = name
             self._count("met")
             log.info("base found", node=name, address=f"{beat.ip}:{beat.arklet_port}", stack=beat.metadata.stack)
-            self._add(Base(name, beat, self._clock.elapsed_s(), health))
+            base.name, base.health, base.heard_s = name, health, self._clock.elapsed_s()
+            self._add(base)
 
     def _known(self, beat: Heartbeat) -> Base | None:
         """By its node's name; another address with another boot is another base that claims the name."""
-        name = self._names.get(beat.metadata.identity or beat.stand_in) or node_name(beat, self._options)
+        name = self.name_of(beat)
         base = self._bases.get(name)
         if base is None:
             return None
-        is_elsewhere = base.address != (beat.ip, beat.arklet_port)
+        is_elsewhere = not base.is_at(beat)
         silent_s = self._clock.elapsed_s() - base.heard_s
         if is_elsewhere and base.is_active and liveness(silent_s, True) is Liveness.READY and base.health is not None:
             is_same_boot = bool(beat.boot_id) and beat.boot_id == base.beat.boot_id
@@ -217,7 +356,7 @@ class Bases:
 
     async def _follow(self, base: Base) -> None:
         """Poll one base: its health, its modules. Woken by a heartbeat or by a command that changed something."""
-        while True:
+        while not base.is_released:
             base.wakeup.clear()
             try:
                 await self._poll(base)
@@ -242,6 +381,8 @@ class Bases:
             return
         base.health = health
         base.heard_s = self._clock.elapsed_s()
+        if not isinstance(address, TunnelAddress):
+            base.direct_s = base.heard_s
         # What a base says of itself now is newer than its last heartbeat.
         base.is_active = is_activated(health)
         self._describe(base)
@@ -249,9 +390,11 @@ class Bases:
 
     async def _judge(self, base: Base) -> None:
         silent_s = self._clock.elapsed_s() - base.heard_s
+        await self._look_at_pod(base)
         self._describe(base)
-        limit_s = STOPPED_REMOVE_S if not base.is_active else self._remove_s
-        if silent_s > limit_s and liveness(silent_s, base.is_active) in (Liveness.DEAD, Liveness.STOPPED):
+        limit_s = STOPPED_REMOVE_S if not base.is_active or base.is_pod_leaving else self._remove_s
+        limit_s = min(limit_s, POD_GONE_REMOVE_S) if base.is_pod_gone else limit_s
+        if silent_s > limit_s and self._standing(base) in (Liveness.DEAD, Liveness.STOPPED, Liveness.DELETED):
             log.warning("base is gone", node=base.name, silent_s=round(silent_s))
             await self._remove(base)
 
@@ -269,12 +412,57 @@ class Bases:
                 )
         await self._kubelet.remove(base.name)
 
+    # -- base pods ------------------------------------------------------------------------------------------
+
+    async def _follow_pods(self, pods: BasePods) -> None:
+        """A pod that is deleted takes its base with it: its node says so before any heartbeat fails to come."""
+        subscription = pods.mirror.subscribe()
+        try:
+            while True:
+                await subscription.wait()
+                uids = {seen.metadata.uid for delta in subscription.drain() for seen in (delta.old, delta.new) if seen}
+                for base in list(self._bases.values()):
+                    if base.beat.pod_uid in uids:
+                        await self._look_at_pod(base)
+                        self._describe(base)
+        finally:
+            subscription.close()
+
+    async def _look_at_pod(self, base: Base) -> None:
+        if self._pods is not None and base.beat.pod_uid:
+            base.is_pod_gone = await self._pods.is_gone(base.beat)
+            base.is_pod_leaving = base.is_pod_gone or self._pods.is_leaving(base.beat.pod_uid)
+
+    async def _discover(self, pods: BasePods) -> None:
+        """Base pods that nobody has heard of: asked at arklet's port, if they are ours to serve."""
+        now_s = self._clock.elapsed_s()
+        running = [pod for pod in pods.mirror if pod.status.phase == "Running" and not pod.is_leaving]
+        self._pods_since = {pod.metadata.uid: self._pods_since.get(pod.metadata.uid, now_s) for pod in running}
+        served = {base.beat.pod_uid for base in self._bases.values()}
+        for pod in running:
+            beat = beat_of(pod)
+            is_due = now_s - self._pods_since[pod.metadata.uid] >= DISCOVER_S and pods.at(beat.ip) is pod
+            if not is_due or pod.metadata.uid in served or self._known_name(beat):
+                continue
+            self._pods_since[pod.metadata.uid] = now_s
+            if self._is_ours(node_name(beat, self._options)) and self._tasks is not None:
+                self._tasks.create_task(self._try_pod(beat), name=f"ask pod {pod.metadata.name}")
+
+    async def _try_pod(self, beat: Heartbeat) -> None:
+        try:
+            await self.take_in(beat)
+        except (Refused, Elsewhere, ClusterError) as problem:
+            log.debug("base pod without a base", pod=beat.pod_name, problem=str(problem))
+
+    def _standing(self, base: Base) -> Liveness:
+        return liveness(self._clock.elapsed_s() - base.heard_s, base.is_active, base.is_pod_leaving)
+
     def _describe(self, base: Base) -> None:
-        self._provider.stand(base.name, base.is_active)
+        self._provider.stand(base.name, base.is_active and not base.is_pod_leaving)
         self._kubelet.change(self._profile(base))
 
     def _profile(self, base: Base) -> Profile:
-        standing = liveness(self._clock.elapsed_s() - base.heard_s, base.is_active)
+        standing = self._standing(base)
         notes = {LEDGER: msgspec.json.encode(sorted(self._provider.ledger(base.name))[:MOST_LEDGER]).decode()}
         return node_profile(base.name, base.beat, base.health, standing, self._options, notes)
 

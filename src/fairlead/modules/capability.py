@@ -1,6 +1,6 @@
 """The modules capability: a listener for heartbeats, bases as nodes, modules as pods, peers that follow their bases.
 
-One replica leads and serves every base; the others listen and answer that they do not lead.
+Every replica serves bases, and passes heartbeats of others' bases on; one of them leads and follows peers.
 """
 
 import asyncio
@@ -18,30 +18,27 @@ from aiohttp import web
 from prometheus_client import Counter
 
 from fairlead.cluster.controller import Controller
+from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.model.intents import Patch, WakeAfter
-from fairlead.model.kinds import Kind
-from fairlead.model.node import Node
 from fairlead.modules import deployments, webhook
 from fairlead.modules.arklet import install_body
 from fairlead.modules.base.pack import pack
 from fairlead.modules.base_node import NodeOptions
-from fairlead.modules.bases import Bases, Refused, Trust, parse_networks
-from fairlead.modules.client import ArkletClient, connections
+from fairlead.modules.bases import Elsewhere, Refused, Trust, parse_networks
+from fairlead.modules.broker import BadBroker, BrokerAddress, parse_broker
 from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
-from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, Unreadable, parse_heartbeat, parse_metadata
-from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT, VNODE
-from fairlead.modules.provider import ArkletProvider
-from fairlead.modules.sweep import Sweeper
-from fairlead.nodes.kubelet import VirtualKubelet
-from fairlead.nodes.spec import PODS, KubeletPod
+from fairlead.modules.endpoint import certificate_of
+from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, BaseMetadata, Unreadable, parse_heartbeat, parse_metadata
+from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT
+from fairlead.modules.replica import Replica, lease_mirrors, node_mirror, reached_at, serve_bases, tls_to_bases
 from fairlead.runtime import Capability, Listener, Runtime
-from fairlead.settings import BadSettings, ModuleSettings, Settings
+from fairlead.settings import BadSettings, ModuleSettings, MqttSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
 from fairlead.web.probes import served
 
 log = structlog.get_logger("fairlead.modules")
 
-MODULE_NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
 PEERS = "peers"
 
 
@@ -54,16 +51,24 @@ class Modules(Capability):
         super().__init__(runtime)
         settings = runtime.settings.modules
         self._settings = settings
-        self._nodes = runtime.mirror(MODULE_NODES, labels=f"{COMPONENT}={VNODE}")
+        self._nodes = node_mirror(runtime)
+        self._leases = lease_mirrors(runtime)
         self._deployments = runtime.mirror(DEPLOYMENTS, labels=f"{COMPONENT}={MODULE_DEPLOYMENT}")
-        self._bases: Bases | None = None
+        self._replica: Replica | None = None
         self._url = ""
+        self._listens = asyncio.Event()
         try:
             networks = parse_networks(settings.trusted_networks)
             token = Path(settings.token_file).read_text().strip() if settings.token_file else ""
         except (ValueError, OSError) as problem:
             raise BadSettings(f"modules: {problem}") from None
+        path = settings.bases_kubeconfig
+        self._bases_server = connect_by_kubeconfig([Path(path)], runtime.clock) if path else None
         self._trust = Trust(networks, token)
+        self._broker = _broker(settings.mqtt)
+        # What cannot be used is said before anything begins.
+        certificate_of(settings.kubelet)
+        tls_to_bases(settings.arklet)
         self._options = NodeOptions(
             env=settings.env,
             pods=settings.pods_per_base,
@@ -73,7 +78,7 @@ class Modules(Capability):
         )
         self._heartbeats = Counter(
             "fairlead_module_heartbeats_total",
-            "Heartbeats of bases by outcome (met, heard, stopped, refused, conflict, malformed, elsewhere).",
+            "Heartbeats of bases by outcome (met, heard, stopped, refused, conflict, malformed, elsewhere, passed on).",
             ["outcome"],
             registry=runtime.metrics.registry,
         )
@@ -88,55 +93,30 @@ class Modules(Capability):
         return None if self._nodes.is_synced else "nodes have not been read yet"
 
     async def lead(self) -> None:
-        runtime, settings = self.runtime, self._settings
-        async with connections() as session, asyncio.TaskGroup() as tasks:
-            client = ArkletClient(session, self._trust.token)
-            # Where there are no other replicas there is no lease to hold.
-            is_fenced = runtime.lease.is_open()
-            may_act = runtime.lease.is_open if is_fenced else lambda: not runtime.stop.is_set()
-            sweeper = Sweeper(client, self._pods_on, runtime.clock, is_dry=settings.sweep == "dry-run")
-            provider = ArkletProvider(client, runtime.clock, may_act, sweeper if settings.sweep != "off" else None)
-            kubelet = VirtualKubelet(
-                runtime.reader,
-                runtime.writer,
-                runtime.recorder,
-                clock=runtime.clock,
-                rng=runtime.rng,
-                metrics=runtime.metrics,
-            )
-            bases = Bases(
-                kubelet,
-                runtime.writer,
-                provider,
-                client,
-                self._options,
-                self._trust,
-                clock=runtime.clock,
-                rng=runtime.rng,
-                poll_s=settings.poll_s,
-                remove_s=settings.remove_s,
-                count=lambda outcome: self._heartbeats.labels(outcome).inc(),
-            )
-            await self._nodes.wait_synced()
-            bases.recall(list(self._nodes))
-            peers = self._peers()
-            working = [
-                tasks.create_task(kubelet.run(), name="modules: kubelet"),
-                tasks.create_task(bases.run(), name="modules: bases"),
-                tasks.create_task(peers.run(), name="modules: peers"),
-            ]
-            runtime.offers.kubelets.append(kubelet)
-            self._bases = bases
-            try:
-                await runtime.stop.wait()
-            finally:
-                self._bases = None
-                runtime.offers.kubelets.remove(kubelet)
-                for task in working:
-                    task.cancel()
+        peers = self._peers()
+        async with asyncio.TaskGroup() as tasks:
+            working = tasks.create_task(peers.run(), name="modules: peers")
+            await self.runtime.stop.wait()
+            peers.stop()
+            await asyncio.wait([working], timeout=1.0)
+            working.cancel()
 
-    async def _pods_on(self, node: str) -> Sequence[KubeletPod]:
-        return await self.runtime.reader.list(PODS, query={"fieldSelector": f"spec.nodeName={node}"})
+    async def work(self, member: Runtime) -> None:
+        await self._listens.wait()
+        await serve_bases(
+            member,
+            self._options,
+            self._trust,
+            self._settings.advertise or self._url,
+            self._bases_server,
+            self._broker,
+            self._baseline_of,
+            lambda outcome: self._heartbeats.labels(outcome).inc(),
+            self._set_replica,
+        )
+
+    def _set_replica(self, replica: Replica | None) -> None:
+        self._replica = replica
 
     @classmethod
     def local_settings(cls, settings: Settings, folder: Path) -> Settings:
@@ -203,7 +183,9 @@ class Modules(Capability):
         if self._settings.artefacts:
             routes.append(web.get("/artefacts/{name}", self._artefact))
         async with served(routes, host, int(port)) as (bound, number):
-            self._url = f"http://{'127.0.0.1' if bound in ('0.0.0.0', '::') else bound}:{number}"
+            name = await asyncio.to_thread(reached_at, f"{bound}:{number}")
+            self._url = f"http://{f'[{name}]' if ':' in name else name}:{number}"
+            self._listens.set()
             if self._settings.url_file:
                 await asyncio.to_thread(Path(self._settings.url_file).write_text, self._url)
             yield
@@ -217,15 +199,21 @@ class Modules(Capability):
         except Unreadable as problem:
             self._heartbeats.labels("malformed").inc()
             return web.Response(status=400, text=str(problem))
-        if self._bases is None:
-            self._heartbeats.labels("elsewhere").inc()
-            return web.Response(status=503, text="this replica does not lead", headers={"Retry-After": "2"})
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         try:
-            await self._bases.hear(beat, request.remote or "", token)
+            if self._replica is None:
+                raise Elsewhere("this replica does not serve bases now")
+            await self._replica.hear(beat, body, request.remote or "", token, dict(request.headers))
         except Refused as refusal:
             return web.Response(status=401, text=str(refusal))
+        except (Elsewhere, ClusterError) as problem:
+            self._heartbeats.labels("elsewhere").inc()
+            return web.Response(status=503, text=str(problem), headers={"Retry-After": "2"})
         return web.Response(text="SUCCESS")
+
+    def _baseline_of(self, metadata: BaseMetadata) -> list[dict[str, Any]]:
+        known = deployments.baseline_of(list(self._deployments), metadata, self._settings.env)
+        return [install_body(each) for each in known]
 
     async def _baseline(self, request: web.Request) -> web.Response:
         if request.method != "POST":
@@ -234,9 +222,8 @@ class Modules(Capability):
             metadata = parse_metadata(await request.content.read(MOST_HEARTBEAT_BYTES + 1))
         except Unreadable as problem:
             return web.Response(status=400, text=str(problem))
-        known = deployments.baseline(list(self._deployments), metadata.cluster_name, self._settings.env)
-        bodies: list[dict[str, Any]] = [install_body(each) for each in deployments.newest_versions(known)]
-        return web.Response(body=msgspec.json.encode(bodies), content_type="application/json")
+        body = msgspec.json.encode(self._baseline_of(metadata))
+        return web.Response(body=body, content_type="application/json")
 
     async def _artefact(self, request: web.Request) -> web.StreamResponse:
         """The demo's modules; nothing but plain files of the one folder."""
@@ -245,6 +232,26 @@ class Modules(Capability):
         if path.parent != folder or not await asyncio.to_thread(path.is_file):
             return web.Response(status=404)
         return web.FileResponse(path)
+
+
+def _broker(settings: MqttSettings) -> BrokerAddress | None:
+    if not settings.broker:
+        return None
+    try:
+        host, port = parse_broker(settings.broker)
+        address = BrokerAddress(
+            host,
+            port,
+            settings.username,
+            settings.password_file,
+            settings.ca_file,
+            settings.certificate,
+            settings.key,
+        )
+        address.check()
+    except BadBroker as problem:
+        raise BadSettings(f"modules.{problem}") from None
+    return address
 
 
 def _pack_hello(target: Path, version: str) -> None:

@@ -1,17 +1,21 @@
 """Calls to an arklet, bounded in time and size. One call, one answer; nothing is retried here.
 
 Used by `modules.provider` and `modules.bases`. Arklet sends no Content-Length and closes after each answer, so every
-call has a connection of its own and reads to its end.
+call has a connection of its own and reads to its end. A base that is heard through a broker only is called through it.
 """
 
+import ssl
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 
+from fairlead.cluster.fence import Fence, fenced_sockets
 from fairlead.modules import arklet
 from fairlead.modules.arklet import Answer, Health
 from fairlead.modules.spec import Module, ModuleState
+from fairlead.modules.traces import traceparent
+from fairlead.modules.tunnel import MqttTunnel, is_sent_by_tunnel
 
 CONNECT_S: Final = 2.0
 COMMAND_S: Final = 60.0
@@ -19,24 +23,63 @@ QUERY_S: Final = 5.0
 MOST_ANSWER: Final = 4 << 20
 
 
+class TunnelAddress(tuple[str, int]):
+    """A base's address that is not called: it is reached through the broker, by its identity there."""
+
+    identity: str
+
+    def __new__(cls, host: str, identity: str) -> "TunnelAddress":
+        made = super().__new__(cls, (host, 0))
+        made.identity = identity
+        return made
+
+
+class TlsAddress(tuple[str, int]):
+    """The address of a base whose arklet speaks TLS."""
+
+    def __new__(cls, host: str, port: int) -> "TlsAddress":
+        return super().__new__(cls, (host, port))
+
+
 class ArkletClient:
-    def __init__(self, session: aiohttp.ClientSession, token: str = "") -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        token: str = "",
+        tunnel: MqttTunnel | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`tls`: for bases that speak it: whom we believe, and who we are."""
         self._session = session
+        self._tls = tls
         self._token = token
+        self._tunnel = tunnel
 
     async def call(
         self, address: tuple[str, int], command: str, body: dict[str, Any], timeout_s: float = QUERY_S
     ) -> Answer:
         """The answer; whatever goes wrong on the way is an answer that says so."""
+        if isinstance(address, TunnelAddress):
+            return await self._through_broker(address.identity, command, body, timeout_s)
         host, port = address
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}/{command}"
+        is_tls = isinstance(address, TlsAddress)
+        if is_tls and self._tls is None:
+            return Answer(problem="the base speaks TLS: name its authority (modules.arklet.caFile)")
+        url = f"http{'s' if is_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}/{command}"
         headers = {"Content-Type": arklet.content_type(command)}
+        if trace := traceparent():
+            headers["traceparent"] = trace
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         timeout = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_S)
         try:
             async with self._session.post(
-                url, data=msgspec.json.encode(body), headers=headers, timeout=timeout, allow_redirects=False
+                url,
+                data=msgspec.json.encode(body),
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                ssl=self._tls or True,
             ) as answer:
                 text = await answer.content.read(MOST_ANSWER + 1)
                 while len(text) <= MOST_ANSWER and (more := await answer.content.read(MOST_ANSWER)):
@@ -46,6 +89,13 @@ class ArkletClient:
                 return arklet.read_answer(answer.status, text)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
             return Answer(problem=str(problem) or f"no answer within {timeout_s:g} s")
+
+    async def _through_broker(self, identity: str, command: str, body: dict[str, Any], timeout_s: float) -> Answer:
+        if self._tunnel is None:
+            return Answer(problem="the base is behind a broker, and none is set")
+        if not is_sent_by_tunnel(command):
+            return Answer(code=arklet.UNKNOWN_COMMAND, message=f"{command} is not sent through a broker")
+        return await self._tunnel.call(identity, command, body, timeout_s)
 
     async def modules(self, address: tuple[str, int]) -> list[ModuleState] | None:
         """Every module on the base; None where it did not say."""
@@ -64,6 +114,12 @@ class ArkletClient:
         return await self.call(address, arklet.UNINSTALL, arklet.install_body(module), COMMAND_S)
 
 
-def connections() -> aiohttp.ClientSession:
-    """For many bases: a connection per call, as arklet closes it anyway."""
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=200, limit_per_host=4, force_close=True))
+def connections(fence: Fence | None = None) -> aiohttp.ClientSession:
+    """For many bases: a connection per call, as arklet closes it anyway. Nothing is sent while the fence is closed."""
+    connector = aiohttp.TCPConnector(
+        limit=200,
+        limit_per_host=4,
+        force_close=True,
+        socket_factory=None if fence is None else fenced_sockets(fence),
+    )
+    return aiohttp.ClientSession(connector=connector)

@@ -9,7 +9,22 @@ from dataclasses import dataclass
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ApiStruct, ObjectMeta
 from fairlead.model.node import Node
-from fairlead.modules.names import CLUSTER_NAME, ENV, PEER, REPLICAS_CONTROL, STRATEGY
+from fairlead.modules.heartbeats import BaseMetadata
+from fairlead.modules.names import (
+    BASE_NAME,
+    BASE_STACK,
+    BASE_VERSION,
+    BASEMENT_VERSION,
+    CLUSTER_NAME,
+    ENV,
+    PAGE_NAME,
+    PAGE_VERSION,
+    PEER,
+    REPLICAS_CONTROL,
+    STACK,
+    STRATEGY,
+    safe_label,
+)
 from fairlead.modules.spec import Module, module_of
 from fairlead.nodes.spec import PodSpec
 
@@ -65,6 +80,27 @@ def baseline(deployments: Iterable[ModuleDeployment], cluster: str, env: str) ->
         for each in chosen
         for container in each.spec.template.spec.containers
     ]
+
+
+def baseline_of(deployments: Iterable[ModuleDeployment], base: BaseMetadata, env: str) -> list[Module]:
+    """What this very base starts with: one version of each module, of Deployments that do not ask for other bases."""
+    chosen = [each for each in deployments if _is_for(each, base)]
+    return newest_versions(baseline(chosen, base.cluster_name, env))
+
+
+def _is_for(deployment: ModuleDeployment, base: BaseMetadata) -> bool:
+    """By its node selector, as far as that is about a base's name, version and stack."""
+    selector = deployment.spec.template.spec.node_selector or {}
+    known = {
+        BASE_NAME: base.name,
+        BASE_VERSION: base.version,
+        BASEMENT_VERSION: base.version,
+        STACK: base.stack,
+        BASE_STACK: base.stack,
+        PAGE_NAME: base.name,
+        PAGE_VERSION: base.version,
+    }
+    return all(selector.get(key, safe_label(value)) == safe_label(value) for key, value in known.items())
 
 
 def newest_versions(modules: Iterable[Module]) -> list[Module]:

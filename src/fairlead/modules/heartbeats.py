@@ -3,7 +3,7 @@
 Pure. A heartbeat is a hint, never a right: `modules.bases` decides whether it makes a node.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +40,12 @@ class Heartbeat:
     pod_namespace: str = ""
     pod_name: str = ""
     pod_uid: str = ""
+    tunnel: str = ""
+    """By which identity the base is reached through the broker; nothing where it was not heard there."""
+    is_tls: bool = False
+    """Its arklet speaks TLS."""
+    skew_s: float = 0.0
+    """How far its clock is behind ours, as far as its messages tell."""
 
     @property
     def arklet_port(self) -> int:
@@ -53,6 +59,30 @@ class Heartbeat:
     def stand_in(self) -> str:
         """What tells a base without an identity apart from others."""
         return f"{self.ip}|{self.port}|{self.host_name}"
+
+
+def merged(known: Heartbeat, beat: Heartbeat) -> Heartbeat:
+    """The heartbeat with what an earlier one of the same base said and this one does not: each way tells its own.
+
+    Over MQTT a base names no port; one that was found by its pod has named nothing at all.
+    """
+    is_there = beat.ip == known.ip
+    metadata = beat.metadata
+    if not metadata.identity and known.metadata.identity:
+        metadata = known.metadata
+    return replace(
+        beat,
+        metadata=metadata,
+        port=beat.port or (known.port if is_there else 0),
+        boot_id=beat.boot_id or (known.boot_id if is_there else ""),
+        host_name=beat.host_name or known.host_name,
+        pod_namespace=beat.pod_namespace or known.pod_namespace,
+        pod_name=beat.pod_name or known.pod_name,
+        pod_uid=beat.pod_uid or known.pod_uid,
+        tunnel=beat.tunnel or known.tunnel,
+        is_tls=beat.is_tls or (bool(beat.tunnel) and known.is_tls),
+        skew_s=beat.skew_s if beat.tunnel else known.skew_s,
+    )
 
 
 def parse_heartbeat(body: bytes | str) -> Heartbeat:
@@ -91,6 +121,7 @@ def heartbeat_of(value: Any) -> Heartbeat:
         text_of(fields, "podNamespace"),
         text_of(fields, "podName"),
         text_of(fields, "podUid"),
+        is_tls=fields.get("tls") is True,
     )
 
 

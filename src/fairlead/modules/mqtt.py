@@ -11,7 +11,17 @@ import msgspec
 import structlog
 
 from fairlead.modules import arklet
-from fairlead.modules.arklet import Answer, Fields, Health, health_of, number_of, states_of, text_of, with_record
+from fairlead.modules.arklet import (
+    Answer,
+    Fields,
+    Health,
+    fields_of,
+    health_of,
+    number_of,
+    states_of,
+    text_of,
+    with_record,
+)
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat, heartbeat_of, metadata_of
 from fairlead.modules.spec import ACTIVATED, BROKEN, STOPPED, ModuleState
 
@@ -41,10 +51,34 @@ def topic(env: str, identity: str, what: str) -> str:
     return f"koupleless_{env.lower()}/{identity}/{what}"
 
 
-def read_message(name: str, payload: bytes | str, *, now_ms: int, skew_ms: int = 0) -> MqttReport | None:
-    """None for a message that says nothing: not for us, not readable, or too old."""
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a base."""
+
+    identity: str
+    what: str
+    """The last part of its topic."""
+    at_ms: int
+    """When it was sent, by the base's clock."""
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to a command, and which calls it answers: command and module."""
+
+    key: tuple[str, str]
+    answer: Answer
+
+
+def is_from_base(name: str) -> bool:
     parts = name.split("/")
-    if len(parts) != 4 or parts[2] != "base" or len(payload) > MOST_MESSAGE_BYTES:
+    return len(parts) == 4 and parts[2] == "base" and parts[3] != "baseline"
+
+
+def parse_message(name: str, payload: bytes | str) -> Message | None:
+    """None for a message that says nothing: not for us, or not readable."""
+    if not is_from_base(name) or len(payload) > MOST_MESSAGE_BYTES:
         return None
     try:
         envelope = msgspec.json.decode(payload)
@@ -52,16 +86,56 @@ def read_message(name: str, payload: bytes | str, *, now_ms: int, skew_ms: int =
         return None
     if not isinstance(envelope, dict):
         return None
-    identity, what = parts[1], parts[3]
-    at_ms = number_of(envelope, "publishTimestamp")
-    data = envelope.get("data")
-    if what == "bizOperation":
-        return _operation(identity, data, at_ms)
-    if what == "batchInstallBizResponse":
-        return _batch(identity, data, at_ms)
-    if now_ms - skew_ms - at_ms >= MOST_AGE_MS:
+    parts = name.split("/")
+    return Message(parts[1], parts[3], number_of(envelope, "publishTimestamp"), envelope.get("data"))
+
+
+def read_message(name: str, payload: bytes | str, *, now_ms: int, skew_ms: int = 0) -> MqttReport | None:
+    """None for a message that says nothing: not for us, not readable, or too old."""
+    message = parse_message(name, payload)
+    return report_of(message, now_ms=now_ms, skew_ms=skew_ms) if message is not None else None
+
+
+def report_of(message: Message, *, now_ms: int, skew_ms: int = 0) -> MqttReport | None:
+    if message.what == "bizOperation":
+        return _operation(message.identity, message.data, message.at_ms)
+    if message.what == "batchInstallBizResponse":
+        return _batch(message.identity, message.data, message.at_ms)
+    if now_ms - skew_ms - message.at_ms >= MOST_AGE_MS:
         return None
-    return _present(identity, what, data, at_ms)
+    return _present(message.identity, message.what, message.data, message.at_ms)
+
+
+def subject_of(body: Fields) -> str:
+    """Which module a command or an answer is about; nothing where it is about the base."""
+    name, version = text_of(body, "bizName"), text_of(body, "bizVersion")
+    return f"{name}:{version}" if name else ""
+
+
+def reply_of(message: Message) -> Reply | None:
+    """The message as the answer to a command, in the form that arklet gives over HTTP; None where it is none."""
+    fields: Fields = message.data if isinstance(message.data, dict) else {}
+    match message.what:
+        case "bizOperation":
+            return Reply((text_of(fields, "command"), subject_of(fields)), _answer(fields.get("response")))
+        case "health":
+            answer = _answer(fields)
+            info = fields_of(fields_of(answer.fields, "healthData"), "bizInfo")
+            return Reply((arklet.HEALTH, subject_of(info)), answer)
+        case "simpleBiz" if isinstance(message.data, list):
+            listed = [_as_listed(each) for each in message.data[: arklet.MOST_MODULES] if isinstance(each, dict)]
+            return Reply((arklet.QUERY_ALL, ""), Answer(arklet.SUCCESS, data=listed))
+        case _:
+            return None
+
+
+def _as_listed(short: Fields) -> Fields:
+    return {
+        "bizName": text_of(short, "name"),
+        "bizVersion": text_of(short, "version"),
+        "bizState": text_of(short, "state"),
+        "bizStateRecords": [short.get("latestStateRecord")],
+    }
 
 
 def _present(identity: str, what: str, data: Any, at_ms: int) -> MqttReport | None:
@@ -84,7 +158,8 @@ def _present(identity: str, what: str, data: Any, at_ms: int) -> MqttReport | No
 
 def _answer(data: Any) -> Answer:
     fields: Fields = data if isinstance(data, dict) else {}
-    return Answer(text_of(fields, "code"), text_of(fields, "message"), fields.get("data"))
+    trace = text_of(fields, "errorStackTrace", most=arklet.MOST_TRACE)
+    return Answer(text_of(fields, "code"), text_of(fields, "message"), fields.get("data"), trace)
 
 
 def _short_states(data: Any, at_ms: int) -> list[ModuleState] | None:

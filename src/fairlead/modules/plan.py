@@ -64,6 +64,8 @@ class Sweep:
     uninstall: tuple[ModuleState, ...]
     foreign: tuple[ModuleState, ...]
     """Without a pod, and not installed by us: reported, never removed."""
+    due: int = 0
+    """How many are to go, of which the budget lets some go now."""
 
 
 def plan_sweep(
@@ -89,4 +91,4 @@ def plan_sweep(
         stray = strays[state.key] = Stray(known.since_s, known.polls + 1)
         if stray.polls >= SWEEP_POLLS and now_s - stray.since_s >= SWEEP_AGE_S:
             due[state.key] = state
-    return Sweep(strays, tuple(due.values())[: max(0, budget)], tuple(foreign.values()))
+    return Sweep(strays, tuple(due.values())[: max(0, budget)], tuple(foreign.values()), len(due))

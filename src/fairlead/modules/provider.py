@@ -8,7 +8,8 @@ What runs outlives us: nothing is uninstalled because we stop. One task per pod;
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -20,9 +21,11 @@ from fairlead.cluster.waits import first_of
 from fairlead.modules import arklet, reports
 from fairlead.modules.arklet import Answer, Outcome, outcome_of, sentence_of
 from fairlead.modules.client import ArkletClient
+from fairlead.modules.heartbeats import JAVA
 from fairlead.modules.names import FAILURE_POLICY
-from fairlead.modules.spec import BROKEN, Module, ModuleState, module_of, modules_of, problem_with
+from fairlead.modules.spec import BROKEN, VERSION_NAMES, Module, ModuleState, module_of, modules_of, problem_with
 from fairlead.modules.sweep import Sweeper
+from fairlead.modules.traces import module_span, traceparent
 from fairlead.nodes.probing import probe_address
 from fairlead.nodes.provider import (
     LogOptions,
@@ -50,6 +53,17 @@ MOST_OPERATION_S: Final = 600.0
 AWAY_S: Final = 2.0
 
 
+WriteLedger = Callable[[str], Awaitable[bool]]
+"""Makes the ledger of a node durable; whether that is done."""
+
+
+async def _without_ledger(node: str) -> bool:
+    return True
+
+
+ReadLog = Callable[[str, LogOptions], AsyncIterator[bytes]]
+
+
 class Halted(Exception):
     """We may not send commands any more: another replica may lead."""
 
@@ -67,6 +81,21 @@ class Served:
     """What was installed through us, whether or not its pod still is."""
     is_stopping: bool = False
     """The base said goodbye: what still runs there serves nobody new."""
+    stack: str = ""
+    is_released: bool = False
+    """Another replica is to serve it: no command is begun any more."""
+    in_flight: int = 0
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @contextmanager
+    def command(self) -> Iterator[None]:
+        """A command to the base is under way in this block."""
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            self.settled.set()
 
 
 @dataclass(slots=True)
@@ -109,10 +138,20 @@ class ArkletProvider:
         self._notify: Notify = lambda uid: None
         self._pods: dict[str, PodWork] = {}
         self._bases: dict[str, Served] = {}
+        self._write_ledger: WriteLedger = _without_ledger
+        self._read_base_log: ReadLog | None = None
+
+    def read_base_logs(self, read: ReadLog) -> None:
+        """How the log of a node's base is read: Java's modules have none of their own."""
+        self._read_base_log = read
+
+    def keep_ledger(self, write: WriteLedger) -> None:
+        """How the ledger of a node is made durable; awaited before each install."""
+        self._write_ledger = write
 
     @property
     def traits(self) -> Traits:
-        return Traits(environment=False, own_addresses=False, ends_by_itself=False, outlives_us=True)
+        return Traits(volumes=False, own_addresses=False, ends_by_itself=False, outlives_us=True)
 
     def listen(self, notify: Notify) -> None:
         self._notify = notify
@@ -143,6 +182,22 @@ class ArkletProvider:
         if self._sweeper is not None:
             self._sweeper.forget(node)
 
+    async def release(self, node: str) -> None:
+        """Leave the base and its pods to another replica, once no command is under way; nothing of them is ended."""
+        base = self._bases.get(node)
+        if base is None:
+            return
+        base.is_released = True
+        while base.in_flight:
+            base.settled.clear()
+            await base.settled.wait()
+        uids = [uid for uid, work in self._pods.items() if work.pod.spec.node_name == node]
+        tasks = [task for uid in uids for task in self._pods.pop(uid).tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.leave(node)
+
     def ledger(self, node: str) -> frozenset[str]:
         base = self._bases.get(node)
         return frozenset(base.ledger) if base is not None else frozenset()
@@ -162,6 +217,7 @@ class ArkletProvider:
         base = self._bases.get(node)
         if base is None:
             return
+        base.stack = stack
         works = [work for work in self._pods.values() if work.pod.spec.node_name == node]
         states = await self._client.modules(base.address)
         if states is None:
@@ -170,9 +226,9 @@ class ArkletProvider:
         for work in works:
             for container, module in work.modules().items():
                 await self._compare(base, work, container, module, by_key.get(module.key), stack)
-        if stack != "java" and works:
+        if stack != JAVA and works:
             await self._measure(base)
-        if self._sweeper is not None and self._may_act():
+        if self._sweeper is not None and self._may_act() and not base.is_released:
             pods = [work.pod for work in works]
             base.ledger -= await self._sweeper.sweep(node, base.address, states, pods, frozenset(base.ledger))
 
@@ -192,7 +248,7 @@ class ArkletProvider:
         found = reports.run_report(state, module, base.address[0], run.attempt, self._clock.now())
         if found.phase is not RunPhase.RUNNING:
             return
-        if found.is_ready and stack != "java":
+        if found.is_ready and stack != JAVA:
             found = replace(found, is_ready=await self._is_healthy(base, module))
             found = found if found.is_ready else replace(found, reason=reports.UNHEALTHY)
         self._set(work, container, replace(found, started_at=run.started_at))
@@ -320,6 +376,8 @@ class ArkletProvider:
             raise Unsupported("the module is on no base that is served here")
         if options.previous:
             raise Unsupported("logs of a module's earlier runs are not kept")
+        if base.stack == JAVA and self._read_base_log is not None:
+            return self._read_base_log(work.pod.spec.node_name, options)
         return self._log_lines(base, work.modules()[container], options)
 
     async def _log_lines(self, base: Served, module: Module, options: LogOptions) -> AsyncIterator[bytes]:
@@ -368,10 +426,9 @@ class ArkletProvider:
             if is_wanted and run.phase is RunPhase.RUNNING:
                 return
             try:
-                if is_wanted:
-                    wait_s = await self._install(work, container, run)
-                else:
-                    wait_s = await self._uninstall(work, container, run)
+                step = self._install if is_wanted else self._uninstall
+                with module_span("install module" if is_wanted else "remove module", work.pod, container):
+                    wait_s = await step(work, container, run)
             except Halted:
                 return
             except Exception:
@@ -416,9 +473,10 @@ class ArkletProvider:
             base.wake()  # other versions of the module may have stepped back
             return None if report.phase is RunPhase.RUNNING else BUSY_S
         self._set(work, container, reports.waiting(run, reports.INSTALLING))
-        if module.key not in base.ledger:
-            base.ledger.add(module.key)
-            base.wake()  # so that the node tells of it
+        base.ledger.add(module.key)
+        # First that it is ours, then that it is there: a crash in between must not leave a module of nobody.
+        if not await self._write_ledger(work.pod.spec.node_name):
+            return AWAY_S
         before = {each.key for each in states}
         answer = await self._install_once(base, work, container, module, run)
         return await self._after_install(base, work, container, module, run, answer, before)
@@ -437,10 +495,12 @@ class ArkletProvider:
     async def _install_once(
         self, base: Served, work: PodWork, container: str, module: Module, run: RunReport
     ) -> Answer:
-        self._check()
+        self._check(base)
+        module = self._with_settings(work, container, module)
         stamp = int(self._clock.now().timestamp() * 1000)
         request_id = f"{work.pod.uid}/{container}/{run.attempt}/{stamp}"
-        answer = await self._client.install(base.address, module, request_id)
+        with base.command():
+            answer = await self._client.install(base.address, module, request_id)
         started_s = self._clock.elapsed_s()
         while outcome_of(arklet.INSTALL, answer) is Outcome.RUNNING:
             if self._clock.elapsed_s() - started_s > MOST_OPERATION_S:
@@ -448,6 +508,16 @@ class ArkletProvider:
             await self._clock.sleep(OPERATION_S)
             answer = await self._client.call(base.address, arklet.QUERY_OPS, {"requestId": request_id})
         return answer
+
+    def _with_settings(self, work: PodWork, container: str, module: Module) -> Module:
+        """With the arguments and variables of its container, and the number of its trace."""
+        run = work.wanted.get(container)
+        if run is None:
+            return module
+        envs = {name: value for name, value in run.env.items() if name not in VERSION_NAMES}
+        if trace := traceparent():
+            envs.setdefault("TRACEPARENT", trace)
+        return replace(module, args=run.args or (), envs=tuple(envs.items()))
 
     async def _after_install(
         self,
@@ -465,8 +535,7 @@ class ArkletProvider:
         if outcome in (Outcome.ALREADY, Outcome.UNKNOWN):
             return None if outcome is Outcome.ALREADY else AWAY_S
         if outcome is not Outcome.DONE:
-            message = arklet.text_of(answer.fields, "message") or sentence_of(answer)
-            return self._fail(work, container, run, reports.BACK_OFF, message)
+            return self._fail(work, container, run, reports.BACK_OFF, sentence_of(answer))
         states = await self._client.modules(base.address)
         if states is None or any(each.key == module.key for each in states):
             return None
@@ -517,15 +586,16 @@ class ArkletProvider:
         return None
 
     async def _command(self, base: Served, command: str, module: Module) -> Answer:
-        self._check()
-        return await (
-            self._client.uninstall(base.address, module)
-            if command == arklet.UNINSTALL
-            else self._client.install(base.address, module)
-        )
+        self._check(base)
+        with base.command():
+            return await (
+                self._client.uninstall(base.address, module)
+                if command == arklet.UNINSTALL
+                else self._client.install(base.address, module)
+            )
 
-    def _check(self) -> None:
-        if not self._may_act():
+    def _check(self, base: Served) -> None:
+        if base.is_released or not self._may_act():
             raise Halted
 
 

@@ -31,6 +31,8 @@ class Module:
     name: str
     version: str
     url: str
+    args: tuple[str, ...] = ()
+    envs: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from fairlead.cluster.clock import Clock
-from fairlead.modules.arklet import UNINSTALL, Outcome, outcome_of
+from fairlead.modules.arklet import UNINSTALL, Outcome, outcome_of, sentence_of
 from fairlead.modules.client import ArkletClient
 from fairlead.modules.plan import SWEEP_PER_MINUTE, Stray, owners_of, plan_sweep
 from fairlead.modules.spec import Module, ModuleState
@@ -21,11 +21,24 @@ log = structlog.get_logger("fairlead.modules")
 ListPods = Callable[[str], Awaitable[Sequence[KubeletPod]]]
 """The pods of a node as the API server has them now."""
 
+Report = Callable[[str, str, str], None]
+"""Of a node, with a reason and a sentence."""
+
 MINUTE_S: Final = 60.0
 
 
 class Sweeper:
-    def __init__(self, client: ArkletClient, list_pods: ListPods, clock: Clock, *, is_dry: bool = False) -> None:
+    def __init__(
+        self,
+        client: ArkletClient,
+        list_pods: ListPods,
+        clock: Clock,
+        *,
+        is_dry: bool = False,
+        report: Report = lambda node, reason, note: None,
+    ) -> None:
+        """`report` records an event about a node."""
+        self._report = report
         self._client = client
         self._list_pods = list_pods
         self._clock = clock
@@ -57,11 +70,19 @@ class Sweeper:
                 continue
             log.warning("stray module", node=node, module=state.key, is_removed=not self._is_dry)
             if self._is_dry:
+                self._report(node, "DanglingModuleFound", f"module {state.key} is of no pod; it would be removed")
                 continue
             recent.append(now_s)
             answer = await self._client.uninstall(address, Module(state.name, state.version, ""))
             if outcome_of(UNINSTALL, answer) in (Outcome.DONE, Outcome.ALREADY):
                 gone.add(state.key)
+                self._report(node, "DanglingModuleRemoved", f"module {state.key} was of no pod any more: removed")
+            else:
+                note = f"module {state.key} is of no pod, and cannot be removed: {sentence_of(answer)}"
+                self._report(node, "DanglingModuleNotRemoved", note)
+        if planned.due > budget:
+            note = f"{planned.due} modules are of no pod; {SWEEP_PER_MINUTE} a minute are removed"
+            self._report(node, "DanglingModulesMany", note)
         self._removals[node] = recent
         return frozenset(gone)
 

@@ -130,8 +130,15 @@ class PodController:
                     self._controller.queue.add(key)
                 held.profile = profile
 
-    def release(self, node: str) -> None:
-        """Leave the pods of a node to another: nothing of them is ended, deleted or written any more."""
+    async def release(self, node: str) -> None:
+        """Leave the pods of a node to another: once what is in hand is over, nothing of them is written any more."""
+        keys = {key for key, held in self._held.items() if held.profile.name == node}
+        keys |= {pod.key for pod in self._pods if pod.spec.node_name == node}
+        for key in keys & self._held.keys():
+            self._release(key, self._held[key])
+        self._pods.release(node)
+        await self._controller.queue.wait_idle(keys.__contains__)
+        # Pods that were being taken up meanwhile.
         for key in [key for key, held in self._held.items() if held.profile.name == node]:
             self._release(key, self._held[key])
         self._occupied.pop(node, None)
@@ -220,7 +227,7 @@ class PodController:
 
     def _release(self, key: str, held: PodRecord) -> None:
         self._occupancy(held.profile.name).remove(held.uid)
-        del self._held[key]
+        self._held.pop(key, None)
         self._keys.pop(held.uid, None)
 
     async def _look_at(self, pod: KubeletPod, seen: KubeletPod, held: PodRecord) -> WakeAfter | None:
@@ -253,7 +260,7 @@ class PodController:
             return None
         volumes = {}
         try:
-            if held.provider.traits.environment:
+            if held.provider.traits.environment and held.provider.traits.volumes:
                 needs = volume_needs(pod)
                 if needs.any or pod.spec.volumes:
                     volumes = pod_volumes(pod, await self._sources(pod, held, needs))

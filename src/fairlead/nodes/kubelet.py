@@ -40,6 +40,7 @@ from fairlead.nodes.node import (
     lease_body,
     plan_node,
 )
+from fairlead.nodes.node_leases import NodeLeases
 from fairlead.nodes.pods import PodMirror
 from fairlead.nodes.provider import Provider
 
@@ -63,6 +64,10 @@ class NodeMirror(Mirror[Node]):
     def apply(self, changes: Iterable[tuple[bool, Node]]) -> None:
         super().apply(change for change in changes if self._is_ours(change[1].name))
 
+    def release(self, name: str) -> None:
+        """Forget a node that is not ours any more: the watch tells nothing of it from now on."""
+        self._set(name, None)
+
 
 def _for_status(profile: Profile) -> Profile:
     """What of a profile is in the node's status: labels, annotations and taints are compared with the server's."""
@@ -83,14 +88,22 @@ class VirtualKubelet:
         service_env: ServiceEnv | None = None,
         lease_period_s: float = LEASE_PERIOD_S,
         workers: int = 32,
+        leases: NodeLeases | None = None,
     ) -> None:
-        """`liveness` renews leases: a client of its own keeps them from waiting for a connection behind the work."""
+        """`liveness` renews leases: a client of its own keeps them from waiting for a connection behind the work.
+
+        `leases`: where several processes serve nodes, each node's lease names the one that does.
+        """
         self._clock = clock
         self._writer = writer
+        self._client = client
         self._liveness = liveness or client
+        self._leases = leases
         self._nodes: dict[str, tuple[Profile, Provider]] = {}
         self._uids: dict[str, str] = {}
         self._told: dict[str, Profile] = {}
+        self._written: dict[str, Profile] = {}
+        self._writes: dict[str, asyncio.Event] = {}
         self._to_adopt: set[str] = set()
         self._registered: dict[str, asyncio.Event] = {}
         self._providers: list[Provider] = []
@@ -135,7 +148,10 @@ class VirtualKubelet:
         self._nodes.pop(name, None)
         self._registered.pop(name, None)
         self._told.pop(name, None)
+        self._note_written(name, None)
         await self._writer.carry_out(Delete(kind=NODES, name=name))
+        if self._leases is not None:
+            self._leases.forget(name)
 
     def change(self, profile: Profile) -> None:
         """Describe a node that is served otherwise: Ready, addresses, capacity, taints, labels, annotations."""
@@ -146,13 +162,18 @@ class VirtualKubelet:
         self.pods.change(profile)
         self._keeping.queue.add(profile.name)
 
-    def release(self, name: str) -> None:
-        """Serve it no more, and leave the node and its pods to whoever serves it next."""
+    async def release(self, name: str) -> None:
+        """Serve it no more, and leave the node and its pods to whoever serves it next; returns when no write of ours
+        to either is in flight."""
         self._wheel.remove(name)
         self._nodes.pop(name, None)
         self._registered.pop(name, None)
+        self._to_adopt.discard(name)
+        await self._keeping.queue.wait_idle(name.__eq__)
         self._told.pop(name, None)
-        self.pods.release(name)
+        self._note_written(name, None)
+        await self.pods.release(name)
+        self._node_mirror.release(name)
 
     @property
     def nodes(self) -> list[str]:
@@ -203,9 +224,7 @@ class VirtualKubelet:
             return None
         profile, _ = entry
         if name in self._to_adopt:
-            await self._pod_mirror.adopt(name)
-            self.pods.count_begun(name)
-            self._to_adopt.discard(name)
+            await self._adopt(name)
         seen = self._node_mirror.get(name)
         if seen is not None:
             self._uids[name] = seen.metadata.uid
@@ -219,15 +238,49 @@ class VirtualKubelet:
             if isinstance(result.answer, Node):
                 self._uids[name] = result.answer.metadata.uid
         self._told[name] = _for_status(profile)
-        if not self._registered[name].is_set():
-            await (self._begin_lease(name) if seen is None else self._renew(name))
-            self._wheel.add(name)
-            self._registered[name].set()
-            log.debug("node registered", node=name)
+        self._note_written(name, profile)
+        registered = self._registered.get(name)
+        if registered is not None and not registered.is_set():
+            is_first = seen is None and self._leases is None
+            await (self._begin_lease(name) if is_first else self._renew(name))
+            if name in self._nodes:
+                self._wheel.add(name)
+                registered.set()
+                log.debug("node registered", node=name)
         return WakeAfter(seconds=HEARTBEAT_S)
+
+    def _note_written(self, name: str, profile: Profile | None) -> None:
+        if profile is None:
+            self._written.pop(name, None)
+        else:
+            self._written[name] = profile
+        if (event := self._writes.pop(name, None)) is not None:
+            event.set()
+
+    async def wait_written(self, name: str, timeout_s: float) -> bool:
+        """Until the server has the node as it is described now; False where that takes longer, or it is not ours."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while name in self._nodes and self._written.get(name) is not self._nodes[name][0]:
+                    await self._writes.setdefault(name, asyncio.Event()).wait()
+        except TimeoutError:
+            return False
+        return name in self._nodes
+
+    async def _adopt(self, name: str) -> None:
+        """Read what there was of a node before it became ours."""
+        node = await self._client.find(NODES, name)
+        if node is not None and self._node_mirror.get(name) is None:
+            self._node_mirror.apply([(True, node)])
+        await self._pod_mirror.adopt(name)
+        self.pods.count_begun(name)
+        self._to_adopt.discard(name)
 
     async def _renew(self, name: str) -> None:
         if name not in self._nodes:
+            return
+        if self._leases is not None:
+            await self._leases.renew(name, self._uids.get(name, ""))
             return
         now = rfc3339_micro(self._clock.now())
         spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": now}

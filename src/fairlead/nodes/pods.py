@@ -39,6 +39,10 @@ class PodMirror(Mirror[KubeletPod]):
             if self.get(pod.key) is None:
                 self.apply([(True, pod)])
 
+    def release(self, node: str) -> None:
+        """Forget the pods of a node that is not ours any more: the watch tells nothing of them from now on."""
+        self.apply([(False, pod) for pod in list(self) if pod.spec.node_name == node])
+
     def forget(self, pod: KubeletPod) -> None:
         """It turned out to be gone; needed only for one that came by `adopt`, the watch tells of all others."""
         if self.get(pod.key) is pod:

@@ -62,7 +62,9 @@ class Traits:
     """What a provider makes use of; the kubelet leaves the rest undone."""
 
     environment: bool = True
-    """Runs need their variables and volumes resolved."""
+    """Runs need their variables resolved."""
+    volumes: bool = True
+    """Where variables are resolved: volumes too."""
     probes: bool = True
     """Probes are carried out; without, whatever runs is ready."""
     tells_starts: bool = True

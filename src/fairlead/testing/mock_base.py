@@ -37,8 +37,14 @@ class MockBase:
     """Every command that reached it, with the module."""
     urls: list[str] = field(default_factory=list)
     """The artefacts that were installed, in order."""
+    installs: list[dict[str, Any]] = field(default_factory=list)
+    """The bodies of install commands."""
+    traces: set[str] = field(default_factory=set)
+    """The `traceparent` of calls that had one."""
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     operations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    at_work: set[str] = field(default_factory=set)
+    """Modules on which an asynchronous command is at work: others are refused meanwhile."""
     install_s: float = 0.0
     keeps_active: bool = False
     is_away: bool = False
@@ -64,13 +70,19 @@ class MockBase:
         command = request.match_info["command"]
         body: dict[str, Any] = msgspec.json.decode(await request.read() or b"{}")
         self.calls.append((command, f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"))
+        if "traceparent" in request.headers:
+            self.traces.add(request.headers["traceparent"])
+        if command == "installBiz":
+            self.installs.append(body)
         faults = self.faults.get(command)
         fault = faults.pop(0) if faults else None
         if self.is_away or fault is Fault.HANG:
             await asyncio.Event().wait()
         if fault is Fault.ANSWER_500:
             return web.Response(status=500, text="oops")
-        if fault is Fault.BUSY:
+        key = f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"
+        is_busy = key in self.at_work and command in ("installBiz", "uninstallBiz", "switchBiz")
+        if fault is Fault.BUSY or is_busy:
             return _json({"code": "FAILED", "message": "conflict, exist unfinished command(installBiz) for this biz"})
         reply = await self._carry_out(command, body)
         match fault:
@@ -88,7 +100,8 @@ class MockBase:
         known: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "uninstallBiz": self._uninstall,
             "queryAllBiz": lambda _: self._list(),
-            "queryBizOps": lambda asked: _success(self.operations[asked["requestId"]]),
+            "queryBizOps": self._operation,
+            "switchBiz": self._switch,
             "health": self._health,
         }
         if command == "installBiz":
@@ -102,11 +115,14 @@ class MockBase:
         request_id = body["requestId"]
         if request_id in self.operations:
             return {"code": "FAILED", "message": f"The request ({request_id}) has been executed."}
+        key = f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"
+        self.at_work.add(key)
         self.operations[request_id] = {"requestId": request_id, "status": "EXECUTING"}
         asyncio.get_running_loop().call_later(self.install_s, self._finish, request_id, body)
         return _success(self.operations[request_id])
 
     def _finish(self, request_id: str, body: dict[str, Any]) -> None:
+        self.at_work.discard(f"{body.get('bizName', '')}:{body.get('bizVersion', '')}")
         reply = self._install(body)
         is_done = reply["code"] == "SUCCESS"
         message = reply.get("data", {}).get("message") or reply.get("message", "")
@@ -117,7 +133,9 @@ class MockBase:
         key = f"{name}:{version}"
         if key in self.modules:
             return _failure("REPEAT_BIZ", f"Biz: {key} has been installed or registered.")
-        if name == "fails":
+        if "://" not in body["bizUrl"]:
+            return {"code": "CMD_PROCESS_INTERNAL_ERROR", "message": "Internal Error: no protocol"}
+        if name in ("fails", "failing"):
             return {"code": "CMD_PROCESS_INTERNAL_ERROR", "message": "Internal Error: boom at start"}
         others = [other for other in self.modules if other.rpartition(":")[0] == name]
         if self.keeps_active and others:
@@ -133,6 +151,20 @@ class MockBase:
         if self.modules.pop(key, None) is None:
             return _failure("NOT_FOUND_BIZ", f"Uninstall biz: {key} not found.")
         return _success({"code": "SUCCESS", "message": f"Uninstall biz: {key} success."})
+
+    def _operation(self, body: dict[str, Any]) -> dict[str, Any]:
+        found = self.operations.get(body.get("requestId", ""))
+        if found is None:
+            return {"code": "FAILED", "message": "Not found the corresponding ops record."}
+        return _success(found)
+
+    def _switch(self, body: dict[str, Any]) -> dict[str, Any]:
+        name, key = body.get("bizName"), f"{body.get('bizName')}:{body.get('bizVersion')}"
+        if key not in self.modules:
+            return _failure("NOT_FOUND_BIZ", f"Switch biz: {key} not found.")
+        others = [other for other in self.modules if other.rpartition(":")[0] == name]
+        self.modules |= dict.fromkeys(others, "deactivated") | {key: "activated"}
+        return _success({"code": "SUCCESS", "message": f"Switch biz: {key} is activated."})
 
     def _list(self) -> dict[str, Any]:
         split = ((*key.rpartition(":")[::2], state) for key, state in self.modules.items())

@@ -5,11 +5,11 @@ Says goodbye to the controller first, then drains its modules.
 
 import argparse
 import asyncio
-import contextlib
 import os
 import random
 import signal
 import socket
+import ssl
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -25,7 +25,9 @@ from fairlead.cluster.clock import Clock, RealClock
 from fairlead.modules.arklet import DEFAULT_PORT
 from fairlead.modules.base.manager import Manager, Options
 from fairlead.modules.base.memory import budget_bytes
+from fairlead.modules.base.mqtt_tunnel import BaseTunnel
 from fairlead.modules.base.server import ArkletServer, Front, Identity
+from fairlead.modules.broker import BrokerAddress, parse_broker
 
 log = structlog.get_logger("fairlead.base")
 
@@ -44,6 +46,17 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--cluster-name", default="default")
     parser.add_argument("--identity", default="", help="default: the address")
     parser.add_argument("--token-file", type=Path, help="a shared token: asked of callers, sent with heartbeats")
+    parser.add_argument("--certificate", type=Path, help="arklet's port speaks TLS with it; needs --key")
+    parser.add_argument("--key", type=Path)
+    parser.add_argument("--client-ca", type=Path, help="callers of arklet's port must show a certificate of it")
+    parser.add_argument("--mqtt", default="", metavar="HOST:PORT", help="a broker to be heard and called through, too")
+    parser.add_argument("--mqtt-username", default="")
+    parser.add_argument("--mqtt-password-file", default="")
+    parser.add_argument("--mqtt-prefix", default="fairlead-base", help="the client id is PREFIX@@@IDENTITY")
+    parser.add_argument("--mqtt-ca", default="", help="the broker's authority; TLS is spoken where it is named")
+    parser.add_argument("--mqtt-certificate", default="")
+    parser.add_argument("--mqtt-key", default="")
+    parser.add_argument("--env", default="dev", help="the environment: part of MQTT's topics")
     parser.add_argument("--drain-seconds", type=float, default=30.0)
     parser.add_argument("--linger-seconds", type=float, default=3.0, help="served on after the goodbye")
     parser.add_argument("--keep-active", action="store_true", help="a new version waits until it is switched to")
@@ -64,57 +77,93 @@ async def serve(options: argparse.Namespace, clock: Clock, stop: asyncio.Event) 
     async with AsyncExitStack() as stack:
         manager = await stack.enter_async_context(Manager(managed, clock).running())
         arklet = ArkletServer(manager, identity, clock, token)
-        port = await stack.enter_async_context(listening(arklet.application(), options.host, options.port))
+        tls = tls_of(options.certificate, options.key, options.client_ca)
+        port = await stack.enter_async_context(listening(arklet.application(), options.host, options.port, tls))
         front = await stack.enter_async_context(listening(Front(manager).application(), options.host, options.web_port))
         print(f"base: arklet on {options.host}:{port}, modules on {options.host}:{front}", flush=True)
-        beats = Beats(options.heartbeat, identity, options.host, port, token, clock)
-        beating = asyncio.create_task(beats.run(), name="heartbeat")
+        body = announcement(identity, options.host, port) | ({"tls": True} if tls is not None else {})
+        beats = Beats(options.heartbeat, body, token, clock)
+        beating = [asyncio.create_task(beats.run(), name="heartbeat")]
+        tunnel = _tunnel(options, body, arklet, clock)
+        if tunnel is not None:
+            beating.append(asyncio.create_task(tunnel.run(), name="mqtt"))
         await stop.wait()
-        beating.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await beating
         manager.is_draining = True
-        if await beats.send("deactivated"):
+        is_heard = [await beats.send("deactivated"), tunnel is not None and await tunnel.send("deactivated")]
+        for task in beating:
+            task.cancel()
+        await asyncio.gather(*beating, return_exceptions=True)
+        if any(is_heard):
             # Whoever still sends requests here learns of it first.
             await clock.sleep(options.linger_seconds)
 
 
+def _tunnel(options: argparse.Namespace, body: dict[str, Any], arklet: ArkletServer, clock: Clock) -> BaseTunnel | None:
+    if not options.mqtt:
+        return None
+    host, port = parse_broker(options.mqtt)
+    files = (options.mqtt_password_file, options.mqtt_ca, options.mqtt_certificate, options.mqtt_key)
+    address = BrokerAddress(host, port, options.mqtt_username, *files)
+    address.check()
+    return BaseTunnel(address, options.env, options.mqtt_prefix, body, arklet.carry_out, clock=clock, rng=random.random)
+
+
 @asynccontextmanager
-async def listening(application: web.Application, host: str, port: int) -> AsyncIterator[int]:
+async def listening(
+    application: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=5.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
+        site = web.TCPSite(runner, host, port, ssl_context=tls)
         await site.start()
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
 
 
+def tls_of(certificate: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext | None:
+    """None for plain HTTP, as Java's arklet speaks."""
+    if certificate is None or key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key, password="")
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def announcement(identity: Identity, host: str, port: int) -> dict[str, Any]:
+    """What the base says of itself in every heartbeat."""
+    return {
+        "baseMetadata": {
+            "identity": identity.identity,
+            "name": identity.name,
+            "version": identity.version,
+            "clusterName": identity.cluster_name,
+            "stack": "python",
+        },
+        "localIP": host,
+        "localHostName": socket.gethostname(),
+        "port": port,
+        "bootId": identity.boot_id,
+        "podUid": os.environ.get("POD_UID", ""),
+        "podNamespace": os.environ.get("POD_NAMESPACE", ""),
+        "podName": os.environ.get("POD_NAME", ""),
+    }
+
+
 class Beats:
     """Heartbeats over HTTP; a controller that is away is beaten on."""
 
-    def __init__(self, url: str, identity: Identity, host: str, port: int, token: str, clock: Clock) -> None:
+    def __init__(self, url: str, body: dict[str, Any], token: str, clock: Clock) -> None:
         self._url = url.rstrip("/")
         self._clock = clock
         self._token = token
-        self._is_anywhere = host in ("", "0.0.0.0", "::")
-        self._body: dict[str, Any] = {
-            "baseMetadata": {
-                "identity": identity.identity,
-                "name": identity.name,
-                "version": identity.version,
-                "clusterName": identity.cluster_name,
-                "stack": "python",
-            },
-            "localIP": host,
-            "localHostName": socket.gethostname(),
-            "port": port,
-            "bootId": identity.boot_id,
-            "podUid": os.environ.get("POD_UID", ""),
-            "podNamespace": os.environ.get("POD_NAMESPACE", ""),
-            "podName": os.environ.get("POD_NAME", ""),
-        }
+        self._body = body
+        self._is_anywhere = body["localIP"] in ("", "0.0.0.0", "::")
 
     async def run(self) -> None:
         if not self._url:
@@ -144,6 +193,8 @@ class Beats:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parser().parse_args(arguments)
+    if bool(options.certificate) is not bool(options.key) or (options.client_ca and not options.certificate):
+        parser().error("--certificate and --key go together, and --client-ca needs them")
 
     async def run() -> None:
         stop = asyncio.Event()

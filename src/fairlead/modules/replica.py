@@ -1,0 +1,349 @@
+"""One term of a replica: the bases that it serves while its member lease lasts.
+
+Built anew by `modules.capability` for every term, so that nothing of an earlier one is left. Every write and every
+command to a base goes through the fence of the member lease.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, Final
+
+import aiohttp
+import structlog
+
+from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.kubeconfig import Connection
+from fairlead.cluster.mirror import Mirror
+from fairlead.model.intents import Patch, RecordEvent, Regarding
+from fairlead.model.kinds import LEASES, Kind, Lease
+from fairlead.model.node import Node
+from fairlead.modules.base_node import NodeOptions
+from fairlead.modules.base_pods import INDEXES, POD_KIND, BasePods
+from fairlead.modules.bases import Bases, Elsewhere, Refused, Trust
+from fairlead.modules.broker import BrokerAddress
+from fairlead.modules.client import ArkletClient, connections
+from fairlead.modules.endpoint import kubelet_endpoint
+from fairlead.modules.forwarding import MEMBER_HEADER, Forwarder, NotReached
+from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
+from fairlead.modules.members import KEY, URL, Members
+from fairlead.modules.names import COMPONENT, IDENTITY, POD_UID, VNODE, VNODE_LEASE
+from fairlead.modules.ownership import Ownership
+from fairlead.modules.provider import ArkletProvider
+from fairlead.modules.sweep import Sweeper
+from fairlead.modules.tunnel import Baseline, MqttTunnel
+from fairlead.nodes.kubelet import VirtualKubelet
+from fairlead.nodes.node import LEASE_NAMESPACE
+from fairlead.nodes.node_leases import NodeLeases
+from fairlead.nodes.spec import PODS, KubeletPod
+from fairlead.runtime import Runtime, member_lease
+from fairlead.settings import ArkletSettings, BadSettings
+
+log = structlog.get_logger("fairlead.modules")
+
+MODULE_NODES: Final = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
+LEAVE_S: Final = 4.0
+"""How long a replica that stops waits for what is in flight."""
+
+
+def node_mirror(runtime: Runtime) -> Mirror[Node]:
+    indexes = {"identity": _identities, "pod": _pod_uids}
+    return runtime.mirror(MODULE_NODES, labels=f"{COMPONENT}={VNODE}", indexes=indexes)
+
+
+def _pod_uids(node: Node) -> tuple[str, ...]:
+    return (node.metadata.annotations.get(POD_UID, ""),)
+
+
+def _identities(node: Node) -> tuple[str, ...]:
+    return (node.metadata.annotations.get(IDENTITY, ""),)
+
+
+def lease_mirrors(runtime: Runtime) -> tuple[Mirror[Lease], Mirror[Lease]]:
+    """The leases of module nodes, and those of replicas."""
+    nodes = runtime.mirror(LEASES, LEASE_NAMESPACE, labels=f"{COMPONENT}={VNODE_LEASE}")
+    return nodes, runtime.mirror(LEASES, runtime.settings.namespace)
+
+
+def tls_to_bases(settings: ArkletSettings) -> ssl.SSLContext | None:
+    if not settings.ca_file:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+        if settings.certificate:
+            context.load_cert_chain(settings.certificate, settings.key or None, password="")
+    except (OSError, ssl.SSLError) as problem:
+        raise BadSettings(f"modules.arklet: {problem}") from None
+    return context
+
+
+def reached_at(listen: str) -> str:
+    """The address by which others reach what listens there: for all addresses, that of this machine or pod by name."""
+    host = listen.rpartition(":")[0].strip("[]")
+    if host not in ("", "0.0.0.0", "::"):
+        return host
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"
+
+
+@asynccontextmanager
+async def base_pods(member: Runtime, connection: Connection | None) -> AsyncIterator[BasePods | None]:
+    """Those of API server A, or of the cluster of the nodes where no other is named."""
+    label = member.settings.modules.base_label
+    if not label:
+        yield None
+    elif connection is None:
+        yield BasePods(member.mirror(POD_KIND, labels=label, indexes=INDEXES), member.reader, member.writer)
+    else:
+        async with member.connect(connection) as (client, mirrors, writer):
+            yield BasePods(mirrors.get(POD_KIND, labels=label, indexes=INDEXES), client, writer)
+
+
+class Replica:
+    def __init__(
+        self,
+        member: Runtime,
+        options: NodeOptions,
+        trust: Trust,
+        session: aiohttp.ClientSession,
+        arklet: aiohttp.ClientSession,
+        pods: BasePods | None,
+        broker: BrokerAddress | None,
+        baseline: Baseline,
+        count: Callable[[str], None],
+    ) -> None:
+        """`session` is for other replicas, `arklet` and `broker` for bases; `pods`: those of bases on API server A."""
+        settings = member.settings.modules
+        self._member = member
+        self._nodes = node_mirror(member)
+        self._node_leases, member_leases = lease_mirrors(member)
+        self._members = Members(
+            member_leases,
+            self._find_member_lease,
+            namespace=member.settings.namespace,
+            lease=member.settings.lease.name,
+            me=member.identity,
+            clock=member.clock,
+            is_alone=member.is_loopback,
+            duration_s=member.settings.lease.duration_s,
+        )
+        self._baseline = baseline
+        self._tunnel = self._open_tunnel(broker, count)
+        client = ArkletClient(arklet, trust.token, self._tunnel, tls_to_bases(settings.arklet))
+        is_dry = settings.sweep == "dry-run"
+        sweeper = Sweeper(client, self._pods_on, member.clock, is_dry=is_dry, report=self._report)
+        kept = sweeper if settings.sweep != "off" else None
+        self._provider = ArkletProvider(client, member.clock, self._may_act, kept)
+        titles = NodeLeases(
+            member.writer,
+            self._find_node_lease,
+            member.identity,
+            clock=member.clock,
+            labels={COMPONENT: VNODE_LEASE},
+            lost=lambda name: self._ownership.lost(name),
+        )
+        self.kubelet = VirtualKubelet(
+            member.reader,
+            member.writer,
+            member.recorder,
+            clock=member.clock,
+            rng=member.rng,
+            metrics=member.metrics,
+            leases=titles,
+        )
+        self._ownership = Ownership(
+            self._members,
+            self._nodes,
+            self._node_leases,
+            titles,
+            self._find_node_lease,
+            clock=member.clock,
+            serve=self._serve,
+            release=self._release,
+        )
+        self._bases = Bases(
+            self.kubelet,
+            member.writer,
+            self._provider,
+            client,
+            options,
+            trust,
+            clock=member.clock,
+            rng=member.rng,
+            poll_s=settings.poll_s,
+            remove_s=settings.remove_s,
+            count=count,
+            claim=self._ownership.claim,
+            known_name=self._known_name,
+            pods=pods,
+            is_ours=lambda name: self._ownership.owner(name) == member.identity,
+        )
+        self._forwarder = Forwarder(session, self._members)
+        self._count = count
+
+    def announce(self, host: str, port: int) -> None:
+        """Where API servers find the kubelet of the nodes that this replica serves."""
+        self._bases.announce(host, port)
+
+    async def run(self, url: str) -> None:
+        """Until the process stops, or the term ends and this is cancelled. `url`: where heartbeats are heard."""
+        member = self._member
+        for mirror in (self._nodes, self._node_leases):
+            await mirror.wait_synced()
+        async with asyncio.TaskGroup() as tasks:
+            kubelet = tasks.create_task(self.kubelet.run(), name="modules: kubelet")
+            bases = tasks.create_task(self._bases.run(), name="modules: bases")
+            await self._publish({URL: url, KEY: self._forwarder.public_key})
+            owning = tasks.create_task(self._ownership.run(), name="modules: ownership")
+            working = [kubelet, bases, owning]
+            if self._tunnel is not None:
+                working.append(tasks.create_task(self._tunnel.run(), name="modules: mqtt"))
+            member.offers.kubelets.append(self.kubelet)
+            try:
+                await member.stop.wait()
+                owning.cancel()
+                await asyncio.gather(owning, return_exceptions=True)
+                if not member.is_loopback:
+                    # Others take what is free only from replicas that are no more.
+                    await self._publish({URL: None, KEY: None})
+                    await self._ownership.leave(self._bases.names(), LEAVE_S)
+            finally:
+                member.offers.kubelets.remove(self.kubelet)
+                for task in working:
+                    task.cancel()
+
+    async def _publish(self, notes: dict[str, str | None]) -> None:
+        member = self._member
+        if member.is_loopback:
+            return
+        await member.writer.carry_out(
+            Patch(
+                kind=LEASES,
+                name=member_lease(member.settings.lease.name, member.identity),
+                namespace=member.settings.namespace,
+                patch={"metadata": {"annotations": notes}},
+            )
+        )
+
+    # -- heartbeats -----------------------------------------------------------------------------------------
+
+    async def hear(self, beat: Heartbeat, body: bytes, peer: str, token: str, headers: dict[str, str]) -> None:
+        """Take a heartbeat in, or pass it on to the replica that serves its base; Refused, Elsewhere or nothing."""
+        is_passed_on = MEMBER_HEADER in headers
+        if is_passed_on:
+            if not self._forwarder.is_genuine(headers, body):
+                self._count("refused")
+                raise Refused("no replica of Fairlead has passed this on")
+            beat = self._bases.complete(beat)
+        else:
+            beat = self._bases.believe(beat, peer, token)
+        name = self._bases.name_of(beat)
+        owner = self._ownership.owner(name)
+        if self._bases.has(name) or owner == self._member.identity or is_passed_on:
+            await self._bases.take_in(beat)
+            return
+        try:
+            await self._forwarder.forward(owner, body)
+        except NotReached as problem:
+            raise Elsewhere(str(problem)) from None
+        self._count("passed on")
+
+    def _open_tunnel(self, broker: BrokerAddress | None, count: Callable[[str], None]) -> MqttTunnel | None:
+        if broker is None:
+            return None
+        settings = self._member.settings.modules
+        return MqttTunnel(
+            broker,
+            settings.env,
+            f"{settings.mqtt.client_prefix}@@@{self._member.identity}",
+            clock=self._member.clock,
+            rng=self._member.rng,
+            hear=self._hear_through_broker,
+            baseline=self._own_baseline,
+            count=count,
+        )
+
+    async def _hear_through_broker(self, beat: Heartbeat) -> None:
+        """Every replica hears it, and whoever serves the base takes it in. The broker has checked who publishes."""
+        with suppress(Refused, Elsewhere, ClusterError):
+            beat = self._bases.believe(beat, beat.ip, "")
+            name = self._bases.name_of(beat)
+            if self._bases.has(name) or self._ownership.owner(name) == self._member.identity:
+                await self._bases.take_in(beat)
+
+    def _own_baseline(self, metadata: BaseMetadata) -> list[dict[str, Any]] | None:
+        """None where another replica answers."""
+        name = self._bases.name_of(Heartbeat(metadata))
+        is_ours = self._bases.has(name) or self._ownership.owner(name) == self._member.identity
+        return self._baseline(metadata) if is_ours else None
+
+    # -- for the parts --------------------------------------------------------------------------------------
+
+    def _may_act(self) -> bool:
+        # Where there are no other replicas there is no lease to hold.
+        return not self._member.stop.is_set() if self._member.is_loopback else self._member.lease.is_open()
+
+    async def _serve(self, name: str) -> bool:
+        node = await self._member.reader.find(MODULE_NODES, name)
+        return node is not None and self._bases.adopt(node)
+
+    async def _release(self, name: str) -> None:
+        await self._bases.release(name)
+
+    def _known_name(self, beat: Heartbeat) -> str:
+        by_pod = self._nodes.by("pod", beat.pod_uid) if beat.pod_uid else []
+        identity = beat.metadata.identity
+        by_identity = [
+            node
+            for node in (self._nodes.by("identity", identity) if identity else [])
+            # Another pod with the same identity, such as a reused address, is another base.
+            if node.metadata.annotations.get(POD_UID, "") in ("", beat.pod_uid) or not beat.pod_uid
+        ]
+        return next((node.name for node in (*by_pod, *by_identity)), "")
+
+    async def _find_node_lease(self, name: str) -> Lease | None:
+        return await self._member.reader.find(LEASES, name, LEASE_NAMESPACE)
+
+    async def _find_member_lease(self, name: str) -> Lease | None:
+        return await self._member.reader.find(LEASES, name, self._member.settings.namespace)
+
+    def _report(self, node: str, reason: str, note: str) -> None:
+        found = self._nodes.get(node)
+        regarding = Regarding(kind="Node", name=node, uid=found.metadata.uid if found is not None else "")
+        event = RecordEvent(regarding=regarding, reason=reason, action="Sweep", note=note, warning=True)
+        self._member.recorder.record(event)
+
+    async def _pods_on(self, node: str) -> Sequence[KubeletPod]:
+        return await self._member.reader.list(PODS, query={"fieldSelector": f"spec.nodeName={node}"})
+
+
+async def serve_bases(
+    member: Runtime,
+    options: NodeOptions,
+    trust: Trust,
+    url: str,
+    connection: Connection | None,
+    broker: BrokerAddress | None,
+    baseline: Baseline,
+    count: Callable[[str], None],
+    started: Callable[[Replica | None], None],
+) -> None:
+    """One term; `started` is told of the replica while it serves. `connection`: to API server A, if it is another."""
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        arklet = await stack.enter_async_context(connections(None if member.is_loopback else member.lease))
+        pods = await stack.enter_async_context(base_pods(member, connection))
+        replica = Replica(member, options, trust, session, arklet, pods, broker, baseline, count)
+        settings = member.settings.modules.kubelet
+        port = await stack.enter_async_context(kubelet_endpoint(settings, replica.kubelet, member.reader, member.clock))
+        if port:
+            replica.announce(settings.host or await asyncio.to_thread(reached_at, settings.listen), port)
+        started(replica)
+        try:
+            await replica.run(url)
+        finally:
+            started(None)

@@ -1,0 +1,135 @@
+"""Leases of nodes that several processes may serve: each names the one that does, and changes hands by version only.
+
+A lease is taken over exactly the version that was judged, so of two that judge alike one is refused. `nodes.kubelet`
+renews; who may take which node is for others to judge (`modules.ownership`).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.cluster.clock import Clock
+from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.writer import Outcome, Writer
+from fairlead.model.intents import Create, Replace
+from fairlead.model.kinds import LEASES, Lease
+from fairlead.model.times import rfc3339_micro
+from fairlead.nodes.node import LEASE_DURATION_S, LEASE_NAMESPACE
+
+log = structlog.get_logger("fairlead.nodes")
+
+FindLease = Callable[[str], Awaitable[Lease | None]]
+"""The lease of a node as the server has it now."""
+
+
+class NodeLeases:
+    def __init__(
+        self,
+        writer: Writer,
+        find: FindLease,
+        holder: str,
+        *,
+        clock: Clock,
+        labels: Mapping[str, str] | None = None,
+        lost: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        """`lost` is called with a node whose lease turns out to be another's."""
+        self._writer = writer
+        self._find = find
+        self._holder = holder
+        self._clock = clock
+        self._labels = dict(labels or {})
+        self._lost = lost
+        self._known: dict[str, Lease] = {}
+
+    async def take(self, name: str, over: Lease | None) -> bool:
+        """Name ourselves in the lease, provided that it is still as `over` was read; None: that there is none."""
+        body = self._body(name, over, self._holder)
+        intent = (
+            Create(kind=LEASES, body=body, namespace=LEASE_NAMESPACE)
+            if over is None
+            else Replace(kind=LEASES, name=name, body=body, namespace=LEASE_NAMESPACE)
+        )
+        result = await self._writer.carry_out(intent)
+        if not result.is_done:
+            # Even if it did happen: the next look finds us named, and takes it over that version.
+            return False
+        self._known[name] = result.answer
+        return True
+
+    async def renew(self, name: str, node_uid: str = "") -> None:
+        """Once more for its whole duration; a lease that is another's is not touched."""
+        known = self._known.get(name)
+        if known is None:
+            return
+        body = self._body(name, known, self._holder, node_uid)
+        result = await self._writer.carry_out(
+            Replace(kind=LEASES, name=name, body=body, namespace=LEASE_NAMESPACE),
+            is_wanted=lambda: name in self._known,
+        )
+        match result.outcome:
+            case Outcome.DONE:
+                if name in self._known:
+                    self._known[name] = result.answer
+            case Outcome.CONFLICT | Outcome.MISSING:
+                await self._look_again(name, node_uid)
+            case Outcome.UNWANTED:
+                return
+            case _:
+                assert result.error is not None
+                raise result.error
+
+    async def _look_again(self, name: str, node_uid: str) -> None:
+        found = await self._find(name)
+        if found is None:
+            if not await self.take(name, None):
+                raise ClusterError(f"the lease of node {name} has changed meanwhile")
+        elif found.spec.holder_identity == self._holder:
+            self._known[name] = found  # somebody's label, or a write of ours whose answer was lost
+            if not await self.take(name, found):
+                raise ClusterError(f"the lease of node {name} has changed meanwhile")
+        else:
+            log.warning("the node is another's", node=name, holder=found.spec.holder_identity)
+            self._known.pop(name, None)
+            self._lost(name)
+
+    async def give_up(self, name: str) -> None:
+        """Leave the node to whoever takes it; it counts as alive for the rest of its duration."""
+        known = self._known.pop(name, None)
+        if known is not None:
+            body = self._body(name, known, "")
+            await self._writer.carry_out(Replace(kind=LEASES, name=name, body=body, namespace=LEASE_NAMESPACE))
+
+    def forget(self, name: str) -> None:
+        """The node is gone, and its lease goes with it."""
+        self._known.pop(name, None)
+
+    def has(self, name: str) -> bool:
+        return name in self._known
+
+    def _body(self, name: str, current: Lease | None, holder: str, node_uid: str = "") -> dict[str, Any]:
+        now = rfc3339_micro(self._clock.now())
+        metadata: dict[str, Any] = {"name": name, "namespace": LEASE_NAMESPACE}
+        if current is not None:
+            metadata = msgspec.to_builtins(current.metadata)
+        metadata["labels"] = {**metadata.get("labels", {}), **self._labels}
+        if node_uid:
+            # Owned by its node, so that it goes when the node does.
+            metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}]
+        spec = current.spec if current is not None else None
+        is_same = spec is not None and spec.holder_identity == holder
+        transitions = (spec.lease_transitions or 0) if spec is not None else 0
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": holder,
+                "leaseDurationSeconds": LEASE_DURATION_S,
+                "acquireTime": spec.acquire_time if spec is not None and is_same else now,
+                "renewTime": now,
+                "leaseTransitions": transitions if is_same or not holder or spec is None else transitions + 1,
+            },
+        }
