@@ -109,6 +109,19 @@ class JobSettings(Section, frozen=True):
     scheduler: str = ""
 
 
+class HealingSettings(Section, frozen=True):
+    """Bases that run out of memory for modules: when, how many at a time, and when not."""
+
+    mode: Literal["on", "dry-run", "off"] = "on"
+    enter_percent: Annotated[float, msgspec.Meta(gt=0, le=100)] = 85.0
+    leave_percent: Annotated[float, msgspec.Meta(gt=0, le=100)] = 75.0
+    polls: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
+    most: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    drain_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
+    force: bool = False
+    freeze: tuple[str, ...] = ()
+
+
 class ModuleSettings(Section, frozen=True):
     """Bases of modules: where they announce themselves, which are believed, what their nodes are like."""
 
@@ -128,6 +141,7 @@ class ModuleSettings(Section, frozen=True):
     remove_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
     sweep: Literal["on", "dry-run", "off"] = "on"
     artefacts: str = ""
+    healing: HealingSettings = HealingSettings()
 
 
 Weight = Annotated[int, msgspec.Meta(ge=0, le=1000)]

@@ -43,7 +43,7 @@ async def base_pod(api: Client, name: str, ip: str, port: int) -> str:
     created = await api.create(POD_BODIES, body, "shop")
     status = {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}
     await api.patch(POD_BODIES, name, {"status": status}, "shop", subresource="status")
-    return created.metadata.uid
+    return str(created.metadata.uid)
 
 
 async def beat_from(at: Crew, ip: str, base: MockBase, **other: Any) -> int:

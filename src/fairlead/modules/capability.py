@@ -27,6 +27,7 @@ from fairlead.modules.base.pack import pack
 from fairlead.modules.base_node import NodeOptions
 from fairlead.modules.bases import Elsewhere, Refused, Trust, parse_networks
 from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
+from fairlead.modules.heal_grants import GrantWriter, parse_window
 from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, Unreadable, parse_heartbeat, parse_metadata
 from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT
 from fairlead.modules.replica import Replica, lease_mirrors, node_mirror, serve_bases
@@ -57,6 +58,7 @@ class Modules(Capability):
         self._listens = asyncio.Event()
         try:
             networks = parse_networks(settings.trusted_networks)
+            self._windows = [parse_window(text) for text in settings.healing.freeze]
             token = Path(settings.token_file).read_text().strip() if settings.token_file else ""
         except (ValueError, OSError) as problem:
             raise BadSettings(f"modules: {problem}") from None
@@ -88,12 +90,25 @@ class Modules(Capability):
 
     async def lead(self) -> None:
         peers = self._peers()
+        healing, runtime = self._settings.healing, self.runtime
+        grants = GrantWriter(
+            self._nodes,
+            runtime.reader,
+            runtime.writer,
+            runtime.offers.trials,
+            clock=runtime.clock,
+            windows=self._windows,
+            most=healing.most,
+        )
         async with asyncio.TaskGroup() as tasks:
-            working = tasks.create_task(peers.run(), name="modules: peers")
-            await self.runtime.stop.wait()
+            following = tasks.create_task(peers.run(), name="modules: peers")
+            granting = tasks.create_task(grants.run(), name="modules: healing") if healing.mode != "off" else None
+            await runtime.stop.wait()
             peers.stop()
-            await asyncio.wait([working], timeout=1.0)
-            working.cancel()
+            await asyncio.wait([following], timeout=1.0)
+            for task in (following, granting):
+                if task is not None:
+                    task.cancel()
 
     async def work(self, member: Runtime) -> None:
         await self._listens.wait()

@@ -22,6 +22,8 @@ from fairlead.modules.base_pods import INDEXES, POD_KIND, BasePods
 from fairlead.modules.bases import Bases, Elsewhere, Refused, Trust
 from fairlead.modules.client import ArkletClient, connections
 from fairlead.modules.forwarding import MEMBER_HEADER, Forwarder, NotReached
+from fairlead.modules.healer import Healer
+from fairlead.modules.healing import Limits
 from fairlead.modules.heartbeats import Heartbeat
 from fairlead.modules.members import KEY, URL, Members
 from fairlead.modules.names import COMPONENT, IDENTITY, POD_UID, VNODE, VNODE_LEASE
@@ -33,6 +35,7 @@ from fairlead.nodes.node import LEASE_NAMESPACE
 from fairlead.nodes.node_leases import NodeLeases
 from fairlead.nodes.spec import PODS, KubeletPod
 from fairlead.runtime import Runtime, member_lease
+from fairlead.settings import HealingSettings
 
 log = structlog.get_logger("fairlead.modules")
 
@@ -58,6 +61,17 @@ def lease_mirrors(runtime: Runtime) -> tuple[Mirror[Lease], Mirror[Lease]]:
     """The leases of module nodes, and those of replicas."""
     nodes = runtime.mirror(LEASES, LEASE_NAMESPACE, labels=f"{COMPONENT}={VNODE_LEASE}")
     return nodes, runtime.mirror(LEASES, runtime.settings.namespace)
+
+
+def heal_limits(settings: HealingSettings) -> Limits:
+    return Limits(
+        settings.enter_percent / 100,
+        settings.leave_percent / 100,
+        settings.polls,
+        settings.drain_s,
+        settings.force,
+        settings.mode == "dry-run",
+    )
 
 
 @asynccontextmanager
@@ -131,6 +145,7 @@ class Replica:
             serve=self._serve,
             release=self._release,
         )
+        self._healer = self._new_healer(client, pods, options.memory_bytes)
         self._bases = Bases(
             self.kubelet,
             member.writer,
@@ -146,10 +161,29 @@ class Replica:
             claim=self._ownership.claim,
             known_name=self._known_name,
             pods=pods,
+            healer=self._healer,
             is_ours=lambda name: self._ownership.owner(name) == member.identity,
         )
         self._forwarder = Forwarder(session, self._members)
         self._count = count
+
+    def _new_healer(self, client: ArkletClient, pods: BasePods | None, fallback_bytes: int) -> Healer | None:
+        member = self._member
+        healing = member.settings.modules.healing
+        if healing.mode == "off":
+            return None
+        return Healer(
+            self._nodes,
+            member.reader,
+            member.writer,
+            member.recorder,
+            client,
+            pods,
+            heal_limits(healing),
+            clock=member.clock,
+            fallback_bytes=fallback_bytes,
+            changed=lambda name: self._bases.describe(name),
+        )
 
     async def run(self, url: str) -> None:
         """Until the process stops, or the term ends and this is cancelled. `url`: where heartbeats are heard."""
@@ -161,6 +195,7 @@ class Replica:
             bases = tasks.create_task(self._bases.run(), name="modules: bases")
             await self._publish({URL: url, KEY: self._forwarder.public_key})
             owning = tasks.create_task(self._ownership.run(), name="modules: ownership")
+            healing = tasks.create_task(self._heal(), name="modules: healing")
             member.offers.kubelets.append(self.kubelet)
             try:
                 await member.stop.wait()
@@ -172,8 +207,12 @@ class Replica:
                     await self._ownership.leave(self._bases.names(), LEAVE_S)
             finally:
                 member.offers.kubelets.remove(self.kubelet)
-                for task in (kubelet, bases, owning):
+                for task in (kubelet, bases, owning, healing):
                     task.cancel()
+
+    async def _heal(self) -> None:
+        if self._healer is not None:
+            await self._healer.run()
 
     async def _publish(self, notes: dict[str, str | None]) -> None:
         member = self._member

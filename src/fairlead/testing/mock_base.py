@@ -42,6 +42,8 @@ class MockBase:
     install_s: float = 0.0
     keeps_active: bool = False
     is_away: bool = False
+    used_bytes: int = 1 << 20
+    """Of the 256 MiB that it has for modules."""
     port: int = 0
 
     @asynccontextmanager
@@ -144,7 +146,8 @@ class MockBase:
         )
 
     def _health(self, body: dict[str, Any]) -> dict[str, Any]:
-        jvm = {"java max metaspace": 1 << 28, "java committed metaspace": 1 << 20, "java used metaspace": 1 << 20}
+        jvm = {"java max metaspace": 1 << 28, "java committed metaspace": self.used_bytes}
+        jvm |= {"java used metaspace": self.used_bytes}
         master = {"bizName": "base", "bizVersion": "1", "bizState": "activated"}
         return _success({"healthData": {"jvm": jvm, "masterBizInfo": master}})
 
