@@ -215,12 +215,13 @@ async def as_base_pod(crew_: Crew, base: str) -> None:
     await crew_.api.patch(POD_BODIES, base, {"status": status}, "default", subresource="status")
 
 
-async def end_base_pods(at_: Crew) -> None:
+async def end_base_pods(at_: Crew, after_s: float = 0.0) -> None:
     """The kubelet of the bases: a pod that is deleted ends, and its base with it."""
     while True:
         for pod in await at_.api.list(POD_BODIES, "default"):
             name = pod.metadata.name
             if name in at_.bases and pod.metadata.deletion_timestamp is not None:
+                await asyncio.sleep(after_s)
                 at_.bases[name].is_away = True
                 await at_.api.delete(POD_BODIES, name, "default", grace_s=0)
         await asyncio.sleep(0.2)

@@ -21,9 +21,11 @@ MOST_ANSWER: Final = 4 << 20
 
 
 class ArkletClient:
-    def __init__(self, session: aiohttp.ClientSession, token: str = "") -> None:
+    def __init__(self, session: aiohttp.ClientSession, token: str = "", sender: str = "") -> None:
+        """`sender`: the replica, for whoever reads what a base was asked."""
         self._session = session
         self._token = token
+        self._sender = sender
 
     async def call(
         self, address: tuple[str, int], command: str, body: dict[str, Any], timeout_s: float = QUERY_S
@@ -32,6 +34,8 @@ class ArkletClient:
         host, port = address
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/{command}"
         headers = {"Content-Type": arklet.content_type(command)}
+        if self._sender:
+            headers["Fairlead-Member"] = self._sender
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         timeout = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_S)

@@ -113,7 +113,7 @@ class Replica:
             is_alone=member.is_loopback,
             duration_s=member.settings.lease.duration_s,
         )
-        client = ArkletClient(arklet, trust.token)
+        client = ArkletClient(arklet, trust.token, member.identity)
         sweeper = Sweeper(client, self._pods_on, member.clock, is_dry=settings.sweep == "dry-run")
         self._provider = ArkletProvider(
             client, member.clock, self._may_act, sweeper if settings.sweep != "off" else None

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
@@ -35,6 +36,8 @@ class MockBase:
     """State by `name:version`."""
     calls: list[tuple[str, str]] = field(default_factory=list)
     """Every command that reached it, with the module."""
+    senders: list[tuple[datetime, str, str]] = field(default_factory=list)
+    """Every command that changes something: when it came, from which replica, what it was."""
     urls: list[str] = field(default_factory=list)
     """The artefacts that were installed, in order."""
     faults: dict[str, list[Fault]] = field(default_factory=dict)
@@ -66,6 +69,9 @@ class MockBase:
         command = request.match_info["command"]
         body: dict[str, Any] = msgspec.json.decode(await request.read() or b"{}")
         self.calls.append((command, f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"))
+        if command in ("installBiz", "uninstallBiz", "switchBiz", "batchInstallBiz"):
+            sender = request.headers.get("Fairlead-Member", "")
+            self.senders.append((datetime.now(UTC), sender, " ".join(self.calls[-1])))
         faults = self.faults.get(command)
         fault = faults.pop(0) if faults else None
         if self.is_away or fault is Fault.HANG:
