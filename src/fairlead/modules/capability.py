@@ -148,6 +148,7 @@ class Modules(Capability):
         for version in ("1.0.0", "2.0.0"):
             target = folder / f"hello-{version}.zip"
             await asyncio.to_thread(_pack_hello, target, version)
+        await asyncio.to_thread(_pack_leaky, folder / "leaky-1.0.0.zip")
         text = files("fairlead.modules").joinpath("demo.yaml").read_text().replace("MODULES_URL", self._url)
         return tuple(yaml.safe_load_all(text))
 
@@ -241,6 +242,11 @@ class Modules(Capability):
 def _pack_hello(target: Path, version: str) -> None:
     source = Path(str(files("fairlead.modules").joinpath("example")))
     pack(source, target, name="hello", version=version, entry="hello:app", context_path="/hello")
+
+
+def _pack_leaky(target: Path) -> None:
+    source = Path(str(files("fairlead.modules").joinpath("leaky")))
+    pack(source, target, name="leaky", version="1.0.0", entry="leaky:main", isolation="inproc")
 
 
 def _own_address() -> str:
