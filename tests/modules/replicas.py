@@ -130,7 +130,7 @@ class Crew:
                 await asyncio.gather(*(self.beat(name) for name, base in self.bases.items() if not base.is_away))
             await asyncio.sleep(1.0)
 
-    async def install(self, name: str, module: str = "shop", node: str = "") -> None:
+    async def install(self, name: str, module: str = "shop", node: str = "", **metadata: Any) -> None:
         """A pod with one module on a base."""
         container = {
             "name": module,
@@ -141,7 +141,8 @@ class Crew:
         tolerations = [{"key": key, "operator": "Exists"} for key in keys]
         node = node or f"virtual-node-blue-{name}"
         spec = {"nodeName": node, "tolerations": tolerations, "containers": [container]}
-        body = {"metadata": {"name": f"{module}-{name}", "namespace": "default"}, "spec": spec}
+        usual = {"name": f"{module}-{name}", "namespace": "default", "labels": {"m": module}}
+        body = {"metadata": {**usual, **metadata}, "spec": spec}
         await self.api.create(POD_BODIES, body, "default")
 
     async def holders(self) -> dict[str, str]:
