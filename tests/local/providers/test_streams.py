@@ -194,8 +194,8 @@ async def test_a_command_has_a_terminal(machine: Machine) -> None:
 
 
 async def test_a_command_joins_a_container_that_has_processes_of_its_own(tmp_path: Path) -> None:
-    # With a low port, where Fairlead may listen there, the container has a PID namespace, which the command enters; else
-    # it has a user namespace. Either way the command has a terminal there, and ends with it.
+    # With a low port, where Fairlead may listen there, the container has a PID namespace, which the command enters;
+    # else it has a user namespace. Either way the command has a terminal there, and ends with it.
     ports, few = ([{"containerPort": 80}], "test $$ -lt 100 && ") if may_listen_low() else ([], "")
     async with at_work(ProcessProvider(tmp_path, clock=RealClock())) as machine:
         here = await running(machine, ports=ports)
