@@ -20,6 +20,7 @@ from fairlead.data.objects import FluidRuntime
 from fairlead.data.spec import NODES, CacheNode, ReaderPod
 from fairlead.model.intents import Intent, Patch, event
 from fairlead.model.kinds import Kind
+from fairlead.model.numbers import whole_number
 from fairlead.model.times import parse_time_or_none, rfc3339
 
 SCALE_IN_TO: Final = f"{DOMAIN}scale-in-to"
@@ -59,10 +60,8 @@ class DrainStep(msgspec.Struct, frozen=True):
 def target(runtime: FluidRuntime) -> int | None:
     """How many workers are wished for, where that is fewer than there are."""
     text = runtime.metadata.annotations.get(SCALE_IN_TO, "")
-    if not text.isdecimal() or len(text) > 6:
-        return None
-    wished = int(text)
-    return wished if wished < (runtime.spec.replicas or 0) else None
+    wished = whole_number(text, 0, 999_999)
+    return wished if wished is not None and wished < (runtime.spec.replicas or 0) else None
 
 
 def victims(workers: Sequence[ReaderPod], wished: int) -> list[ReaderPod]:

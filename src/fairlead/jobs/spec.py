@@ -31,7 +31,8 @@ RESTARTS_ANNOTATION: Final = "fairlead.io/restarts"
 
 LEADER, WORKER = "leader", "worker"
 MOST_SETS: Final = 32
-MOST_COUNT: Final = 10_000
+MOST_WORKERS: Final = 10_000
+"""Of one job, in all of its sets: a job is decided at once, and nobody else is meanwhile."""
 LONGEST_NAME: Final = 63
 MOST_SECONDS: Final = 2**31 - 1
 DEFAULT_QUEUE: Final = "default"
@@ -92,7 +93,7 @@ class WorkerSet(ApiStruct, frozen=True):
 
     name: DnsLabel
     template: Annotated[Json, _described("The PodTemplateSpec of each worker.")]
-    counts: Annotated[int, Meta(ge=1, le=MOST_COUNT, description="How many workers.")] = 1
+    counts: Annotated[int, Meta(ge=1, le=MOST_WORKERS, description="How many workers.")] = 1
 
 
 class JobSpec(ApiStruct, frozen=True):
@@ -109,7 +110,7 @@ class JobSpec(ApiStruct, frozen=True):
     clean_pod_policy: Annotated[CleanPodPolicy, _described("Which pods are deleted when the job has ended.")] = "All"
     terminating: Annotated[bool, _described("End the job now.")] = False
     min_workers_num: Annotated[
-        int, Meta(ge=0, le=MOST_SETS * MOST_COUNT, description="So many ready workers make the job Running.")
+        int, Meta(ge=0, le=MOST_WORKERS, description="So many ready workers make the job Running.")
     ] = 1
     priority: Annotated[int, Meta(ge=1, le=10, description="Among jobs of the same pod priority, higher first.")] = 5
     scheduler_policy: SchedulerPolicy = SchedulerPolicy()
@@ -393,6 +394,8 @@ def problems(job: str, spec: JobSpec) -> list[str]:
         found += _unknown("spec.schedulerPolicy.placement", policy.placement, PLACEMENT_POLICIES)
         if not spec.is_gang:
             found.append("spec.schedulerPolicy.placement: only with basicPolicy Gang")
+    if spec.total > MOST_WORKERS:
+        found.append(f"spec.workerSets: {spec.total} workers in all; one job may have {MOST_WORKERS}")
     if spec.min_workers_num > spec.total:
         found.append(
             f"spec.minWorkersNum: {spec.min_workers_num} is more than the {spec.total} workers of all workerSets"
