@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from msgspec import inspect as shapes
 
+from tests.hostile.bases import ROOM_LABELS
+
 Json = dict[str, Any]
 
 MOST_BYTES: Final = 1_200_000
@@ -138,6 +140,8 @@ class Draw:
         where = rng.choice(("annotations", "annotations", "annotations", "labels"))
         held = metadata.get(where)
         held = dict(held) if isinstance(held, dict) else {}
+        if rng.random() < 0.3:
+            metadata["labels"] = {**(metadata.get("labels") or {}), **rng.choice(ROOM_LABELS)}
         for name in rng.sample(self._own_names, rng.randrange(1, 4)):
             held[name] = rng.choice((*NUMBER_TEXTS, *STRINGS))[: 63 if where == "labels" else None]
         metadata[where] = held

@@ -85,6 +85,8 @@ def test_k69_a_base_outside_the_trusted_networks_needs_the_token() -> None:
     assert trust.problem(beat, "192.168.0.9", "wrong") == "192.168.0.9 is in no trusted network and bears no token"
     assert trust.problem(beat, "192.168.0.9", "secret") is None
     assert Trust().problem(beat, "192.168.0.9", "") is not None
+    assert trust.problem(beat, "192.168.0.9", "\udcff") is not None, "bytes that are no UTF-8"
+    assert trust.problem(beat, "192.168.0.9", "é") is not None
 
 
 @given(st.binary(max_size=300))

@@ -37,9 +37,14 @@ from fairlead.nodes.spec import PODS, KubeletPod
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings, ModuleSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
+from fairlead.web.bodies import whole_body
 from fairlead.web.probes import served
+from fairlead.web.problems import Problem
 
 log = structlog.get_logger("fairlead.modules")
+
+# A whole heartbeat must be here within this.
+HEARTBEAT_S = 10.0
 
 MODULE_NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False)
 PEERS = "peers"
@@ -211,12 +216,11 @@ class Modules(Capability):
     async def _heartbeat(self, request: web.Request) -> web.Response:
         if request.method != "POST":
             return web.Response(status=405)
-        body = await request.content.read(MOST_HEARTBEAT_BYTES + 1)
         try:
-            beat = parse_heartbeat(body)
-        except Unreadable as problem:
+            beat = parse_heartbeat(await whole_body(request, MOST_HEARTBEAT_BYTES, HEARTBEAT_S))
+        except (Unreadable, Problem) as problem:
             self._heartbeats.labels("malformed").inc()
-            return web.Response(status=400, text=str(problem))
+            return web.Response(status=getattr(problem, "status", 400), text=str(problem))
         if self._bases is None:
             self._heartbeats.labels("elsewhere").inc()
             return web.Response(status=503, text="this replica does not lead", headers={"Retry-After": "2"})
@@ -231,9 +235,9 @@ class Modules(Capability):
         if request.method != "POST":
             return web.Response(status=405)
         try:
-            metadata = parse_metadata(await request.content.read(MOST_HEARTBEAT_BYTES + 1))
-        except Unreadable as problem:
-            return web.Response(status=400, text=str(problem))
+            metadata = parse_metadata(await whole_body(request, MOST_HEARTBEAT_BYTES, HEARTBEAT_S))
+        except (Unreadable, Problem) as problem:
+            return web.Response(status=getattr(problem, "status", 400), text=str(problem))
         known = deployments.baseline(list(self._deployments), metadata.cluster_name, self._settings.env)
         bodies: list[dict[str, Any]] = [install_body(each) for each in deployments.newest_versions(known)]
         return web.Response(body=msgspec.json.encode(bodies), content_type="application/json")
