@@ -141,7 +141,8 @@ class Draw:
         held = metadata.get(where)
         held = dict(held) if isinstance(held, dict) else {}
         if rng.random() < 0.3:
-            metadata["labels"] = {**(metadata.get("labels") or {}), **rng.choice(ROOM_LABELS)}
+            labels = metadata.get("labels")
+            metadata["labels"] = {**(labels if isinstance(labels, dict) else {}), **rng.choice(ROOM_LABELS)}
         for name in rng.sample(self._own_names, rng.randrange(1, 4)):
             held[name] = rng.choice((*NUMBER_TEXTS, *STRINGS))[: 63 if where == "labels" else None]
         metadata[where] = held
@@ -166,6 +167,10 @@ class Draw:
                 many = self._is_list(field.type)
                 body[name] = [{}] if many else {}
                 return self._bend(body[name][0] if many else body[name], inner)
+        if isinstance(field.type, shapes.AnyType) and isinstance(held, dict | list) and rng.random() < 0.9:
+            # Read by hand, deep inside.
+            body[name] = self.odd(held)
+            return None
         match rng.randrange(12):
             case 0:
                 body.pop(name, None)

@@ -8,9 +8,9 @@ import pytest
 
 from fairlead.model.intents import Apply, Create, Delete, PatchStatus, RecordEvent
 from fairlead.tasks.carrier import with_required_term
-from fairlead.tasks.plan import CarrierObject
+from fairlead.tasks.plan import CarrierObject, Observed, PlanOptions, plan_task
 from fairlead.tasks.spec import MISSED, OVERLAP, RUN_NOW, START_WITH, SUSPEND
-from tests.tasks.kit import NAMESPACE, SPEC, World, carrier_of, make_task, pod, stored
+from tests.tasks.kit import NAMESPACE, NOW, SPEC, World, carrier_of, make_task, pod, stored
 
 
 def conditions(world: World) -> dict[str, tuple[str, str]]:
@@ -437,3 +437,17 @@ def test_s38_to_40_a_crash_after_any_write_leaves_one_carrier_and_no_round_twice
     assert len(world.writes("Delete")) == 1
     assert world.task.status.resource is not None
     assert world.task.status.resource.runtime_status == "deleted"
+
+
+@pytest.mark.parametrize("at", ["", "yesterday", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9" * 5000])
+@pytest.mark.parametrize("stage", ["finished", "notstarted", "ongoing", "succeed"])
+def test_a_status_with_times_of_no_calendar_is_planned_all_the_same(stage: str, at: str) -> None:
+    record = {"status": stage, "roundNumber": 1, "startTimeStamp": at, "deadLineTimeStamp": at}
+    status: dict[str, Any] = {"expectedRound": 5, "doneRound": 0, "history": [record]}
+    if stage == "finished":
+        record = {**record, "status": "succeed", "notReportAgentNodeList": ["n1"]}
+        resource = {"runtimeName": "c", "runtimeType": "DaemonSet", "runtimeStatus": "created"}
+        status = {"finish": True, "finishTime": at, "history": [record], "resource": resource}
+    spec = {**SPEC, "agentSpec": {"terminationGracePeriodMinutes": 5_256_000}}
+    plan = plan_task(Observed("NetReach", make_task(spec=spec, status=status)), PlanOptions(), NOW)
+    assert plan.wake_s is None or plan.wake_s >= 0
