@@ -3,12 +3,21 @@
 The bound for ordinary pods is wider than the long form's: other tests run beside this one.
 """
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.soak.hostile import Verdict, judge_draws, judge_memory, judge_times, on_the_embedded_cluster, soak
+from tests.soak.hostile import (
+    Verdict,
+    judge_draws,
+    judge_log,
+    judge_memory,
+    judge_times,
+    on_the_embedded_cluster,
+    soak,
+)
 
 WITHIN_S = 30.0
 
@@ -51,6 +60,13 @@ def test_memory_that_peaks_or_stays_is_told() -> None:
     assert judge_memory(peak_mb=800.0, end_mb=700.0, begin_mb=100.0) == [
         "700 MB are held when all is gone, more than 550"
     ]
+
+
+def test_a_mistake_of_ours_that_was_caught_is_told_once() -> None:
+    entry = {"event": "bug in reconcile", "level": "error", "exception": "Traceback\n  in x\nKeyError: 'a'"}
+    calm = {"event": "object left out", "level": "warning"}
+    lines = "\n".join(["no JSON", *(json.dumps(each) for each in (entry, calm, entry))])
+    assert judge_log(lines) == ["logged bug in reconcile: KeyError: 'a'\nTraceback\n  in x\nKeyError: 'a'"]
 
 
 def test_a_kind_of_which_nothing_is_taken_shows_nothing_and_is_told() -> None:

@@ -77,7 +77,6 @@ BASES: Final[dict[str, Json]] = {
     "ingresses.networking.k8s.io": {"spec": {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}},
     "tyjobs.fairlead.io": {
         "spec": {
-            "suspend": True,
             "leader": {"name": "leader", "template": {"spec": POD_SPEC}},
             "workerSets": [{"name": "workers", "counts": 2, "template": {"spec": POD_SPEC}}],
         }
@@ -87,7 +86,8 @@ BASES: Final[dict[str, Json]] = {
     "apphttphealthies.kdoctor.io": {"spec": {"target": {"host": "http://127.0.0.1", "method": "GET"}, **DIAGNOSIS}},
     "netdnses.kdoctor.io": {"spec": {"target": {"protocol": "udp", "targetUser": {"server": "127.0.0.1", "port": 53}},
         **DIAGNOSIS}},
-    "taskreports.fairlead.io": {"spec": {"taskKind": "NetReach", "taskName": "none", "roundNumber": 1}},
+    "taskreports.fairlead.io": {"spec": {"taskKind": "NetReach", "taskName": "none", "taskUID": "u",
+        "roundNumber": 1, "podName": "p", "podUID": "u", "report": {"roundResult": "succeed"}}},
     "cachereports.fairlead.io": {"spec": {"datasets": [
         {"namespace": "hostile", "name": "d", "tiers": [{"medium": "SSD", "bytes": 1}]}]}},
     "datagroups.fairlead.io": {"spec": {"datasets": ["d"], "pods": 1}},
@@ -113,4 +113,36 @@ BASES: Final[dict[str, Json]] = {
 }  # fmt: skip
 """By the kind's name, without apiVersion, kind and name. A kind that has none is drawn from its struct alone."""
 
+ROOM_LABELS: Final[tuple[Json, ...]] = (
+    {"virtual-kubelet.koupleless.io/component": "module"},
+    {"virtual-kubelet.koupleless.io/component": "module-deployment"},
+    {"virtual-kubelet.koupleless.io/component": "vnode", "virtual-kubelet.koupleless.io/env": "dev"},
+    {"fairlead.io/job": "hostile-1", "fairlead.io/role": "worker"},
+    {"data.fairlead.io/group": "hostile-1"},
+    {"fuse.serverful.fluid.io/inject": "true", "fluid.io/dataset.hostile.d": "required"},
+    {"serverless.fluid.io/inject": "true", "done.sidecar.fluid.io/inject": "true"},
+    {"app.kubernetes.io/component": "fairlead-agent", "app.kubernetes.io/name": "hostile-1"},
+)
+"""Labels by which rooms know objects of theirs."""
+
 SCHEDULE_POD: Final[Json] = {"podList": [{"operation": 1, "namespace": "hostile", "serviceName": "web", "number": "1"}]}
+_JOB: Final[Json] = {"metadata": {"name": "j", "namespace": "hostile"}, "spec": BASES["tyjobs.fairlead.io"]["spec"]}
+_REPORT: Final[Json] = {"taskKind": "NetReach", "taskName": "a", "taskUID": "u", "roundNumber": 1,
+    "report": {"roundResult": "succeed"}}  # fmt: skip
+_HEARTBEAT: Final[Json] = {
+    "baseMetadata": {"identity": "b", "version": "1", "clusterName": "c"},
+    "localIP": "127.0.0.1",
+    "localHostName": "h",
+    "port": 1,
+    "state": "ACTIVATED",
+}
+CALLS: Final[tuple[tuple[str, Json], ...]] = (
+    ("/schedulePod", SCHEDULE_POD),
+    ("/schedulePod", SCHEDULE_POD),
+    ("/jobs/what-if", _JOB),
+    ("/jobs/compare", {"job": _JOB, "policies": ["BinPack"]}),
+    ("/tasks/reports", _REPORT),
+    ("/heartbeat", _HEARTBEAT),
+    ("/queryBaseline", _HEARTBEAT),
+)
+"""What Fairlead's own APIs take, by path."""

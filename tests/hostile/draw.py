@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from msgspec import inspect as shapes
 
+from tests.hostile.bases import ROOM_LABELS
+
 Json = dict[str, Any]
 
 MOST_BYTES: Final = 1_200_000
@@ -138,6 +140,9 @@ class Draw:
         where = rng.choice(("annotations", "annotations", "annotations", "labels"))
         held = metadata.get(where)
         held = dict(held) if isinstance(held, dict) else {}
+        if rng.random() < 0.3:
+            labels = metadata.get("labels")
+            metadata["labels"] = {**(labels if isinstance(labels, dict) else {}), **rng.choice(ROOM_LABELS)}
         for name in rng.sample(self._own_names, rng.randrange(1, 4)):
             held[name] = rng.choice((*NUMBER_TEXTS, *STRINGS))[: 63 if where == "labels" else None]
         metadata[where] = held
@@ -162,6 +167,10 @@ class Draw:
                 many = self._is_list(field.type)
                 body[name] = [{}] if many else {}
                 return self._bend(body[name][0] if many else body[name], inner)
+        if isinstance(field.type, shapes.AnyType) and isinstance(held, dict | list) and rng.random() < 0.9:
+            # Read by hand, deep inside.
+            body[name] = self.odd(held)
+            return None
         match rng.randrange(12):
             case 0:
                 body.pop(name, None)

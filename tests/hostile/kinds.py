@@ -23,7 +23,7 @@ LEFT_OUT: Final = {
     "kdoctorreports.system.kdoctor.io": "served by us, written by nobody",
     "apiservices.apiregistration.k8s.io": "an administrator's",
 }
-OWN_NAME: Final = re.compile(r"[\w.-]*fairlead\.io/[\w.-]+")
+OWN_NAME: Final = re.compile(r"[\w.-]*(fairlead|kdoctor|fluid|koupleless)\.io/[\w.-]+")
 
 
 def modules() -> Iterator[ModuleType]:

@@ -19,6 +19,12 @@ from tests.jobs.cluster import FakeCluster, Together, turn
 from tests.jobs.kit import spec_json
 
 GANG = {"basicPolicy": "Gang"}
+MANY = {
+    **spec_json(1),
+    "workerSets": [
+        {**each, "name": f"w{n}", "counts": 10_000} for n in range(2) for each in spec_json(1)["workerSets"]
+    ],
+}
 
 
 class Allowing:
@@ -46,7 +52,8 @@ class Setting:
 
     async def ask(self, handler: Any, *namespaces: str, body: Any = None, **parameters: str) -> Any:
         guard = cast("Guard", Allowing(*namespaces))
-        call = Call(User(username="ann"), guard, parameters, {}, {}, msgspec.json.encode(body))
+        text = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        call = Call(User(username="ann"), guard, parameters, {}, {}, text)
         return msgspec.json.decode((await handler(call)).payload())
 
 
@@ -99,16 +106,30 @@ async def test_who_may_not_create_jobs_gets_no_answer(setting: Setting) -> None:
         pytest.param({"kind": "Job", "spec": {}}, "kind: wanted TYJob, got 'Job'", id="another kind"),
         pytest.param({"metadata": {"namespace": "lab"}, "spec": spec_json(0)}, "$.workerSets[0].counts", id="invalid"),
         pytest.param(["job"], "the body is not what was expected", id="no object"),
+        pytest.param(b'{"spec": "\xff"}', "the body is not what was expected", id="no UTF-8"),
+        pytest.param(b'{"spec": ' + b'{"a":' * 40_000, "the body is not what was expected", id="too deep"),
+        pytest.param(b'{"spec": ' + b"9" * 5000 + b"}", "the body is not what was expected", id="5,000 digits"),
+        pytest.param(
+            {"metadata": {"namespace": "lab"}, "spec": MANY}, "20000 workers in all; one job may have 10000", id="many"
+        ),
     ],
 )
 async def test_what_is_no_job_is_refused_with_its_field(setting: Setting, body: Any, message: str) -> None:
     with pytest.raises(Problem, match=message.replace("$", r"\$").replace("[", r"\[")):
         await setting.ask(setting.api.what_if, "lab", "default", body=body)
+    wrapped = b'{"job": ' + body + b"}" if isinstance(body, bytes) else {"job": body}
+    with pytest.raises(Problem) as refused:
+        await setting.ask(setting.api.compare, "lab", "default", body=wrapped)
+    assert refused.value.status == 400
 
 
 async def test_an_unknown_policy_is_refused_and_known_ones_are_compared(setting: Setting) -> None:
     manifest = {"metadata": {"name": "new", "namespace": "lab"}, "spec": spec_json(1)}
-    with pytest.raises(Problem, match="policies: Best is not one of BinPack"):
+    with pytest.raises(Problem, match="policies: 'Best' is not one of BinPack"):
         await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["Best"]})
-    found = await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["BinPack"]})
+    with pytest.raises(Problem) as refused:
+        await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["x" * 1000] * 200})
+    assert len(str(refused.value)) < 500
+    # However often: each is tried once.
+    found = await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["BinPack"] * 20_000})
     assert [(each["policy"], each["fits"], each["pods"]) for each in found["comparisons"]] == [("BinPack", True, 2)]

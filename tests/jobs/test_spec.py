@@ -90,6 +90,18 @@ BAD = {
     ),
     "no spec at all": (None, "spec: "),
     "a spec of another kind": (["leader"], "spec: "),
+    "a container that is none": (spec_json(leader=leader(containers=["x"])), "$.spec.containers[0]"),
+    "an init container that is none": (spec_json(leader=leader(initContainers=[[]])), "$.spec.initContainers[0]"),
+    "environment that is none": (
+        spec_json(leader=leader(containers=[{"name": "m", "env": "x"}])),
+        "$.spec.containers[0].env",
+    ),
+    "volumes that are none": (spec_json(leader=leader(volumes=[{"name": []}])), "$.spec.volumes[0].name"),
+    "shared volumes that are none": (spec_json(volumes=[{"name": {}}]), "spec.volumes: "),
+    "labels that are none": (
+        spec_json(leader={"name": "learner", "template": {**template(), "metadata": {"labels": ["a"]}}}),
+        "$.metadata.labels",
+    ),
     "a template of another kind": (spec_json(leader={"name": "learner", "template": "pod"}), "$.leader.template"),
 }
 

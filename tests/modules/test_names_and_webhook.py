@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.modules.arklet import Answer, Outcome, outcome_of, read_answer, sentence_of, states_of
+from fairlead.modules.arklet import Answer, Outcome, outcome_of, read_answer, sentence_of, share_of, states_of
 from fairlead.modules.base_node import Liveness, NodeOptions, liveness, node_name, node_profile
 from fairlead.modules.bases import Trust, parse_networks
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat, Unreadable, parse_heartbeat
@@ -88,6 +88,8 @@ def test_k69_a_base_outside_the_trusted_networks_needs_the_token() -> None:
     )
     assert trust.problem(beat, "192.168.0.9", "secret") is None
     assert Trust().problem(beat, "192.168.0.9", "") is not None
+    assert trust.problem(beat, "192.168.0.9", "\udcff") is not None, "bytes that are no UTF-8"
+    assert trust.problem(beat, "192.168.0.9", "é") is not None
 
 
 @given(st.binary(max_size=300))
@@ -181,3 +183,9 @@ def test_what_a_module_pod_lacks_is_added_and_a_second_time_changes_nothing() ->
 
 def test_k13_a_pod_that_tolerates_everything_is_no_module() -> None:
     assert review_pod(pod(container(), labels={}, tolerations=[{"operator": "Exists"}]), "dev").patch == ()
+
+
+@pytest.mark.parametrize("value", ["1", "x", [], {}, None, True, -1, 10**400, 1e300, float("nan"), float("inf")])
+def test_a_base_that_measures_nonsense_measures_nothing(value: Any) -> None:
+    assert share_of({"cpu": value}, "cpu") == 0
+    assert share_of({"cpu": 0.25}, "cpu") == 0.25

@@ -21,6 +21,7 @@ from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.dialect import parse_profile
+from fairlead.engine.forecast import Forecast
 from fairlead.engine.occupant import occupant_of
 from fairlead.engine.profile import Profile, kube_profile
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
@@ -133,7 +134,11 @@ class Source:
 
 @asynccontextmanager
 async def looping(
-    *sources: Source, leads: bool = True, nodes: int = 2, profile: Profile | None = None
+    *sources: Source,
+    leads: bool = True,
+    nodes: int = 2,
+    profile: Profile | None = None,
+    forecast: Callable[[], Forecast] | None = None,
 ) -> AsyncIterator[tuple[Server, ManualClock]]:
     clock, metrics, writes = ManualClock(), Metrics(), Writes()
     client = cast("Client", None)
@@ -151,6 +156,7 @@ async def looping(
         mirror=mirror,
         reader=client,
         sources=sources,
+        forecast=forecast,
     )
     server = Server(loop, writes)
     server.put(*(a_node(f"n{number}", cpu="4") for number in range(1, nodes + 1)))
@@ -170,6 +176,20 @@ async def looping(
 
 def wanting(name: str, cpu: str = "1", **more: Any) -> Pod:
     return a_pod(name, cpu=cpu, schedulerName=NAME, **more)
+
+
+async def test_forecasts_of_what_is_not_there_are_counted_as_it_comes_and_goes() -> None:
+    forecast = Forecast(nodes={"n1": 0.1, "n3": 0.2})
+    async with looping(nodes=2, forecast=lambda: forecast) as (server, _):
+
+        def count() -> float:
+            (metric,) = server.loop._metrics.forecasts_unmatched.collect()
+            return metric.samples[0].value
+
+        assert count() == 1
+        server.put(a_node("n3"))
+        await settle()
+        assert count() == 0, "the node came, though the forecast is the same"
 
 
 # -- leader and standby ---------------------------------------------------------------------------------------

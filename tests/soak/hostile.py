@@ -9,6 +9,7 @@ bound, and neither the embedded API server nor Fairlead's own API answers with a
 import contextlib
 import http.client
 import json
+import os
 import random
 import signal
 import subprocess
@@ -27,21 +28,25 @@ import click
 import yaml
 
 from bench.store import memory_mb
+from fairlead.app import CAPABILITIES
 from fairlead.model.kinds import Kind
 from tests.contract.servers import Contestant, Heard, real
-from tests.hostile.bases import BASES, SCHEDULE_POD
+from tests.hostile.bases import BASES, CALLS
 from tests.hostile.draw import Draw
 from tests.hostile.kinds import known_kinds, own_names
 from tests.rigs.kube.build import ensure_built
-from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, until
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, free_ports, until
 from tests.soak import bad_input
 
 ROOT = Path(__file__).resolve().parents[2]
+FLUID = "data.fluid.io"
+# Groups of the kinds that rooms act on.
+ROOMS = ("fairlead.io", "kdoctor.io", FLUID)
+ROLES = ("placement", "requests", "jobs", "tasks", "data", "modules", "nodes", "webhooks")
 MANIFESTS = (
-    DEPLOY / "crds" / "schedulerequests.yaml",
+    *sorted((DEPLOY / "crds").glob("*.yaml")),
     RUNTIME_RBAC,
-    DEPLOY / "rbac" / "placement.yaml",
-    DEPLOY / "rbac" / "requests.yaml",
+    *(DEPLOY / "rbac" / f"{role}.yaml" for role in ROLES),
 )
 # Nobody is here to take the taint of new nodes away again.
 SERVER_FLAGS = ("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",)
@@ -58,6 +63,7 @@ NEVER_TIMES = 4
 ENDING_S = 20.0
 START_S = 120.0
 MERGE = "application/merge-patch+json"
+NO_BODIES = (b"", b"\xff", b'{"spec": "\xff"}', b"[" * 50_000, b'{"metadata": ' + b'{"a":' * 20_000)
 
 
 @dataclass
@@ -108,6 +114,17 @@ def judge_draws(accepted: Counter[str], refused: Counter[str]) -> list[str]:
     ]
 
 
+def judge_log(text: str) -> list[str]:
+    """Errors with a trace: our own mistakes, though somebody was there to catch them."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("{") and '"exception"' in line:
+            entry = json.loads(line)
+            where = str(entry["exception"]).strip().splitlines()[-1]
+            found.setdefault(f"{entry['event']}: {where}", str(entry["exception"])[-1500:])
+    return [f"logged {what}\n{trace}" for what, trace in found.items()]
+
+
 # -- the two places ------------------------------------------------------------------------------------------
 
 
@@ -119,6 +136,8 @@ class Place:
     process: subprocess.Popen[bytes]
     log: Path
     api: Callable[[], str]
+    # Where bases announce themselves.
+    bases: Callable[[], str]
     is_ours: bool
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Heard:
@@ -134,10 +153,10 @@ class Place:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-6:])[-3000:]
 
 
-def start(arguments: list[str], log: Path, bug: str) -> subprocess.Popen[bytes]:
+def start(arguments: list[str], log: Path, bug: str, **variables: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.soak.hostile_process", *(["--bug", bug] if bug else []), *arguments]
     with log.open("wb") as sink:
-        return subprocess.Popen(command, cwd=ROOT, stdout=sink, stderr=sink)
+        return subprocess.Popen(command, cwd=ROOT, stdout=sink, stderr=sink, env={**os.environ, **variables})
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -148,11 +167,19 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def beside_a_real_server(rig: Rig, folder: Path, bug: str = "") -> Iterator[Place]:
-    """`fairlead serve` under its own roles; the rig is one started with SERVER_FLAGS."""
+    """`fairlead serve` with every capability under its own roles; the rig is one started with SERVER_FLAGS."""
     kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
     log = folder / "serve.log"
-    flags = [f"--kubeconfig={kubeconfig}", "--capabilities=placement", "--listen=127.0.0.1:0"]
-    process = start(["serve", *flags], log, bug)
+    flags = [f"--kubeconfig={kubeconfig}", f"--capabilities={','.join(CAPABILITIES)}", "--listen=127.0.0.1:0"]
+    bases, (webhooks, listener) = folder / "bases.url", free_ports(2)
+    process = start(
+        ["serve", *flags],
+        log,
+        bug,
+        FAIRLEAD_WEBHOOKS_LISTEN=f"127.0.0.1:{webhooks}",
+        FAIRLEAD_MODULES_LISTEN=f"127.0.0.1:{listener}",
+        FAIRLEAD_MODULES_URL_FILE=str(bases),
+    )
     server = real(rig)
 
     def address() -> str:
@@ -162,9 +189,10 @@ def beside_a_real_server(rig: Rig, folder: Path, bug: str = "") -> Iterator[Plac
         return ""
 
     try:
-        if not until(lambda: process.poll() is not None or '"leading"' in log.read_text(), START_S):
+        leads = len(CAPABILITIES)
+        if not until(lambda: process.poll() is not None or log.read_text().count('"leading"') >= leads, START_S):
             raise RigBroken(f"fairlead serve does not lead:\n{log.read_text()[-2000:]}")
-        yield Place(server, process, log, address, is_ours=False)
+        yield Place(server, process, log, address, bases.read_text, is_ours=False)
     finally:
         server.close()
         end(process)
@@ -183,11 +211,26 @@ def on_the_embedded_cluster(folder: Path, bug: str = "") -> Iterator[Place]:
         url = config["clusters"][0]["cluster"]["server"]
         server = Contestant("embedded", url, data / "pki" / "ca.crt", {"admin": token})
         try:
-            yield Place(server, process, log, (data / "api.url").read_text, is_ours=True)
+            urls = data / "api.url", data / "modules.url"
+            yield Place(server, process, log, urls[0].read_text, urls[1].read_text, is_ours=True)
         finally:
             server.close()
     finally:
         end(process)
+
+
+def open_definition(kind: Kind[Any]) -> dict[str, Any]:
+    """The kind as another project defines it: with whatever fields."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": kind.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": kind.plural, "singular": kind.kind.lower(), "kind": kind.kind, "listKind": f"{kind.kind}List"}
+    scope = "Namespaced" if kind.namespaced else "Cluster"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.name},
+        "spec": {"group": kind.group, "scope": scope, "names": names, "versions": [version]},
+    }
 
 
 # -- the story -----------------------------------------------------------------------------------------------
@@ -234,6 +277,7 @@ class Story:
             found.wrong += judge_memory(found.peak_mb, found.end_mb, begin_mb)
             found.wrong += judge_draws(found.accepted, found.refused)
         found.wrong += judge_times(self._took_s, self._within_s)
+        found.wrong += judge_log(self.place.log.read_text(errors="replace"))
         if self.place.is_ours:
             found.wrong += self._answers.problems
         return found
@@ -245,6 +289,10 @@ class Story:
     # -- ordinary pods, one after the other, from a thread of their own -----------------------------------------
 
     def _furnish(self) -> None:
+        for kinds in self._kinds.values():
+            if kinds[0].group == FLUID:
+                path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+                assert self.place.ask("POST", path, open_definition(kinds[0])).status in (201, 409)
         for name in (HOSTILE, ORDINARY, OWN):
             assert self.place.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).status in (201, 409)
             # No controller is here to make it.
@@ -311,7 +359,7 @@ class Story:
     def _attack(self) -> None:
         match self._rng.random():
             case luck if luck < 0.1:
-                self._schedule_pod()
+                self._call()
             case luck if luck < 0.2 and self._alive:
                 self._change()
             case _:
@@ -322,7 +370,9 @@ class Story:
     def _create(self) -> None:
         rng = self._rng
         # Pods and nodes are most of what is read; of the others, each as often as the next.
-        name = rng.choices(("pods", "nodes", ""), (6, 2, 8))[0] or rng.choice(list(self._kinds))
+        name = rng.choices(("pods", "nodes", "room", ""), (6, 2, 4, 6))[0]
+        if name in ("room", ""):
+            name = rng.choice([each for each, kinds in self._kinds.items() if not name or kinds[0].group in ROOMS])
         kind = rng.choice(self._kinds[name])
         body = self._draw.bent(BASES.get(kind.name, {}), kind.struct)
         self._number += 1
@@ -395,19 +445,23 @@ class Story:
     def _namespace(self, kind: Kind[Any]) -> str:
         if not kind.namespaced:
             return ""
-        return OWN if kind.name.endswith("fairlead.io") else HOSTILE
+        return OWN if kind.name in ("schedulerequests.fairlead.io", "taskreports.fairlead.io") else HOSTILE
 
-    def _schedule_pod(self) -> None:
-        """Fairlead's own API, asked by somebody whom the cluster knows."""
-        base = json.loads(json.dumps(SCHEDULE_POD))
+    def _call(self) -> None:
+        """Fairlead's own APIs, asked by somebody whom the cluster knows."""
+        path, base = self._rng.choice(CALLS)
         body = self._draw.odd(base) if self._rng.random() < 0.9 else base
-        place = urlsplit(self.place.api())
+        text = json.dumps(body).encode()
+        if self._rng.random() < 0.1:
+            text = self._rng.choice(NO_BODIES)
+        url = self.place.bases() if path in ("/heartbeat", "/queryBaseline") else self.place.api()
+        place = urlsplit(url)
         connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
         headers = {"Authorization": f"Bearer {self.place.server.tokens['admin']}", "Content-Type": "application/json"}
-        asked = f"POST /schedulePod {json.dumps(body)[:600]}"
+        asked = f"POST {path} {text[:600]!r}"
         with contextlib.closing(connection):
             try:
-                connection.request("POST", "/schedulePod", json.dumps(body), headers)
+                connection.request("POST", path, text, headers)
                 answer = connection.getresponse()
                 if answer.status == 500:
                     self.verdict.wrong.append(f"500 {asked}: {answer.read()[:300]!r}")

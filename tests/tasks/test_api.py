@@ -7,9 +7,11 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from fairlead.cluster.mirror import Delta
 from fairlead.cluster.writer import Outcome, Result
 from fairlead.model.intents import Create
 from fairlead.tasks.api import PostedReport, TaskApi, parse_kind
+from fairlead.tasks.controller import ReportHead, _by_report
 from fairlead.tasks.metrics import TaskMetrics
 from fairlead.web.guard import User
 from fairlead.web.problems import Problem
@@ -150,3 +152,9 @@ def test_the_posted_struct_takes_what_the_agent_sends() -> None:
 )
 def test_kinds_as_people_write_them(text: str, kind: str) -> None:
     assert parse_kind(text) == kind
+
+
+def test_a_report_about_no_kind_of_task_brings_up_no_task() -> None:
+    heads = [msgspec.convert({"spec": {"taskKind": kind, "taskName": "a"}}, ReportHead) for kind in ("Foo", "NetReach")]
+    keys = [_by_report(Delta("ns/r", None, head)) for head in heads]
+    assert [list(each) for each in keys] == [[], ["NetReach/a"]]

@@ -9,9 +9,9 @@ import pytest
 from fairlead.model.intents import Apply, Create, Delete, PatchStatus, RecordEvent
 from fairlead.tasks.carrier import with_required_term
 from fairlead.tasks.endpoints import CarrierEndpoints, probed_services, unlisted_pods
-from fairlead.tasks.plan import ENDPOINTS_S, CarrierObject
+from fairlead.tasks.plan import ENDPOINTS_S, CarrierObject, Observed, PlanOptions, plan_task
 from fairlead.tasks.spec import MISSED, OVERLAP, RUN_NOW, START_WITH, SUSPEND, Actor
-from tests.tasks.kit import NAMESPACE, SPEC, World, carrier_of, make_task, pod, stored
+from tests.tasks.kit import NAMESPACE, NOW, SPEC, World, carrier_of, make_task, pod, stored
 
 
 def conditions(world: World) -> dict[str, tuple[str, str]]:
@@ -497,3 +497,17 @@ def test_reports_of_a_part_of_the_agents_are_progress_and_the_last_one_is_more()
     world.results = {"uid-pod-n1": True, "uid-pod-n2": True}
     assert not world.look().is_progress
     assert world.look().intents
+
+
+@pytest.mark.parametrize("at", ["", "yesterday", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9" * 5000])
+@pytest.mark.parametrize("stage", ["finished", "notstarted", "ongoing", "succeed"])
+def test_a_status_with_times_of_no_calendar_is_planned_all_the_same(stage: str, at: str) -> None:
+    record = {"status": stage, "roundNumber": 1, "startTimeStamp": at, "deadLineTimeStamp": at}
+    status: dict[str, Any] = {"expectedRound": 5, "doneRound": 0, "history": [record]}
+    if stage == "finished":
+        record = {**record, "status": "succeed", "notReportAgentNodeList": ["n1"]}
+        resource = {"runtimeName": "c", "runtimeType": "DaemonSet", "runtimeStatus": "created"}
+        status = {"finish": True, "finishTime": at, "history": [record], "resource": resource}
+    spec = {**SPEC, "agentSpec": {"terminationGracePeriodMinutes": 5_256_000}}
+    plan = plan_task(Observed("NetReach", make_task(spec=spec, status=status)), PlanOptions(), NOW)
+    assert plan.wake_s is None or plan.wake_s >= 0

@@ -26,6 +26,7 @@ from fairlead.jobs.pods import pod_name
 from fairlead.jobs.spec import FINISHED, PLACEMENT_POLICIES, TYJOBS, JobSpec, TYJob, parse_spec, parse_status
 from fairlead.jobs.what_if import WhatIf
 from fairlead.model.kinds import POD_OBJECTS
+from fairlead.model.numbers import whole_number
 from fairlead.model.times import parse_time_or_none
 
 T = TypeVar("T")
@@ -215,10 +216,11 @@ def logs(
         mistake("--follow: prints lines as they come, so -o json cannot be used with it")
     place = LEADER_PLACE
     if worker is not None:
-        set_name, _, index = worker.rpartition("/")
-        if not set_name or not index.isdecimal():
+        set_name, _, text = worker.rpartition("/")
+        index = whole_number(text, 0, 2**31 - 1)
+        if not set_name or index is None:
             mistake(f"--worker: wanted SET/INDEX such as actors/0, got {worker!r}")
-        place = (set_name, int(index))
+        place = (set_name, index)
     query = {"previous": "true"} if previous else {}
     query |= {"tailLines": str(tail)} if tail is not None else {}
 

@@ -15,6 +15,7 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.writer import Outcome, Result
 from fairlead.model.intents import Apply, Create, Delete, Patch, PatchStatus, Replace, Scale
 from fairlead.model.kinds import Kind
+from fairlead.model.numbers import whole_number
 
 # A watch is some milliseconds behind. What is made and gone again between two of its events is never shown.
 OVERDUE_S = 3.0
@@ -108,4 +109,4 @@ class Expectations:
 
 def _number(version: str) -> int:
     """Versions count up on every server that Fairlead runs against; one that is no number cannot be waited for."""
-    return int(version) if version.isdecimal() else 0
+    return whole_number(version, 0, 2**64) or 0

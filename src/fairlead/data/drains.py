@@ -20,7 +20,8 @@ from fairlead.data.objects import FluidRuntime, replicas_patch, worker_replicas
 from fairlead.data.spec import NODES, CacheNode, ReaderPod
 from fairlead.model.intents import Intent, Patch, event
 from fairlead.model.kinds import Kind
-from fairlead.model.times import parse_time_or_none, rfc3339
+from fairlead.model.numbers import whole_number
+from fairlead.model.times import bounded_time, parse_time_or_none, rfc3339
 
 SCALE_IN_TO: Final = f"{DOMAIN}scale-in-to"
 """Annotation of a runtime: how many workers it should have; ours or a user's."""
@@ -59,10 +60,8 @@ class DrainStep(msgspec.Struct, frozen=True):
 def target(kind: Kind[FluidRuntime], runtime: FluidRuntime) -> int | None:
     """How many workers are wished for, where that is fewer than there are."""
     text = runtime.metadata.annotations.get(SCALE_IN_TO, "")
-    if not text.isdecimal() or len(text) > 6:
-        return None
-    wished = int(text)
-    return wished if wished < worker_replicas(kind, runtime) else None
+    wished = whole_number(text, 0, 999_999)
+    return wished if wished is not None and wished < worker_replicas(kind, runtime) else None
 
 
 def victims(workers: Sequence[ReaderPod], wished: int) -> list[ReaderPod]:
@@ -86,7 +85,7 @@ def plan(seen: DrainInput) -> DrainStep:
     leaving = sorted({pod.spec.node_name for pod in victims(seen.workers, wished) if pod.spec.node_name})
     intents: list[Intent] = [*_unlabel(key, labelled - set(leaving))]
     annotations = seen.runtime.metadata.annotations
-    begun = parse_time_or_none(annotations.get(BEGUN_AT)) or seen.now
+    begun = bounded_time(annotations.get(BEGUN_AT), seen.now)
     labelled_at = parse_time_or_none(annotations.get(LABELLED_AT))
     missing = [node for node in leaving if node not in labelled]
     if missing or labelled_at is None:
@@ -96,7 +95,7 @@ def plan(seen: DrainInput) -> DrainStep:
         note = f"draining {', '.join(leaving)} to reduce the workers to {wished}"
         intents.append(event(seen.kind, seen.runtime.metadata, "ScaleInStarted", note, reporter="fairlead-data"))
         return DrainStep(tuple(intents), wake_s=SETTLE_S)
-    settled = labelled_at + timedelta(seconds=SETTLE_S)
+    settled = bounded_time(annotations.get(LABELLED_AT), seen.now) + timedelta(seconds=SETTLE_S)
     if wished and seen.now < settled:
         return DrainStep(tuple(intents), (settled - seen.now).total_seconds())
     # Without workers there is nothing to read from, so nobody is waited for.

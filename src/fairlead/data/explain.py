@@ -16,8 +16,10 @@ from fairlead.data.opt_in import DONE
 from fairlead.data.profile import PluginProfile
 from fairlead.data.spec import CacheNode
 from fairlead.engine.locality import local_values, readings_of
+from fairlead.model.numbers import whole_number
 
 MOST_ROUNDS: Final = 64
+INT64: Final = (-(2**63), 2**63 - 1)
 
 
 class TermExplanation(msgspec.Struct, frozen=True, rename="camel"):
@@ -156,9 +158,10 @@ def _holds(expression: Mapping[str, Any], label: str | None) -> bool:
         case "DoesNotExist":
             return label is None
         case operator:
-            if label is None or not label.lstrip("-").isdecimal() or not values or len(label) > 18:
+            number, bound = (whole_number(str(each), *INT64) for each in (label, values[0] if values else ""))
+            if number is None or bound is None:
                 return False
-            return int(label) > int(values[0]) if operator == "Gt" else int(label) < int(values[0])
+            return number > bound if operator == "Gt" else number < bound
 
 
 # -- dry run -----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from fairlead.data.objects import Dataset
 from fairlead.data.spec import NODES, CacheNode
 from fairlead.engine.locality import CacheMap, value
 from fairlead.model.intents import Patch
+from fairlead.model.numbers import whole_number
 
 STEPS: Final = 10
 HYSTERESIS: Final = 0.05
@@ -65,4 +66,4 @@ def plan_labels(node: CacheNode, wanted: Mapping[str, str]) -> Patch | None:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 3 else 0
+    return whole_number(text, 0, 99) or 0

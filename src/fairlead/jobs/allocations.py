@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from fairlead.jobs.spec import Allocations, JobSpec
+from fairlead.model.numbers import index_ranges
 
 Place = tuple[str, int]
 """Worker set and index."""
@@ -54,11 +55,4 @@ def ranges(numbers: list[int]) -> str:
 
 def indexes(text: str, count: int) -> list[int]:
     """The numbers of `0-7,9` below the count; parts that are no ranges are left out."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        last = last or first
-        if not (first.isdecimal() and last.isdecimal() and len(first) <= 9 and len(last) <= 9):
-            continue
-        found += range(int(first), min(int(last) + 1, count))
-    return found
+    return [index for first, last in index_ranges(text, count - 1) for index in range(first, last + 1)]

@@ -208,9 +208,9 @@ class JobApi:
         body = _decoded(call.body, CompareBody)
         if unknown := [each for each in body.policies if each not in PLACEMENT_POLICIES]:
             known = ", ".join(PLACEMENT_POLICIES)
-            raise Problem(400, "BadRequest", f"policies: {', '.join(unknown)} is not one of {known}")
+            raise Problem(400, "BadRequest", f"policies: {unknown[0][:100]!r} is not one of {known}")
         unit = await self._unit(call, body.job)
-        found = await self._on_copy(unit, lambda table: compare(table, unit, body.policies))
+        found = await self._on_copy(unit, lambda table: compare(table, unit, tuple(dict.fromkeys(body.policies))))
         return Answer(CompareAnswer(comparisons=tuple(found)))
 
     async def _on_copy(self, unit: Unit, work: Any) -> Any:
@@ -258,7 +258,7 @@ _ANY: Final = QueueSpec()
 def _decoded(body: bytes, struct: Any) -> Any:
     try:
         return msgspec.json.decode(body, type=struct)
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Problem(400, "BadRequest", f"the body is not what was expected: {problem}") from None
 
 

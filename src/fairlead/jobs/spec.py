@@ -394,6 +394,8 @@ def problems(job: str, spec: JobSpec) -> list[str]:
         found += _unknown("spec.schedulerPolicy.placement", policy.placement, PLACEMENT_POLICIES)
         if not spec.is_gang:
             found.append("spec.schedulerPolicy.placement: only with basicPolicy Gang")
+    if spec.total > MOST_WORKERS:
+        found.append(f"spec.workerSets: {spec.total} workers in all; one job may have {MOST_WORKERS}")
     if spec.min_workers_num > spec.total:
         found.append(
             f"spec.minWorkersNum: {spec.min_workers_num} is more than the {spec.total} workers of all workerSets"
@@ -410,7 +412,10 @@ def problems(job: str, spec: JobSpec) -> list[str]:
     )
     if longest > LONGEST_NAME:
         found.append(f"metadata.name: pod names would have {longest} characters, at most {LONGEST_NAME} are allowed")
-    shared = {each.get("name") for each in spec.volumes}
+    try:
+        shared = {each.name for each in msgspec.convert(spec.volumes, tuple[_NamedPart, ...])}
+    except msgspec.ValidationError as problem:
+        return [*found, f"spec.volumes: {problem}"]
     for field, template in templates(spec):
         found += _template_problems(field, template, shared)
     return found
@@ -422,26 +427,44 @@ def templates(spec: JobSpec) -> list[tuple[str, Json]]:
     return [("spec.leader.template", spec.leader.template), *sets]
 
 
-def _template_problems(field: str, template: Json, shared: set[Any]) -> list[str]:
-    pod = template.get("spec")
-    if not isinstance(pod, dict) or not isinstance(pod.get("containers"), list) or not pod["containers"]:
+class _NamedPart(ApiStruct):
+    """A container or a volume."""
+
+    name: str = ""
+    env: tuple[Json, ...] | None = None
+
+
+class _TemplateMeta(ApiStruct):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: tuple[str, ...] | None = None
+
+
+class _TemplateSpec(ApiStruct):
+    containers: tuple[_NamedPart, ...] | None = None
+    init_containers: tuple[_NamedPart, ...] | None = None
+    volumes: tuple[_NamedPart, ...] | None = None
+    node_name: str | None = None
+
+
+class _Template(ApiStruct):
+    """As much of a PodTemplateSpec as is read here; the rest is the server's to refuse."""
+
+    metadata: _TemplateMeta | None = None
+    spec: _TemplateSpec | None = None
+
+
+def _template_problems(field: str, template: Json, shared: set[str]) -> list[str]:
+    try:
+        pod = msgspec.convert(template, _Template).spec
+    except msgspec.ValidationError as problem:
+        return [f"{field}: {problem}"]
+    if pod is None or not pod.containers:
         return [f"{field}.spec.containers: at least one container is needed"]
-    for part in ("containers", "initContainers"):
-        for number, each in enumerate(pod.get(part) or ()):
-            if not isinstance(each, dict) or not isinstance(each.get("env") or [], list):
-                return [f"{field}.spec.{part}[{number}]: must be a container, and its env a list"]
-    metadata = template.get("metadata") or {}
-    if not isinstance(metadata, dict) or not all(
-        isinstance(metadata.get(part) or {}, dict) for part in ("labels", "annotations")
-    ):
-        return [f"{field}.metadata: must be a map, and its labels and annotations too"]
     found = []
-    if pod.get("nodeName"):
+    if pod.node_name:
         found.append(f"{field}.spec.nodeName: must not be set, the scheduler chooses nodes; use nodeSelector")
-    volumes = pod.get("volumes") or []
-    if not isinstance(volumes, list):
-        return [*found, f"{field}.spec.volumes: must be a list"]
-    both = sorted(str(each["name"]) for each in volumes if isinstance(each, dict) and each.get("name") in shared)
+    both = sorted({each.name for each in pod.volumes or ()} & shared)
     if both:
         found.append(f"{field}.spec.volumes: {', '.join(both)} is also in spec.volumes; rename one of them")
     return found

@@ -22,3 +22,23 @@ def whole_number(text: str, least: int, most: int) -> int | None:
         return None
     number = int(text)
     return number if least <= number <= most else None
+
+
+def index_ranges(text: str, most: int = 2**31 - 1) -> list[tuple[int, int]]:
+    """`0,2-4` → (0, 0), (2, 4), ascending and apart; parts that are no indexes are left out.
+
+    As ranges, because a few characters may name thousands of millions of indexes.
+    """
+    found: list[tuple[int, int]] = []
+    for part in text.split(",") if text else ():
+        start, _, end = part.partition("-")
+        first, last = whole_number(start, 0, most), whole_number(end or start, 0, 2**63)
+        if first is not None and last is not None and first <= last:
+            found.append((first, min(last, most)))
+    apart: list[tuple[int, int]] = []
+    for first, last in sorted(found):
+        if apart and first <= apart[-1][1] + 1:
+            apart[-1] = apart[-1][0], max(last, apart[-1][1])
+        else:
+            apart.append((first, last))
+    return apart

@@ -2,6 +2,9 @@
 
 from datetime import UTC, datetime
 
+EARLIEST = datetime(1000, 1, 1, tzinfo=UTC)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+
 
 def rfc3339(at: datetime) -> str:
     """As a Time is written: whole seconds."""
@@ -20,6 +23,13 @@ def parse_time(text: str) -> datetime:
         return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
     except OverflowError:
         raise ValueError(f"{text!r} is out of range") from None
+
+
+def bounded_time(text: str | None, otherwise: datetime) -> datetime:
+    """A time to reckon with, as users may write any: what is none counts as `otherwise`, one of another age as the
+    first or the last of ours, so that years can be added to it.
+    """
+    return min(max(parse_time_or_none(text) or otherwise, EARLIEST), LATEST)
 
 
 def parse_time_or_none(text: str | None) -> datetime | None:

@@ -14,6 +14,7 @@ import msgspec
 from fairlead.modules.spec import ACTIVATED, BROKEN, MOST_TEXT, STOPPED, Module, ModuleState
 
 DEFAULT_PORT: Final = 1238
+MOST_SHARE: Final = 1e6
 INSTALL: Final = "installBiz"
 UNINSTALL: Final = "uninstallBiz"
 BATCH_INSTALL: Final = "batchInstallBiz"
@@ -287,3 +288,11 @@ def number_of(fields: Fields, name: str, *, absent: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
         return absent
     return value
+
+
+def share_of(fields: Fields, name: str) -> float:
+    """A number that is not negative and not beyond all measure, such as cores in use; anything else counts as none."""
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_SHARE:
+        return 0.0
+    return float(value)

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from fairlead.model.node import Node
+from fairlead.model.numbers import whole_number
 from fairlead.modules import names
 from fairlead.modules.arklet import DEFAULT_PORT, Health
 from fairlead.modules.healing import OVERLOAD_TAINT
@@ -172,7 +173,6 @@ def remember(node: Node) -> Heartbeat:
     """A base as its node tells of it, until it is heard again; its name stays with the node's label."""
     labels, notes = node.metadata.labels, node.metadata.annotations
     ip, _, port = notes.get(names.ADDRESS, "").rpartition(":")
-    is_port = port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536
     is_tunnelled = bool(notes.get(names.TUNNEL))
     conditions = {each.type: each.status for each in node.status.conditions or ()}
     metadata = BaseMetadata(
@@ -185,7 +185,7 @@ def remember(node: Node) -> Heartbeat:
         metadata,
         ip=ip,
         host_name=labels.get(names.HOST_NAME, ""),
-        port=0 if is_tunnelled and names.TUNNEL_PORT not in labels else int(port) if is_port else DEFAULT_PORT,
+        port=0 if is_tunnelled and names.TUNNEL_PORT not in labels else whole_number(port, 1, 65535) or DEFAULT_PORT,
         is_active=conditions.get("Ready") == "True",
         boot_id=notes.get(names.BOOT_ID, ""),
         tunnel=notes.get(names.TUNNEL, ""),

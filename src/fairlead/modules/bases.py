@@ -74,7 +74,7 @@ class Trust:
             return f"{beat.ip[:60]!r} is not an address"
         if said != called:
             return f"the heartbeat names {said} and comes from {called}"
-        if self.token and hmac.compare_digest(token.encode(), self.token.encode()):
+        if self.token and hmac.compare_digest(token.encode(errors="surrogateescape"), self.token.encode()):
             return None
         if is_base_pod or any(said in network for network in self.networks):
             return None

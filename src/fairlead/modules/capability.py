@@ -37,10 +37,14 @@ from fairlead.modules.surge import Surges
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings, ModuleSettings, MqttSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
+from fairlead.web.bodies import whole_body
 from fairlead.web.probes import served
+from fairlead.web.problems import Problem
 
 log = structlog.get_logger("fairlead.modules")
 
+# A whole heartbeat must be here within this.
+HEARTBEAT_S = 10.0
 PEERS = "peers"
 
 
@@ -212,12 +216,12 @@ class Modules(Capability):
     async def _heartbeat(self, request: web.Request) -> web.Response:
         if request.method != "POST":
             return web.Response(status=405)
-        body = await request.content.read(MOST_HEARTBEAT_BYTES + 1)
         try:
+            body = await whole_body(request, MOST_HEARTBEAT_BYTES, HEARTBEAT_S)
             beat = parse_heartbeat(body)
-        except Unreadable as problem:
+        except (Unreadable, Problem) as problem:
             self._heartbeats.labels("malformed").inc()
-            return web.Response(status=400, text=str(problem))
+            return web.Response(status=getattr(problem, "status", 400), text=str(problem))
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         try:
             if self._replica is None:
@@ -238,9 +242,9 @@ class Modules(Capability):
         if request.method != "POST":
             return web.Response(status=405)
         try:
-            metadata = parse_metadata(await request.content.read(MOST_HEARTBEAT_BYTES + 1))
-        except Unreadable as problem:
-            return web.Response(status=400, text=str(problem))
+            metadata = parse_metadata(await whole_body(request, MOST_HEARTBEAT_BYTES, HEARTBEAT_S))
+        except (Unreadable, Problem) as problem:
+            return web.Response(status=getattr(problem, "status", 400), text=str(problem))
         body = msgspec.json.encode(self._baseline_of(metadata))
         return web.Response(body=body, content_type="application/json")
 

@@ -46,6 +46,7 @@ from fairlead.nodes.spec import Container, KubeletPod, Probe
 log = structlog.get_logger("fairlead.modules")
 
 FIRST_BACKOFF_S: Final = 5.0
+MOST_MEASURED: Final = 10_000
 MOST_BACKOFF_S: Final = 300.0
 BUSY_S: Final = 1.0
 OPERATION_S: Final = 0.2
@@ -269,9 +270,9 @@ class ArkletProvider:
         listed = answer.data if isinstance(answer.data, list) else []
         base.usage = {
             f"{arklet.text_of(each, 'bizName')}:{arklet.text_of(each, 'bizVersion')}": Usage(
-                float(each.get("cpu") or 0), arklet.number_of(each, "memory")
+                arklet.share_of(each, "cpu"), arklet.number_of(each, "memory")
             )
-            for each in listed
+            for each in listed[:MOST_MEASURED]
             if isinstance(each, dict)
         }
 

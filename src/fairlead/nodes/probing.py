@@ -7,6 +7,7 @@ import asyncio
 
 import aiohttp
 
+from fairlead.model.numbers import whole_number
 from fairlead.nodes.provider import ProbeResult
 from fairlead.nodes.spec import Container, Probe
 
@@ -15,8 +16,8 @@ def port_of(container: Container, port: int | str) -> int | None:
     """The number of a port given by number or by name."""
     if isinstance(port, int):
         return port
-    if port.isdigit():
-        return int(port)
+    if (number := whole_number(port, 1, 65535)) is not None:
+        return number
     return next((p.container_port for p in container.ports or () if p.name == port), None)
 
 

@@ -20,6 +20,7 @@ from aiohttp import web
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError
+from fairlead.model.numbers import whole_number
 from fairlead.model.times import parse_time_or_none, rfc3339
 from fairlead.nodes.controller import PodController
 from fairlead.nodes.kubelet import VirtualKubelet
@@ -32,6 +33,9 @@ TokenCheck = Callable[[str], Awaitable[bool]]
 """Whether the bearer of a token may read what this server tells."""
 
 # The name in the certificate with which API servers call kubelets, as kubeadm and its kin write it.
+MOST_LOG_NUMBER = 2**63 - 1
+# Longer ago than any log, and still a time that a calendar has.
+LONG_AGO_S = 10**10
 API_SERVER_NAMES = frozenset({"kube-apiserver-kubelet-client", "kube-apiserver"})
 
 
@@ -88,16 +92,17 @@ def log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
         text = query.get(name)
         if text is None or text == "":
             return None
-        if not text.isdigit():
-            raise LogProblem(422, f"{name}: must be a whole number that is not negative, got {text!r}")
-        return int(text)
+        found = whole_number(text, 0, MOST_LOG_NUMBER)
+        if found is None:
+            raise LogProblem(422, f"{name}: must be a whole number from 0 to {MOST_LOG_NUMBER}, got {text[:50]!r}")
+        return found
 
     def is_true(name: str) -> bool:
         return query.get(name, "").lower() in ("true", "1")
 
     since = parse_time_or_none(query.get("sinceTime"))
     if (ago_s := number("sinceSeconds")) is not None:
-        since = now - timedelta(seconds=ago_s)
+        since = now - timedelta(seconds=min(ago_s, LONG_AGO_S))
     return LogOptions(
         follow=is_true("follow"),
         previous=is_true("previous"),

@@ -8,11 +8,11 @@ class ExplanationPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults
 
 
 class RuleScore(ExplanationPart, frozen=True):
-    """`raw` as the rule counts; `normalised` 0 to 100, and that times the weight."""
+    """`raw` as the rule counts, null where it was not kept; `normalised` 0 to 100, and that times the weight."""
 
     rule: str
     weight: int
-    raw: int
+    raw: int | None
     normalised: float
     weighted: float
 

@@ -103,6 +103,9 @@ class Loop:
         self._metrics = PlacementMetrics(metrics)
         self._unreadable = Unreadable(self._metrics.unreadable, now_s=clock.elapsed_s, tell=self._tell_unreadable)
         self._state = State(self._unreadable)
+        # Looked up whenever it is read: what a forecast is about comes and goes without a new forecast.
+        table = self._state.table
+        self._metrics.forecasts_unmatched.set_function(lambda: len(unmatched(table.catalog.forecast, table)))
         # One turn for all profiles that go round: it is the engine's, not a profile's.
         turns = RoundRobin()
         self._cycles = {
@@ -391,7 +394,6 @@ class Loop:
             if forecast is not self._forecast_read:
                 self._forecast_read = forecast
                 usage = beside_requests(forecast.usage, table)
-                self._metrics.forecasts_unmatched.set(len(unmatched(forecast, table)))
                 table.catalog.set_forecast(msgspec.structs.replace(forecast, usage=usage) if usage else forecast)
 
     def _pods_of(self, workload: str) -> Iterable[Pod]:

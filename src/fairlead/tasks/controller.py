@@ -463,7 +463,8 @@ def _prefixed(kind: str) -> Callable[[Delta[Any]], Iterable[str]]:
 
 
 def _by_report(delta: Delta[ReportHead]) -> Iterable[str]:
-    return {f"{each.spec.task_kind}/{each.spec.task_name}" for each in (delta.old, delta.new) if each is not None}
+    heads = [each.spec for each in (delta.old, delta.new) if each is not None]
+    return {f"{each.task_kind}/{each.task_name}" for each in heads if each.task_kind in KINDS}
 
 
 __all__ = ["Families", "TaskController", "TaskMirrors", "TaskReport"]

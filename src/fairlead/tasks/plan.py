@@ -16,7 +16,7 @@ from fairlead.model.intents import Apply, Create, Delete, Intent, PatchStatus, e
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.owners import is_controlled_by
-from fairlead.model.times import parse_time, rfc3339
+from fairlead.model.times import EARLIEST, bounded_time, rfc3339
 from fairlead.tasks import rounds, sharing, spec
 from fairlead.tasks.admission import start_with
 from fairlead.tasks.carrier import (
@@ -178,7 +178,7 @@ def delete_at(task: Task) -> datetime | None:
     if agent is None or task.status.finish_time is None:
         return None
     grace = min(max(0, agent.termination_grace_period_minutes or 0), spec.MOST_MINUTES)
-    return parse_time(task.status.finish_time) + timedelta(minutes=grace)
+    return bounded_time(task.status.finish_time, EARLIEST) + timedelta(minutes=grace)
 
 
 def next_runtime_status(
@@ -356,7 +356,7 @@ def _endpoints_wait_s(seen: Observed, status: TaskStatus, now: datetime) -> floa
     """How long a round that is due waits for the Services it goes through; None when it need not."""
     if not seen.unlisted or not status.history or status.history[0].status != "notstarted":
         return None
-    start = parse_time(status.history[0].start_time_stamp)
+    start = bounded_time(status.history[0].start_time_stamp, now)
     left_s = (start + timedelta(seconds=ENDPOINTS_S) - now).total_seconds()
     return left_s if now >= start and left_s > 0 else None
 
@@ -398,7 +398,7 @@ def _plan_finished(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
         return _written(seen, [], _with_conditions(seen, status, "", options, now), None, now)
     if status.history and status.history[0].not_report_agent_node_list:
         assert status.finish_time is not None
-        due = max(due, parse_time(status.finish_time) + timedelta(seconds=LATE_REPORTS_S))
+        due = max(due, bounded_time(status.finish_time, now) + timedelta(seconds=LATE_REPORTS_S))
     if now < due:
         status = _with_conditions(seen, status, "", options, now)
         return _written(seen, [], status, (due - now).total_seconds(), now)
@@ -461,7 +461,7 @@ def _carrier_condition(
     if runtime == "created":
         return Condition(type=CARRIER_READY, status="True", reason="Ready", message=rest)
     since = next((each for each in status.conditions if each.type == CARRIER_READY), None)
-    started = parse_time(since.last_transition_time) if since and since.last_transition_time else now
+    started = bounded_time(since.last_transition_time if since else None, now)
     is_late = (now - started).total_seconds() > options.creation_deadline_s
     message = rest or "no pod yet: does any node match agentSpec.affinity?"
     if is_late:

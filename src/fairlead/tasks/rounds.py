@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from fairlead.model.times import parse_time, rfc3339
+from fairlead.model.times import bounded_time, rfc3339
 from fairlead.tasks.schedule import Schedule
 from fairlead.tasks.spec import Actor, RoundRecord, TaskStatus
 
@@ -51,7 +51,7 @@ def step(status: TaskStatus, schedule: Schedule, options: RoundOptions, actors: 
         # Others finished with their last round.
         return Step(_finish(status, now), 0.0) if status.expected_round == 0 and not status.finish else Step()
     record = status.history[0]
-    start, deadline = parse_time(record.start_time_stamp), parse_time(record.dead_line_time_stamp)
+    start, deadline = bounded_time(record.start_time_stamp, now), bounded_time(record.dead_line_time_stamp, now)
     if now < start:
         return Step(wake_s=(start - now).total_seconds())
     if record.status == "notstarted":
@@ -121,7 +121,7 @@ def _judge(
     now: datetime,
 ) -> Step:
     record = status.history[0]
-    if options.replaces and (following := schedule.after(parse_time(record.start_time_stamp))) is not None:
+    if options.replaces and (following := schedule.after(bounded_time(record.start_time_stamp, now))) is not None:
         deadline = min(deadline, following)
     reported = {*record.succeed_agent_node_list, *record.failed_agent_node_list}
     expected = sorted({actor.node for actor in (status.actors or pods) if actor.node})
@@ -137,7 +137,7 @@ def _judge(
         not_report_agent_node_list=silent,
         expected_actor_number=number,
         end_time_stamp=rfc3339(now),
-        duration=go_duration(now - parse_time(record.start_time_stamp)),
+        duration=go_duration(now - bounded_time(record.start_time_stamp, now)),
     )
     over = msgspec.structs.replace(
         status, last_round_status=judged.status, history=[judged, *status.history[1:]], actors=[]
@@ -156,7 +156,7 @@ def _advance(
     counted = msgspec.structs.replace(status, done_round=done)
     if status.expected_round not in (-1, None) and done >= (status.expected_round or 0):
         return _finish(counted, now)
-    planned = parse_time(status.history[0].start_time_stamp)
+    planned = bounded_time(status.history[0].start_time_stamp, now)
     start = schedule.after_now(planned, now) if is_late else schedule.after(planned)
     if start is None:
         return _finish(counted, now)

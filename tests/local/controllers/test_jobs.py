@@ -1,10 +1,20 @@
 """How a Job counts, waits, ends and is cleared away."""
 
+from time import process_time
 from typing import Any
 
 import pytest
 
-from fairlead.local.controllers.jobs import JobInput, parse_indexes, plan_job, written_indexes
+from fairlead.local.controllers.jobs import (
+    INDEX,
+    INDEX_FAILURES,
+    JobInput,
+    failures_of,
+    index_of,
+    parse_indexes,
+    plan_job,
+    written_indexes,
+)
 from fairlead.local.controllers.spec import ControllerPod, Job
 from fairlead.model.intents import Intent
 from tests.local.controllers.builders import (
@@ -21,7 +31,6 @@ from tests.local.controllers.builders import (
 )
 
 TRACKING = "batch.kubernetes.io/job-tracking"
-INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def job(status: dict[str, Any] | None = None, **spec: Any) -> Job:
@@ -177,6 +186,27 @@ def test_of_two_at_one_index_one_is_let_off() -> None:
 @pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "1,3-5,7,8"])
 def test_indexes_read_as_they_are_written(text: str) -> None:
     assert written_indexes(parse_indexes(text)) == text
+
+
+ALL = "0-2147483647"
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "3-", "5-3", "-1", "0-" + "9" * 5000, "٣", "²", "x", "1-2-3", ",,"])
+def test_indexes_that_are_none_are_left_out(text: str) -> None:
+    assert parse_indexes(f"1,{text},7") in ({1, 7}, {1, 3, 7})
+    odd = pod("a", indexed(), annotations={INDEX: text, INDEX_FAILURES: text})
+    assert (index_of(odd), failures_of(odd)) == (-1, 0)
+
+
+def test_any_number_of_indexes_is_planned_at_once() -> None:
+    rules = [{"succeededIndexes": ALL, "succeededCount": 2}]
+    owner = job(completionMode="Indexed", completions=2**31 - 1, parallelism=2, successPolicy={"rules": rules})
+    done = [worker(f"w{index}", owner, index=index, phase="Succeeded") for index in (0, 7)]
+    started = process_time()
+    assert status_of(plan(owner, *done[:1])).get("conditions") is None
+    assert status_of(plan(owner, *done))["conditions"][0]["reason"] == "SuccessPolicy"
+    plan(indexed({"completedIndexes": ALL, "failedIndexes": ",".join([ALL] * 1000)}, completions=2**31 - 1))
+    assert process_time() - started < 2
 
 
 @pytest.mark.parametrize(

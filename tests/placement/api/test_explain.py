@@ -164,7 +164,7 @@ async def test_decisions_are_listed_and_made_again_from_their_documents(
     ):
         told = await api.ask("GET", f"/decisions/{wrong}")
         assert (told.status, why in told.body["message"]) == (404, True), told.body
-    for wrong in ("limit=0", "limit=x", "pod=a"):
+    for wrong in ("limit=0", "limit=x", "limit=%C2%B2", f"limit={'9' * 5000}", "pod=a"):
         assert (await api.ask("GET", f"/decisions?{wrong}")).status == 400
 
 

@@ -218,6 +218,7 @@ async def test_what_is_wrong_is_told_by_item_and_field(shop: Shop, wrong: Any, f
 async def test_every_mistake_of_every_item_is_told_at_once(shop: Shop) -> None:
     told = await shop.api.ask("POST", "/schedulePod", body={"podList": [7]})
     assert "podList[0]: wanted an object, got 7" in told.body["message"]
+    await shop.workload("web")
     told = await shop.post(item(operation=7, number=0), item(number="x"))
     assert [(each["index"], each["field"]) for each in told.body["errors"]] == [
         (0, "operation"),
@@ -363,6 +364,25 @@ async def test_two_items_about_one_workload_belong_together(shop: Shop) -> None:
     assert await refused(shop, item(), item(2, "front", 5)) == said.format("removes 5", "one item that removes 2")
     assert await refused(shop, item(), item(1, "front", 4)) == said.format("adds 4", "one item that adds 7")
     assert await refused(shop, item(), item(2, "front")) == said.format("removes 3", "neither: they undo each other")
+    told = await shop.post(item(1, "web", 2), item(2, "front", 5), item(1, "web", 1))
+    first, second = (each["message"] for each in told.body["errors"])
+    assert first.startswith("podList[0] adds 2 and podList[2] adds 1 pods of Deployment web and this removes 5;")
+    assert first.endswith("ask for one item that removes 2")
+    assert second.endswith("ask for one item that removes 2"), "the same whichever is read"
+
+
+async def test_an_item_with_a_mistake_is_looked_up_all_the_same(shop: Shop) -> None:
+    await shop.workload("web")
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    scaler = {"metadata": {"name": "web-hpa"}, "spec": {"scaleTargetRef": target, "maxReplicas": 5}}
+    await shop.client.create(SCALERS, scaler, "shop")
+    told = await shop.post(item(3, "missing", "x"), item(1, "web", 0, force="yes"), item(2, "web", "many"))
+    found = [(each["index"], each["field"]) for each in told.body["errors"]]
+    assert (told.status, sorted(found)) == (
+        422,
+        [(0, "number"), (0, "operation"), (0, "serviceName"), (1, "force"), (1, "number"), (2, "force"), (2, "number")],
+    )
+    assert await shop.stored() == []
 
 
 async def test_everything_wrong_with_every_item_is_told_at_once(shop: Shop) -> None:
@@ -591,7 +611,8 @@ async def test_the_list_is_newest_first_and_bounded(shop: Shop) -> None:
     assert (told["isSucceed"], told["total"]) == (True, 3)
     assert [each["requestId"] for each in told["requests"]] == names[:0:-1]
     assert (await shop.api.ask("GET", "/schedulePod?phase=Done")).body["requests"] == []
-    assert (await shop.api.ask("GET", "/schedulePod?limit=0")).status == 422
+    for wrong in ("0", "-1", "9" * 5000, "%C2%B2", "NaN"):
+        assert (await shop.api.ask("GET", f"/schedulePod?limit={wrong}")).status == 422
     told = await shop.api.ask("GET", "/schedulePod?phase=done")
     assert (told.status, "Accepted, Waiting, Planned" in told.body["message"]) == (422, True)
 

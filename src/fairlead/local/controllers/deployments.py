@@ -26,6 +26,7 @@ from fairlead.local.controllers.spec import (
 )
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition, without_condition
 from fairlead.model.intents import Create, Delete, Intent, Patch, PatchStatus, WakeAfter, event
+from fairlead.model.numbers import whole_number
 from fairlead.model.owners import claim, controller_reference
 from fairlead.model.selectors import Selector
 from fairlead.model.templates import HASH_LABEL, is_same_template, template_hash
@@ -245,7 +246,7 @@ class Rollout:
             share = -size
         else:
             told = found.metadata.annotations.get(MOST, "")
-            total = int(told) if told.isdecimal() and int(told) > 0 else self.deployment.count("replicas") or 1
+            total = whole_number(told, 1, 2**31 - 1) or self.deployment.count("replicas") or 1
             exact = size * (self.replicas + self.surge) / total
             share = int(exact + 0.5) - size
         left = change - given

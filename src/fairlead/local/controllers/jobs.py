@@ -9,10 +9,11 @@ A pod keeps a finalizer until its end is counted, in three steps that each rest 
 A Job first says that it will end (SuccessCriteriaMet, FailureTarget) and ends when nothing of it runs.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from fairlead.cluster.controller import Controller
@@ -23,6 +24,7 @@ from fairlead.local.controllers.spec import JOBS, PODS, ControllerPod, Job, pars
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition
 from fairlead.model.hashes import short_hash
 from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
+from fairlead.model.numbers import index_ranges, whole_number
 from fairlead.model.owners import claim, drop_finalizer
 from fairlead.model.selectors import Selector
 from fairlead.model.templates import pod_body
@@ -37,6 +39,9 @@ CONTROLLER: Final = "kubernetes.io/job-controller"
 # After a failure the next pod waits, twice as long each time.
 BACKOFF_S: Final = 10.0
 LONGEST_BACKOFF_S: Final = 600.0
+MOST_INDEX: Final = 2**31 - 1
+# Of a status: far more than pods that anybody has run.
+MOST_READ_INDEXES: Final = 200_000
 
 
 Ending = tuple[str, str, str]  # condition, reason, message
@@ -122,6 +127,8 @@ class Count:
                 room -= 1
                 if how == "succeeded" and self.is_indexed:
                     self._completed |= {index_of(pod)} - {-1}
+        total = job.spec.completions or 0
+        self.completed = {index for index in self._completed if index < total}
         self.failed_indexes = self._failed_indexes()
         self.counted = {name: job.count(name) + settled[name] for name in settled}
 
@@ -154,11 +161,6 @@ class Count:
         return found - self._completed
 
     @property
-    def completed(self) -> set[int]:
-        total = self.job.spec.completions or 0
-        return {index for index in self._completed if index < total}
-
-    @property
     def succeeded(self) -> int:
         return len(self.completed) if self.is_indexed else self.counted["succeeded"] + len(self.uncounted["succeeded"])
 
@@ -181,23 +183,25 @@ class Count:
 
 
 def index_of(pod: ControllerPod) -> int:
-    text = pod.metadata.annotations.get(INDEX, "")
-    return int(text) if text.isdecimal() else -1
+    number = whole_number(pod.metadata.annotations.get(INDEX, ""), 0, MOST_INDEX)
+    return -1 if number is None else number
 
 
 def failures_of(pod: ControllerPod) -> int:
     """How often the pod's index had failed before it."""
-    text = pod.metadata.annotations.get(INDEX_FAILURES, "")
-    return int(text) if text.isdecimal() else 0
+    return whole_number(pod.metadata.annotations.get(INDEX_FAILURES, ""), 0, MOST_INDEX) or 0
 
 
 def parse_indexes(text: str) -> set[int]:
-    """`0,2-4` → 0, 2, 3, 4."""
-    found: set[int] = set()
-    for part in text.split(",") if text else ():
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+    """`0,2-4` → 0, 2, 3, 4; the lowest of more than anybody has run."""
+    ranges = chain.from_iterable(range(first, last + 1) for first, last in index_ranges(text))
+    return set(islice(ranges, MOST_READ_INDEXES))
+
+
+def _within(indexes: Iterable[int], ranges: list[tuple[int, int]]) -> int:
+    """How many of the indexes are in the ranges."""
+    starts = [first for first, _ in ranges]
+    return sum(1 for index in indexes if (at := bisect_right(starts, index)) and index <= ranges[at - 1][1])
 
 
 def written_indexes(indexes: Iterable[int]) -> str:
@@ -252,10 +256,11 @@ def _fulfilled(job: Job, count: Count) -> Ending | None:
     if not count.is_indexed:
         return None
     for number, rule in enumerate((job.spec.success_policy or {}).get("rules") or ()):
-        asked = parse_indexes(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
-        done = count.completed & asked if asked is not None else count.completed
-        enough = rule.get("succeededCount", len(asked) if asked is not None else 0)
-        if len(done) >= enough > 0:
+        # By ranges: a Job may name two thousand million indexes in twelve characters.
+        asked = index_ranges(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
+        done = _within(count.completed, asked) if asked is not None else len(count.completed)
+        enough = rule.get("succeededCount", sum(last - first + 1 for first, last in asked or ()))
+        if done >= enough > 0:
             return "SuccessCriteriaMet", "SuccessPolicy", f"Matched rules at index {number}"
     return None
 

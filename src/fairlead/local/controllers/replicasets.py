@@ -25,6 +25,7 @@ from fairlead.local.controllers.spec import (
 from fairlead.local.controllers.statuses import condition_of, plan_status, with_condition, without_condition
 from fairlead.model.intents import Create, Delete, Intent, WakeAfter, event
 from fairlead.model.kinds import Kind
+from fairlead.model.numbers import whole_number
 from fairlead.model.owners import claim, is_controlled_by
 from fairlead.model.selectors import Selector, equal_to
 from fairlead.model.templates import fresh_name, pod_body
@@ -138,10 +139,9 @@ def _age_rank(since: datetime, now: datetime) -> int:
 
 def deletion_cost(pod: ControllerPod) -> int:
     text = pod.metadata.annotations.get(DELETION_COST, "0")
-    digits = text.removeprefix("-")
+    cost = whole_number(text, -(2**31), 2**31 - 1)
     # Kubernetes takes neither a plus sign nor leading zeroes, and then counts the pod as of no cost.
-    is_number = digits.isdecimal() and (digits == "0" or not digits.startswith("0")) and not text.startswith("-0")
-    return int(text) if is_number and -(2**31) <= int(text) < 2**31 else 0
+    return cost if cost is not None and str(cost) == text else 0
 
 
 def _status(

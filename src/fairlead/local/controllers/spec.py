@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.model.kinds import EVENTS, LEASES, ConfigMap, Kind
 from fairlead.model.meta import ApiObject, ApiStruct, Condition, ObjectMeta
+from fairlead.model.numbers import whole_number
 from fairlead.model.pod import PodIP
 from fairlead.model.quantity import nanos
 from fairlead.model.selectors import LabelSelector, Selector, SelectorError, parse_label_selector
@@ -417,7 +418,7 @@ __all__ = ["EVENTS", "LEASES", "ApiObject", "Condition", "ObjectMeta"]
 
 def parse_count(text: str) -> int:
     """A number written into an annotation; nonsense counts as none."""
-    return int(text) if text.isdecimal() else 0
+    return whole_number(text, 0, 2**63 - 1) or 0
 
 
 def parse_selector(selector: LabelSelector | None) -> Selector | None:

@@ -75,7 +75,8 @@ class ArkletServer:
         if request.method != "POST":
             return web.Response(status=500, text="POST http request only supported by arklet")
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if self._token and not hmac.compare_digest(given.encode(), self._token.encode()):
+        # Bytes that are no UTF-8 arrive as lone surrogates.
+        if self._token and not hmac.compare_digest(given.encode(errors="surrogateescape"), self._token.encode()):
             return web.Response(status=401, text="the base asks for its token")
         text = await request.read()
         try:

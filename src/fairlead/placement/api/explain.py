@@ -14,6 +14,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.pick import pick_named
 from fairlead.engine.unit import UnitPlaced
+from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed, Refused
 from fairlead.model.pod import Pod
 from fairlead.model.times import rfc3339
@@ -45,8 +46,8 @@ T = TypeVar("T")
 MOST_LISTED: Final = 500
 # Callers that wait while former worlds are rebuilt.
 MOST_REBUILDING: Final = 8
-# A decision's number has no more.
-MOST_DIGITS: Final = 18
+# A decision's number is no larger.
+MOST_NUMBER: Final = 10**18
 HIDDEN: Final = "a pod in a namespace you may not read"
 
 
@@ -273,8 +274,7 @@ class Explain:
     def _number(self, name: str) -> tuple[bool, int | None]:
         """Whether a decision of that name would be this process's own, and its number."""
         prefix, _, number = name.partition("-")
-        is_number = number.isdecimal() and number.isascii() and len(number) <= MOST_DIGITS
-        return prefix == self._prefix, int(number) if is_number and prefix == self._prefix else None
+        return prefix == self._prefix, whole_number(number, 0, MOST_NUMBER) if prefix == self._prefix else None
 
     def _id(self, decision: Decision) -> str:
         return f"{self._prefix}-{decision.number}"
@@ -337,9 +337,9 @@ def _replaced(struct: T, **changes: Any) -> T:
 def _limit(text: str) -> int:
     if not text:
         return 100
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_LISTED:
-        raise Problem(400, "BadRequest", f"limit: wanted 1 to {MOST_LISTED}, got {text!r}")
-    return int(text)
+    if (limit := whole_number(text, 1, MOST_LISTED)) is None:
+        raise Problem(400, "BadRequest", f"limit: wanted 1 to {MOST_LISTED}, got {text[:20]!r}")
+    return limit
 
 
 def _placed_at(decision: Decision) -> str:

@@ -7,7 +7,7 @@ it. Carrying it out is the leader's (`placement/requests`).
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final, Literal, get_args
 
 import msgspec
@@ -18,6 +18,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import AlreadyExists, Unavailable
 from fairlead.cluster.mirror import Mirror
 from fairlead.model.meta import Condition
+from fairlead.model.numbers import whole_number
 from fairlead.model.times import rfc3339_micro
 from fairlead.placement.api.schedule_pod_body import CheckedItem, Parsed, ScheduleBody, invalid, parse_body
 from fairlead.placement.explanation import PlaceReason
@@ -220,7 +221,7 @@ class SchedulePod:
         if len(key) > MOST_KEY:
             raise Problem(422, "Invalid", f"Idempotency-Key: wanted up to {MOST_KEY} characters, got {len(key)}")
         parsed = parse_body(call.body, self._most_number)
-        if not parsed.items:
+        if not parsed.named:
             raise invalid(parsed.problems, parsed.count)
         digest = _digest(list(parsed.items.values()))
         if key and not parsed.problems and (known := await self._known(_keyed(call.user, key), digest)) is not None:
@@ -275,12 +276,15 @@ class SchedulePod:
             async with slots:
                 return index, await self._resolve(each, lookup, user, guard, warnings)
 
-        found = await asyncio.gather(*(look(index, each) for index, each in parsed.items.items()))
+        found = await asyncio.gather(*(look(index, each) for index, each in parsed.named.items()))
         problems, forbidden = list(parsed.problems), []
         items: list[Item] = []
-        first: dict[str, int] = {}
+        same: dict[str, dict[int, CheckedItem]] = {}
         for index, meant in found:
-            each = parsed.items[index]
+            if index in parsed.items and isinstance(meant, WorkloadRef):
+                same.setdefault(meant.uid, {})[index] = parsed.items[index]
+        for index, meant in found:
+            each = parsed.named[index]
             if meant is None:
                 message = (
                     f"{user.username} may not change the pods of service {each.service_name} in namespace "
@@ -291,8 +295,10 @@ class SchedulePod:
             if isinstance(meant, Unresolved):
                 problems.append(FieldProblem(index=index, field=meant.field, message=meant.sentence))
                 continue
-            if (other := first.setdefault(meant.uid, index)) != index:
-                message = _same_workload(other, parsed.items[other], each, meant)
+            if index not in parsed.items:
+                continue  # what is wrong with it is known already
+            if next(iter(same[meant.uid])) != index:
+                message = _same_workload(same[meant.uid], index, meant)
                 problems.append(FieldProblem(index=index, field="serviceName", message=message))
                 continue
             items.append(
@@ -487,18 +493,22 @@ def _accepted(name: str, warnings: Sequence[str] = (), *, replayed: bool = False
     return Answer(told, 202, headers={"Location": f"/schedulePod/{name}"})
 
 
-def _same_workload(at: int, other: CheckedItem, asked: CheckedItem, meant: WorkloadRef) -> str:
-    """Two items about one workload: one request changes it once, so what to ask for instead."""
-    signed = [each.number if each.operation == "Add" else -each.number for each in (other, asked)]
-    sums = signed[0] + signed[1]
-    verbs = ["adds" if number > 0 else "removes" for number in signed]
-    instead = (
-        f"one item that {'adds' if sums > 0 else 'removes'} {abs(sums)}" if sums else "neither: they undo each other"
-    )
+def _same_workload(same: Mapping[int, CheckedItem], index: int, meant: WorkloadRef) -> str:
+    """Several items about one workload: one request changes it once, so what to ask for instead of all of them."""
+    asked, others = same[index], [f"podList[{at}] {_verb(each)}" for at, each in same.items() if at != index]
+    sums = sum(each.number if each.operation == "Add" else -each.number for each in same.values())
+    instead = f"one item that {'adds' if sums > 0 else 'removes'} {abs(sums)}"
+    if not sums:
+        instead = f"{'neither' if len(same) == 2 else 'none of them'}: they undo each other"
+    listed = " and ".join((", ".join(others[:-1]), others[-1])) if len(others) > 1 else others[0]
     return (
-        f"podList[{at}] {verbs[0]} {other.number} pods of {meant.described()} and this {verbs[1]} {asked.number}; a "
-        f"workload is changed once by a request: ask for {instead}"
+        f"{listed} pods of {meant.described()} and this {_verb(asked)}; a workload is changed once by a request: "
+        f"ask for {instead}"
     )
+
+
+def _verb(asked: CheckedItem) -> str:
+    return f"{'adds' if asked.operation == 'Add' else 'removes'} {asked.number}"
 
 
 def _needed(meant: WorkloadRef, namespace: str) -> Action:
@@ -538,6 +548,6 @@ def _phase(given: str) -> str:
 
 
 def _limit(given: str) -> int:
-    if given.isascii() and given.isdigit() and 1 <= int(given) <= MOST_LISTED:
-        return int(given)
+    if (limit := whole_number(given, 1, MOST_LISTED)) is not None:
+        return limit
     raise Problem(422, "Invalid", f"limit: wanted a whole number from 1 to {MOST_LISTED}, got {given[:20]!r}")

@@ -52,9 +52,13 @@ class CheckedItem(msgspec.Struct, frozen=True):
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """The items that can be read, by their place in the list, and everything that is wrong with the rest."""
+    """The items that can be read, by their place in the list, and everything that is wrong with the rest.
+
+    `named`: these, and those with mistakes that still name a service: whether it exists can be told all the same.
+    """
 
     items: dict[int, CheckedItem]
+    named: dict[int, CheckedItem]
     problems: list[FieldProblem]
     count: int
 
@@ -78,8 +82,13 @@ def parse_body(body: bytes, most_number: int) -> Parsed:
         found = f"{len(listed)} items" if isinstance(listed, list) else _shown(listed) if read else "nothing"
         problems.append(FieldProblem(field="podList", message=f"{wanted}, got {found}"))
         raise Problem(422, "Invalid", f"{problems[0].field}: {problems[0].message}", errors=problems)
-    items = [_item(each, index, most_number, problems) for index, each in enumerate(listed)]
-    return Parsed({index: item for index, item in enumerate(items) if item is not None}, problems, len(listed))
+    named = {
+        index: item
+        for index, each in enumerate(listed)
+        if (item := _item(each, index, most_number, problems)) is not None
+    }
+    wrong = {problem.index for problem in problems}
+    return Parsed({index: item for index, item in named.items() if index not in wrong}, named, problems, len(listed))
 
 
 def invalid(problems: list[FieldProblem], count: int) -> Problem:
@@ -99,7 +108,7 @@ def invalid(problems: list[FieldProblem], count: int) -> Problem:
 
 
 def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]) -> CheckedItem | None:
-    before = len(problems)
+    """The item, with what stands for its mistakes; None where it names no service."""
 
     def wrong(field: str, wanted: str) -> None:
         found = _shown(given.get(field)) if field in given else "nothing"
@@ -111,10 +120,9 @@ def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]
     operation = given.get("operation")
     if not isinstance(operation, int) or isinstance(operation, bool) or operation not in OPERATIONS:
         wrong("operation", "1 (add) or 2 (remove)")
-    for field in ("namespace", "serviceName"):
-        value = given.get(field)
-        if not (isinstance(value, str) and _NAME.fullmatch(value)):
-            wrong(field, "a Kubernetes name (lower-case letters, digits, dashes)")
+    nameless = [field for field in ("namespace", "serviceName") if not _is_name(given.get(field))]
+    for field in nameless:
+        wrong(field, "a Kubernetes name (lower-case letters, digits, dashes)")
     number = _number(given.get("number"))
     if number is None or not 1 <= number <= most_number:
         wrong("number", f"a whole number from 1 to {most_number}")
@@ -124,9 +132,15 @@ def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]
     for field in sorted(given.keys() - {"operation", "namespace", "serviceName", "number", "force"}):
         message = "there is no such field; there are operation, namespace, serviceName, number, force"
         problems.append(FieldProblem(index=index, field=str(field)[:100], message=message))
-    if len(problems) > before:
+    if nameless:
         return None
-    return CheckedItem(OPERATIONS[given["operation"]], given["namespace"], given["serviceName"], number or 0, force)
+    # An operation or a force that is none: no further complaint depends on it.
+    done = OPERATIONS.get(operation, "Remove") if isinstance(operation, int) else "Remove"
+    return CheckedItem(done, given["namespace"], given["serviceName"], number or 0, force is not False)
+
+
+def _is_name(given: Any) -> bool:
+    return isinstance(given, str) and _NAME.fullmatch(given) is not None
 
 
 def _number(given: Any) -> int | None:

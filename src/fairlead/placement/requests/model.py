@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.model.meta import ObjectMeta, OwnerReference
+from fairlead.model.numbers import whole_number
 from fairlead.model.pod import Pod, PodStatus
 from fairlead.model.volumes import Volume
 from fairlead.placement.requests.spec import WORKLOADS, PodTemplate, Workload
@@ -155,8 +156,8 @@ def numbered(model: Pod, maker: str, number: int, has_claim: Callable[[str], boo
     """
     owner = model.metadata.controller
     labels, spec = model.metadata.labels, model.spec
-    if owner is not None and owner.kind == "StatefulSet" and labels.get(POD_INDEX, "").isdecimal():
-        first = int(labels[POD_INDEX])
+    first = whole_number(labels.get(POD_INDEX, ""), 0, 2**31 - 1)
+    if owner is not None and owner.kind == "StatefulSet" and first is not None:
         ordinal = first + number
         labels = {**labels, POD_NAME: f"{owner.name}-{ordinal}", POD_INDEX: str(ordinal)}
         volumes = _claims_of(model, owner, first, ordinal, has_claim)

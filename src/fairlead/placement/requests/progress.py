@@ -119,6 +119,7 @@ def _follow_addition(
         return msgspec.structs.replace(status, phase="Done", message=said)
     made = min(item.number, sum(1 for place in places if place.pod))
     said = f"{added} of {item.number} pods have a node" + (f": on {where}" if where else "")
+    said += f"; scheduler {status.scheduler} places them" if status.scheduler else ""
     said += f"; {item.number - made} are not made yet" if made < item.number else ""
     lost = [place.note for place in places if not place.node and not place.pod and GIVEN_UP in place.note]
     said += f"; {lost[0]}" + (f", and {len(lost) - 1} more" if len(lost) > 1 else "") if lost else ""

@@ -164,7 +164,7 @@ def _scores(node: str, total: float, scores: Sequence[float | None], rules: Sequ
     if len(scores) != len(rules):
         return None
     told = tuple(
-        RuleScore(rule.rule, rule.weight, 0, score, round(rule.weight * score, 4))
+        RuleScore(rule.rule, rule.weight, None, score, round(rule.weight * score, 4))
         for rule, score in zip(rules, scores, strict=True)
         if score is not None
     )

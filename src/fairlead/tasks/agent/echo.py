@@ -13,6 +13,8 @@ from typing import Final
 
 from aiohttp import web
 
+from fairlead.model.numbers import whole_number
+
 MOST_DELAY_S: Final = 300.0
 MOST_COUNTERS: Final = 1000
 _FAULT: Final = re.compile(r"(drop|delay|status):(\d+(?:\.\d+)?)(?:@(\S+))?")
@@ -59,8 +61,7 @@ class Echo:
             request.transport.abort()  # no answer at all
             return web.Response(status=500)
         delay_s = self._fault.delay_ms / 1000
-        if (text := request.query.get("delay", "")).isdigit():
-            delay_s += min(float(text), MOST_DELAY_S)
+        delay_s += min(whole_number(request.query.get("delay", ""), 0, 10**9) or 0, MOST_DELAY_S)
         if delay_s:
             await asyncio.sleep(delay_s)
         if self._fault.status:
