@@ -16,26 +16,30 @@ from fairlead.modules.heartbeats import Heartbeat
 from fairlead.web.probes import served
 
 
-class Bases:
-    """Believes nobody without the token; keeps who came."""
+class Listening:
+    """A replica that believes nobody without the token; keeps who came."""
 
     def __init__(self) -> None:
         self.trust = Trust(token="secret")
         self.heard: list[Heartbeat] = []
 
-    async def hear(self, beat: Heartbeat, peer: str, token: str) -> None:
+    async def hear(self, beat: Heartbeat, body: bytes, peer: str, token: str, headers: dict[str, str]) -> None:
         if (problem := self.trust.problem(beat, peer, token)) is not None:
             raise Refused(problem)
         self.heard.append(beat)
 
 
 @pytest.fixture
-async def listener() -> AsyncIterator[tuple[str, int, Bases]]:
-    bases, counter = Bases(), Counter("heartbeats", "As the capability's.", ["outcome"], registry=CollectorRegistry())
+async def listener() -> AsyncIterator[tuple[str, int, Listening]]:
+    bases, counter = (
+        Listening(),
+        Counter("heartbeats", "As the capability's.", ["outcome"], registry=CollectorRegistry()),
+    )
     stub: Any = SimpleNamespace(
-        _bases=bases, _heartbeats=counter, _deployments=(), _settings=SimpleNamespace(env="dev")
+        _replica=bases, _heartbeats=counter, _deployments=(), _settings=SimpleNamespace(env="dev")
     )
     modules = cast("Any", Modules)
+    stub._baseline_of = lambda metadata: modules._baseline_of(stub, metadata)
 
     async def heartbeat(request: web.Request) -> web.Response:
         return cast("web.Response", await modules._heartbeat(stub, request))
@@ -69,7 +73,7 @@ def request(body: bytes, token: bytes = b"secret", path: str = "/heartbeat") -> 
 BEAT = b'{"localIP": "127.0.0.1", "state": "ACTIVATED", "baseMetadata": {"identity": "b"}}'
 
 
-async def test_a_heartbeat_that_comes_in_parts_is_read_whole(listener: tuple[str, int, Bases]) -> None:
+async def test_a_heartbeat_that_comes_in_parts_is_read_whole(listener: tuple[str, int, Listening]) -> None:
     host, port, bases = listener
     sent = request(BEAT + b" " * 60_000)
     assert await raw(host, port, sent[:120], sent[120:200], sent[200:]) == 200
@@ -77,7 +81,7 @@ async def test_a_heartbeat_that_comes_in_parts_is_read_whole(listener: tuple[str
 
 
 @pytest.mark.parametrize("path", ["/heartbeat", "/queryBaseline"])
-async def test_what_is_no_heartbeat_is_the_callers_mistake(listener: tuple[str, int, Bases], path: str) -> None:
+async def test_what_is_no_heartbeat_is_the_callers_mistake(listener: tuple[str, int, Listening], path: str) -> None:
     host, port, bases = listener
     deep, digits = b"[" * 30_000, b'{"port": ' + b"9" * 5000 + b"}"
     for body, status in ((b"", 400), (b"\xff", 400), (deep, 400), (digits, 400), (b"[]", 400), (b"x" * 70_000, 413)):
@@ -86,7 +90,7 @@ async def test_what_is_no_heartbeat_is_the_callers_mistake(listener: tuple[str, 
 
 
 @pytest.mark.parametrize("token", [b"\xff", b"\xc3\xa9", b"x" * 5000, b"", b"secret\xff"])
-async def test_a_token_that_is_no_text_is_refused(listener: tuple[str, int, Bases], token: bytes) -> None:
+async def test_a_token_that_is_no_text_is_refused(listener: tuple[str, int, Listening], token: bytes) -> None:
     host, port, bases = listener
     assert await raw(host, port, request(BEAT, token)) == 401
     assert bases.heard == []

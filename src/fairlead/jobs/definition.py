@@ -99,7 +99,6 @@ def jobqueue_definition() -> Json:
 def _spec_rules() -> list[Json]:
     total = "self.workerSets.map(s, s.counts).sum()"
     rules = [
-        (f"{total} <= {MOST_WORKERS}", ".workerSets", f"one job may have {MOST_WORKERS} workers in all of its sets"),
         (
             f"self.minWorkersNum <= {total}",
             ".minWorkersNum",

@@ -14,6 +14,7 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.writer import Writer
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ApiStruct
+from fairlead.model.numbers import whole_number
 from fairlead.model.times import rfc3339
 from fairlead.modules import names
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
@@ -109,7 +110,6 @@ class BasePods:
 def beat_of(pod: BasePod) -> Heartbeat:
     """What a pod says of its base by its labels, for a base that does not announce itself."""
     labels = pod.metadata.labels
-    port = labels.get(names.TUNNEL_PORT, "")
     metadata = BaseMetadata(
         name=labels.get(names.BASE_NAME, ""),
         version=labels.get(names.BASE_VERSION, ""),
@@ -120,7 +120,7 @@ def beat_of(pod: BasePod) -> Heartbeat:
         metadata,
         ip=pod.status.pod_ip,
         host_name=pod.metadata.name,
-        port=int(port) if port.isdigit() and 0 < len(port) <= 5 and 0 < int(port) < 65536 else 0,
+        port=whole_number(labels.get(names.TUNNEL_PORT, ""), 1, 65535) or 0,
         is_active=True,
         pod_namespace=pod.metadata.namespace,
         pod_name=pod.metadata.name,

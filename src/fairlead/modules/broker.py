@@ -17,6 +17,7 @@ import structlog
 from fairlead.cluster.backoff import Backoff, Rng
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.waits import started
+from fairlead.model.numbers import whole_number
 
 log = structlog.get_logger("fairlead.modules")
 
@@ -68,12 +69,13 @@ class BrokerAddress:
 
 def parse_broker(text: str) -> tuple[str, int]:
     """`host:port`; without a port it is 1883."""
-    host, colon, port = text.rpartition(":")
+    host, colon, named = text.rpartition(":")
     if not colon or text.endswith("]"):
-        host, port = text, str(PLAIN_PORT)
-    if not host or not port.isdigit() or not 0 < int(port[:6]) < 65536:
+        host, named = text, str(PLAIN_PORT)
+    port = whole_number(named, 1, 65535)
+    if not host or port is None:
         raise BadBroker(f"mqtt: {text[:200]!r} is no address of a broker: write HOST:PORT")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), port
 
 
 class Broker:

@@ -22,6 +22,7 @@ from fairlead.model.intents import Patch
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.node import Node
+from fairlead.model.numbers import whole_number
 from fairlead.model.pod import Pod
 from fairlead.model.quantity import nanos
 from fairlead.modules.healing import GRANT, STATE, Grant, HealState, Step, read_grant, read_state
@@ -66,10 +67,11 @@ def parse_window(text: str) -> Window:
 
 
 def _minutes(text: str, whole: str) -> int:
-    hours, _, minutes = text.partition(":")
-    if not (hours.isdigit() and minutes.isdigit() and int(hours) * 60 + int(minutes) <= 24 * 60 and int(minutes) < 60):
+    first, _, second = text.partition(":")
+    hours, minutes = whole_number(first, 0, 24), whole_number(second, 0, 59)
+    if hours is None or minutes is None or hours * 60 + minutes > 24 * 60:
         raise ValueError(f"freeze window {whole!r}: {text!r} is no time of day")
-    return int(hours) * 60 + int(minutes)
+    return hours * 60 + minutes
 
 
 @dataclass(frozen=True, slots=True)
