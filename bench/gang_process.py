@@ -34,6 +34,7 @@ QUEUES: Final = 5
 NAMESPACE: Final = "default"
 JOBS: Final = f"/apis/fairlead.io/v1alpha1/namespaces/{NAMESPACE}/tyjobs"
 PATIENCE_S: Final = 1_800.0
+PROGRESS_S: Final = 20.0
 MANIFESTS: Final = (
     DEPLOY / "crds" / "jobs.yaml",
     RUNTIME_RBAC,
@@ -115,8 +116,12 @@ async def watch(jobs: Mirror[Any], pods: Mirror[Any], total: int) -> dict[str, A
     partial, share, started_s = 0, None, None
     give_up_s = clock.elapsed_s() + PATIENCE_S
     running: set[str] = set()
+    told_s = clock.elapsed_s()
     while clock.elapsed_s() < give_up_s:
         changed.clear()
+        if clock.elapsed_s() - told_s > PROGRESS_S:
+            told_s = clock.elapsed_s()
+            print(f"  {len(running)} of {total} pods run", flush=True)
         for delta in revisions.drain():
             places, quorum = places_of(delta.new)
             partial += 0 < places < quorum

@@ -17,7 +17,7 @@ from typing import Any, Final
 import yaml
 
 from bench.e2e import Sender
-from bench.gang_process import NAMESPACE, PATIENCE_S, QUEUES
+from bench.gang_process import NAMESPACE, PATIENCE_S, PROGRESS_S, QUEUES
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
@@ -186,8 +186,12 @@ async def watch(pods: Any, total: int, last_lines: Any) -> dict[str, Any]:
     started_s: float | None = None
     begun_s, heard_s = clock.elapsed_s(), clock.elapsed_s()
     running: set[str] = set()
+    told_s = begun_s
     while clock.elapsed_s() - heard_s < 120 and clock.elapsed_s() - begun_s < PATIENCE_S:
         changed.clear()
+        if clock.elapsed_s() - told_s > PROGRESS_S:
+            told_s = clock.elapsed_s()
+            print(f"  {len(running)} of {total} pods run", flush=True)
         for delta in moves.drain():
             heard_s = clock.elapsed_s()
             if delta.new is not None and delta.new.spec.node_name and started_s is None:

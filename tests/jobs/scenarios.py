@@ -267,7 +267,7 @@ async def s43_a_gang_that_can_never_fit(lab: Lab) -> None:
     status = await lab.until_status("train", stage="Failed", scheduleState="ScheduledFailed")
     assert status["reason"] == "NeverFits"
     assert status["message"] == (
-        f"can never fit on the nodes there are: 2 pods like {lab.namespace}/train-actors-0 are needed, but the "
+        f"can never fit on the nodes there are: 1 pod like {lab.namespace}/train-learner is needed, but the "
         f"cluster, empty, has room for 0; cpu 9 needed, the largest node {lab.node_name('a')} has 8"
     )
     assert await lab.pods() == {}

@@ -146,7 +146,8 @@ class NeverFits(msgspec.Struct, frozen=True):
                 f"{self.needed} pods like {self.pod} and {self.beside} are needed together, "
                 f"but the cluster, empty, has room for {self.room}"
             )
-        return f"{self.needed} pods like {self.pod} are needed, but the cluster, empty, has room for {self.room}"
+        like = f"1 pod like {self.pod} is" if self.needed == 1 else f"{self.needed} pods like {self.pod} are"
+        return f"{like} needed, but the cluster, empty, has room for {self.room}"
 
 
 class Holder(msgspec.Struct, frozen=True):
