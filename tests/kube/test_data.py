@@ -86,7 +86,7 @@ async def prepared(rig: Rig) -> AsyncIterator[Client]:
                 await client.request("DELETE", MUTATING.path("", "fairlead-data"))
 
 
-async def test_s13_s14_s69_patches_on_the_real_server_are_exact(rig: Rig) -> None:
+async def test_s13_s14_s69_s76_s79_patches_on_the_real_server_are_exact(rig: Rig) -> None:
     clock, port, webhook_port = RealClock(), free_port(), free_port()
     flags = {
         "kubeconfig": str(rig.kubeconfig()),
@@ -141,6 +141,10 @@ async def test_s13_s14_s69_patches_on_the_real_server_are_exact(rig: Rig) -> Non
                 await admitted(client, reader("gone"))
             avoiding = await admitted(client, reader())
             assert "fluid.io/dataset-num" in json.dumps(avoiding["spec"]["affinity"])
+            # The certificate comes from files: whoever issues it keeps the caBundle too.
+            applied = await client.get(MUTATING, "fairlead-data")
+            bundle = base64.b64encode(Path(authority.ca_file).read_bytes()).decode()
+            assert {each.client_config.ca_bundle for each in applied.webhooks or ()} == {bundle}
 
 
 def lying(kind: str) -> Any:
