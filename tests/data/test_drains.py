@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.data.drains import BEGUN_AT, LABELLED_AT, SCALE_IN_TO, DrainInput, DrainStep, plan, target
+from fairlead.data.drains import BEGUN_AT, LABELLED_AT, SCALE_IN_TO, DrainInput, DrainStep, held_up, plan, target
 from fairlead.data.names import DatasetName
 from fairlead.data.objects import RUNTIMES, FluidRuntime
 from fairlead.data.spec import CacheNode, ReaderPod
@@ -200,3 +200,12 @@ def test_a_cache_runtime_has_its_replicas_below_its_worker() -> None:
     step = plan(msgspec.structs.replace(seen, runtime=msgspec.convert(held, FluidRuntime), nodes=nodes))
     specs = [each.patch["spec"] for each in step.intents if isinstance(each, Patch) and "spec" in each.patch]
     assert specs == [{"worker": {"replicas": 0}}]
+
+
+def test_s42_a_pod_that_fits_only_on_draining_nodes_is_told_the_label() -> None:
+    pod = msgspec.convert({"metadata": {"name": "p", "namespace": "default"}}, ReaderPod)
+    told = held_up(pod, {"n2"}, {"n2", "n3"}, LABEL)
+    assert isinstance(told, RecordEvent)
+    assert (told.reason, LABEL in told.note) == ("NodesDraining", True)
+    assert held_up(pod, {"n1", "n2"}, {"n2"}, LABEL) is None
+    assert held_up(pod, (), {"n2"}, LABEL) is None, "it does not fit anywhere: that is said by its scheduler"

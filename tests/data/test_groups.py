@@ -234,6 +234,20 @@ async def test_s50_an_exclusive_dataset_on_the_only_fitting_node_is_explained(cl
     assert released.patch == {"metadata": {"annotations": {RELEASED: "true"}}}
 
 
+@pytest.mark.parametrize("key", ["fluid_exclusive", "fluid-exclusive"])
+async def test_a_worker_keeps_off_nodes_that_another_dataset_has_for_itself(cluster: FakeCluster, key: str) -> None:
+    for name, owner in (("gpu2", "other"), ("cpu1", "hbase")):
+        node = copy.deepcopy(cluster.objects["nodes"][name])
+        node["metadata"]["labels"][key] = f"default_{owner}" if key == "fluid_exclusive" else f"default-{owner}"
+        cluster.put("nodes", node)
+    async with Process(cluster).leading():
+        cluster.put("datagroups", group(workerResources={"cpu": "4"}))
+        for name in ("a", "b"):
+            cluster.put("pods", pod(name))
+        await turn(cluster)
+    assert (nodes(cluster)["a"], status(cluster)["nodes"]) == ("gpu2", ["cpu1"])
+
+
 async def test_released_pods_are_placed_one_by_one(cluster: FakeCluster) -> None:
     async with Process(cluster).leading():
         cluster.put("datagroups", group({"phase": "Released"}))

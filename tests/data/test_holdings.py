@@ -1,5 +1,6 @@
 """What a node reports: by metrics of runtimes, by folders, by the page cache."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -35,6 +36,14 @@ juicefs_blockcache_bytes{mp="/other",vol_name="imgs"} NaN
 def test_an_alluxio_worker_says_what_it_holds_by_tier() -> None:
     assert parse_metrics(ALLUXIO) == Holding({"MEM": 1_000_000_000, "HDD": 73_741_824}, 4_294_967_296)
     assert parse_metrics("Worker_CapacityUsed 17\n") == Holding({"MEM": 17})
+
+
+def test_an_alluxio_worker_names_its_host_in_its_metrics() -> None:
+    expected = Holding({"MEM": 1_000_000_000, "HDD": 73_741_824}, 4_294_967_296)
+    at_the_end = re.sub(r"^(Worker_\w+)", r"\1_10_0_0_7", ALLUXIO, flags=re.MULTILINE)
+    in_the_middle = re.sub(r"^Worker_", "Worker_node_1_", ALLUXIO, flags=re.MULTILINE)
+    assert (parse_metrics(at_the_end), parse_metrics(in_the_middle)) == (expected, expected)
+    assert parse_metrics("Cluster_CapacityUsedTierMEM 5\nMaster_CapacityUsed 5\n") == Holding({})
 
 
 def test_a_juicefs_mount_says_what_it_caches() -> None:

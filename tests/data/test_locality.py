@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 from fairlead.data.cache_map import build, freshness, parse_size
-from fairlead.data.levels import level, levels_of, plan_labels
+from fairlead.data.levels import advice, level, levels_of, plan_labels
+from fairlead.data.names import DatasetName
 from fairlead.data.objects import Claim, Dataset
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.spec import CacheNode, CacheReport
-from fairlead.engine.locality import CacheMap, Reading, local_value, local_values, readings_of
+from fairlead.engine.locality import NO_CACHE, CacheMap, Reading, local_value, local_values, readings_of
 from fairlead.model.times import rfc3339
 from tests.data.objects import admit, claim, dataset, preferred_of, reader, whole
 
@@ -133,3 +134,17 @@ def test_named_hosts_are_preferred_by_their_value() -> None:
 def test_a_draining_node_is_known_as_such() -> None:
     leaving = [node("n1", **{"data.fluid.io/storage-scalein-default-hbase": "true"})]
     assert cache(nodes=leaving).datasets[KEY].nodes["n1"].is_draining
+
+
+def test_s51_readers_are_counted_on_their_nodes_and_advise_where_workers_are_missing() -> None:
+    datasets = {"default/hbase": msgspec.convert(dataset("hbase"), Dataset)}
+    demand = {"default/hbase": {"n3": 10, "n1": 1}}
+    key = "data.fairlead.io/dm-default.hbase"
+    assert levels_of(node("n3"), datasets, NO_CACHE, demand, with_levels=False) == {key: "10"}
+    assert levels_of(node("n1"), datasets, NO_CACHE, demand, with_levels=False) == {key: "1"}
+    name = DatasetName("default", "hbase")
+    assert advice(name, demand["default/hbase"], {"n3", "n1"}, 0.0) == ""
+    assert advice(name, demand["default/hbase"], {"n1"}, 5 * (1 << 30)) == (
+        "1 more workers of default/hbase, on n3, would be on the nodes of 10 readers "
+        "and save 50 GiB each time these read all of it"
+    )

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from fairlead.data.plugin import LocalityOptions
-from fairlead.data.spec import ReaderPod
+from fairlead.data.spec import DataLoad, ReaderPod
 from fairlead.data.waits import (
     LOCALITY,
     LOCALITY_DEADLINE,
@@ -18,6 +18,7 @@ from fairlead.data.waits import (
     WaitInput,
     load_name,
     mark,
+    next_load,
     parse_prefetch,
     plan,
 )
@@ -176,6 +177,27 @@ def test_s52_the_same_prefetch_is_one_load() -> None:
     step = plan(waiting(LOADING))
     assert step.loads == ((KEY, ("/b", "/a")),)
     assert load_name(KEY, ["/b", "/a"]) == load_name(KEY, ["/a", "/b"]) != load_name(KEY, ["/a"])
+
+
+def load(phase: str, created: datetime, name: str = "") -> DataLoad:
+    metadata = {"name": name or load_name(KEY, ["/a"]), "creationTimestamp": rfc3339(created)}
+    return msgspec.convert({"metadata": metadata, "status": {"phase": phase}}, DataLoad)
+
+
+def test_data_is_loaded_again_for_a_pod_that_comes_after_a_load_ended() -> None:
+    before, created = NOW - timedelta(hours=1), rfc3339(NOW)
+
+    def following(*loads: DataLoad, running: str = "") -> str:
+        body = next_load(loads, KEY, ["/a"], created, running)
+        return str(body["metadata"]["name"]) if body is not None else ""
+
+    name = load_name(KEY, ["/a"])
+    assert following() == name
+    assert following(load("Executing", before)) == "", "one at a time"
+    assert following(load("Complete", before)) == f"{name}-2"
+    assert following(load("Failed", NOW)) == "", "once for a pod"
+    assert following(running="somebody-elses") == "", "Fluid loads one at a time"
+    assert following(load("Complete", before), running=name) == f"{name}-2"
 
 
 def test_loaded_data_lets_the_pod_go() -> None:

@@ -23,8 +23,9 @@ from fairlead.cluster.errors import ApiError
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.data import entries
 from fairlead.data.capability import Data
+from fairlead.data.drains import SCALE_IN_TO
 from fairlead.data.objects import CLAIMS, DATASETS, RUNTIMES
-from fairlead.data.spec import CACHE_REPORTS, definitions
+from fairlead.data.spec import CACHE_REPORTS, NODES, definitions
 from fairlead.model.kinds import NAMESPACES, POD_OBJECTS, Kind
 from fairlead.model.meta import ApiObject
 from fairlead.settings import load
@@ -37,12 +38,13 @@ from tests.house.rules import ROOT
 from tests.journeys.test_toy_capability import eventually, free_port, running
 from tests.kube.conftest import rig as rig
 from tests.rigs.kube.certificates import Authority
-from tests.rigs.kube.servers import Rig
+from tests.rigs.kube.servers import DEPLOY, Rig
 
 NAMESPACE = "fairlead-system"
 SPACE = "data-admission"
 SERVICES = Kind("", "v1", "services", "Service", ApiObject)
 ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", ApiObject)
+ROLES = tuple(DEPLOY / "rbac" / f"{name}.yaml" for name in ("runtime", "webhooks", "data"))
 OFF = {"key": f"data.fluid.io/storage-scalein-{SPACE}-hbase", "operator": "NotIn", "values": ["true"]}
 ON = {"key": f"fluid.io/s-{SPACE}-hbase", "operator": "In", "values": ["true"]}
 
@@ -86,10 +88,10 @@ async def prepared(rig: Rig) -> AsyncIterator[Client]:
                 await client.request("DELETE", MUTATING.path("", "fairlead-data"))
 
 
-async def test_s13_s14_s69_patches_on_the_real_server_are_exact(rig: Rig) -> None:
+async def test_s13_s14_s69_s76_s79_patches_on_the_real_server_are_exact(rig: Rig) -> None:
     clock, port, webhook_port = RealClock(), free_port(), free_port()
     flags = {
-        "kubeconfig": str(rig.kubeconfig()),
+        "kubeconfig": str(rig.kubeconfig(rig.service_account_token(manifests=ROLES))),
         "listen": f"127.0.0.1:{port}",
         "webhooks.listen": f"127.0.0.1:{webhook_port}",
         "webhooks.drainS": "0.2",
@@ -141,6 +143,36 @@ async def test_s13_s14_s69_patches_on_the_real_server_are_exact(rig: Rig) -> Non
                 await admitted(client, reader("gone"))
             avoiding = await admitted(client, reader())
             assert "fluid.io/dataset-num" in json.dumps(avoiding["spec"]["affinity"])
+            await scaled_in(client)
+            # The certificate comes from files: whoever issues it keeps the caBundle too.
+            applied = await client.get(MUTATING, "fairlead-data")
+            bundle = base64.b64encode(Path(authority.ca_file).read_bytes()).decode()
+            assert {each.client_config.ca_bundle for each in applied.webhooks or ()} == {bundle}
+
+
+async def scaled_in(client: Client) -> None:
+    """The leader, under the roles that ship: it labels the node, lowers the replicas, and clears up after itself."""
+    await client.request("POST", "/api/v1/nodes", body={"metadata": {"name": "data-n0"}})
+    labels = {"role": "alluxio-worker", "fluid.io/dataset": f"{SPACE}-hbase"}
+    spec = {"nodeName": "data-n0", "containers": [{"name": "c", "image": "i"}]}
+    worker = {"metadata": {"name": "hbase-worker-0", "labels": labels}, "spec": spec}
+    path = POD_OBJECTS.collection_path(SPACE)
+    made = json.loads(await client.request("POST", path, body=worker))
+    assert f"data.fairlead.io/dm-{SPACE}.hbase" in json.dumps(made["spec"]["affinity"]), "it prefers its readers' nodes"
+    wish = {"metadata": {"annotations": {SCALE_IN_TO: "0"}}}
+    await client.patch(RUNTIMES["alluxio"], "hbase", wish, SPACE)
+
+    async def is_lowered() -> bool:
+        return bool((await client.get(RUNTIMES["alluxio"], "hbase", SPACE)).spec.replicas == 0)
+
+    await eventually(is_lowered)
+    await client.request("DELETE", f"{path}/hbase-worker-0?gracePeriodSeconds=0")
+
+    async def is_unlabelled() -> bool:
+        return OFF["key"] not in (await client.get(NODES, "data-n0")).metadata.labels
+
+    await eventually(is_unlabelled)
+    await client.request("DELETE", "/api/v1/nodes/data-n0")
 
 
 def lying(kind: str) -> Any:

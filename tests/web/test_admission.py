@@ -127,7 +127,7 @@ async def test_s57_another_content_type_method_or_path_is_refused(url: str) -> N
             assert answered.status == 404
 
 
-async def test_a_review_beyond_the_limit_is_too_large(url: str) -> None:
+async def test_s58_a_review_beyond_the_limit_is_too_large(url: str) -> None:
     assert (await post(f"{url}/strict", b" " * (LIMIT + 1)))[0] == 413
 
 

@@ -17,7 +17,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.errors import Refused
 from fairlead.cluster.waits import first_of
 from fairlead.data import entries
-from fairlead.data.controllers import Drains, Levels, Waits, nudge
+from fairlead.data.controllers import Advice, Drains, Levels, Waits, nudge
 from fairlead.data.facts import Ref
 from fairlead.data.fluid_reviews import FluidReviews
 from fairlead.data.groups import PLACED_PODS, Groups, GroupSource, PlacedGroups
@@ -87,6 +87,7 @@ class Data(Capability):
         runtime.offers.unit_sources.append(self._source)
         runtime.offers.caches.append(self._cache)
         self._levels = Levels(runtime, self.view)
+        self._advice = Advice(runtime, self.view)
         self._others = (
             SideObjects(runtime), Drains(runtime, self.view), Waits(runtime, self.view),
             Groups(runtime, self.view),
@@ -206,16 +207,16 @@ class Data(Capability):
     async def lead(self) -> None:
         stop = self.runtime.stop
         controllers = [each.controller() for each in self._others]
-        labelling: list[tuple[Controller, Levels]] = []
-        if self.runtime.settings.data.affinity == "levels":
-            labelling = [(self._levels.controller(), self._levels)]
-            controllers.append(labelling[0][0])
+        nudged: list[tuple[Controller, Levels | Advice]] = [
+            (self._levels.controller(), self._levels), (self._advice.controller(), self._advice),
+        ]  # fmt: skip
+        controllers += [each for each, _ in nudged]
         self._leads = True
         try:
             async with asyncio.TaskGroup() as tasks:
                 for each in controllers:
                     tasks.create_task(each.run(), name=each.name)
-                await first_of(nudge(labelling, self._changed), stop.wait())
+                await first_of(nudge(nudged, self._changed), stop.wait())
                 for each in controllers:
                     each.stop()
         finally:

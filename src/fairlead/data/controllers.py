@@ -17,7 +17,7 @@ from fairlead.data.spec import DATA_LOADS, CacheNode, DataLoad, ReaderPod
 from fairlead.data.view import ClusterView
 from fairlead.engine.locality import readings_of
 from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait
-from fairlead.model.intents import Create, Intent, WakeAfter
+from fairlead.model.intents import Create, Intent, WakeAfter, event
 from fairlead.model.kinds import split_key
 from fairlead.runtime import Runtime
 
@@ -57,9 +57,9 @@ class Levels:
         if node is None:
             self._patched_at.pop(key, None)
             return None
-        datasets = self._view.datasets()
-        demand = {name: {node: len(pods) for node, pods in self._view.readers(name).items()} for name in datasets}
-        patch = levels.plan_labels(node, levels.levels_of(node, datasets, self._view.cache, demand))
+        view, with_levels = self._view, self._runtime.settings.data.affinity == "levels"
+        wanted = levels.levels_of(node, view.datasets(), view.cache, view.demand, with_levels=with_levels)
+        patch = levels.plan_labels(node, wanted)
         if patch is None:
             return None
         now_s, every_s = self._runtime.clock.elapsed_s(), self._runtime.settings.data.label_every_s
@@ -69,6 +69,39 @@ class Levels:
         await carry_out(self._runtime, [patch])
         self._patched_at[key] = now_s
         return None
+
+
+class Advice:
+    """Tells where more workers of a dataset would save reading from afar: an event on its runtime."""
+
+    def __init__(self, runtime: Runtime, view: ClusterView) -> None:
+        self._runtime = runtime
+        self._view = view
+        self._given: dict[str, str] = {}
+
+    def controller(self) -> Controller:
+        clock, metrics = self._runtime.clock, self._runtime.metrics
+        controller = Controller("data: advice", self._reconcile, clock=clock, metrics=metrics)
+        controller.watches(self._view.objects[DATASETS.name])
+        return controller
+
+    def all_keys(self) -> list[str]:
+        return list(self._view.objects[DATASETS.name].keys())
+
+    async def _reconcile(self, key: str) -> None:
+        dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+        found = self._view.runtime_of(dataset) if dataset is not None else None
+        if dataset is None or found is None or found[1] is None:
+            self._given.pop(key, None)
+            return
+        name = name_of(dataset)
+        nodes = {pod.spec.node_name for pod in self._view.workers(name) if not pod.is_finished}
+        size = parse_size(dataset.status.ufs_total)
+        sentence = levels.advice(name, self._view.demand.get(key, {}), nodes, size) if nodes else ""
+        if sentence and sentence != self._given.get(key):
+            told = event(found[0], found[1].metadata, "ScaleOutAdvised", sentence, reporter="fairlead-data")
+            await carry_out(self._runtime, [told])
+        self._given[key] = sentence
 
 
 class Drains:
@@ -121,8 +154,19 @@ class Drains:
                 settings.drain_deadline_s,
             )
         )
-        await carry_out(self._runtime, step.intents)
+        await carry_out(self._runtime, [*step.intents, *self._held_up(name)])
         return WakeAfter(seconds=step.wake_s) if step.wake_s is not None else None
+
+    def _held_up(self, name: DatasetName) -> list[Intent]:
+        """Pods that wait for nodes which are all being drained."""
+        try:
+            label = name.scale_in_key()
+        except NoSuchKey:
+            return []
+        draining = {node.metadata.name for node in self._view.nodes if node.metadata.labels.get(label) == "true"}
+        waiting = self._view.waiting_readers(name.key) if draining else []
+        found = (drains.held_up(pod, self._view.fitting(pod), draining, label) for pod in waiting)
+        return [each for each in found if each is not None]
 
     def _orphans(self, key: str) -> list[Intent]:
         """Labels of a dataset that is gone."""
@@ -175,7 +219,7 @@ class Waits:
                 self._view.zones() if pod.is_gated(waits.LOCALITY_GATE) else {},
             )
         )
-        await carry_out(self._runtime, [*self._loads(step.loads), *step.intents])
+        await carry_out(self._runtime, [*self._loads(step.loads, pod), *step.intents])
         return WakeAfter(seconds=step.wake_s) if step.wake_s is not None else None
 
     def _has_failed(self, pod: ReaderPod, dataset: str) -> bool:
@@ -183,8 +227,19 @@ class Waits:
             paths = waits.parse_prefetch(pod.metadata.annotations.get(waits.PREFETCH, "")).paths
         except BadWait:
             return False
-        load: DataLoad | None = self._view.loads.get(f"{split_key(dataset)[0]}/{waits.load_name(dataset, paths)}")
-        return load is not None and load.status.phase == "Failed"
+        loads = self._loads_of(dataset, paths)
+        return bool(loads) and loads[-1].status.phase == "Failed"
+
+    def _loads_of(self, dataset: str, paths: Sequence[str]) -> list[DataLoad]:
+        """The DataLoads of the same data, oldest first."""
+        namespace, _ = split_key(dataset)
+        found: list[DataLoad] = []
+        for number in range(1, waits.MOST_LOADS):
+            load: DataLoad | None = self._view.loads.get(f"{namespace}/{waits.load_name(dataset, paths, number)}")
+            if load is None:
+                break
+            found.append(load)
+        return found
 
     def _cached_share(self, key: str) -> float:
         """By Fluid's word, else by the reports."""
@@ -199,13 +254,15 @@ class Waits:
             cached = sum(node.cached_bytes for node in of_dataset.nodes.values()) if of_dataset is not None else 0.0
             return min(1.0, cached / total) if total else 0.0
 
-    def _loads(self, loads: Sequence[tuple[str, tuple[str, ...]]]) -> list[Intent]:
+    def _loads(self, loads: Sequence[tuple[str, tuple[str, ...]]], pod: ReaderPod) -> list[Intent]:
         found: list[Intent] = []
-        for dataset, paths in loads:
-            namespace, _ = split_key(dataset)
-            load: DataLoad | None = self._view.loads.get(f"{namespace}/{waits.load_name(dataset, paths)}")
-            if load is None:
-                found.append(Create(kind=DATA_LOADS, namespace=namespace, body=waits.load_body(dataset, paths)))
+        for key, paths in loads:
+            dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
+            running = ((dataset.status.operation_ref if dataset is not None else None) or {}).get("DataLoad", "")
+            created = pod.metadata.creation_timestamp or ""
+            body = waits.next_load(self._loads_of(key, paths), key, paths, created, running)
+            if body is not None:
+                found.append(Create(kind=DATA_LOADS, namespace=split_key(key)[0], body=body))
         return found
 
 
@@ -222,11 +279,11 @@ def _unmarked(pod: ReaderPod) -> bool:
     return LOCALITY_WAIT in pod.metadata.annotations and waits.LOCALITY not in pod.metadata.annotations
 
 
-async def nudge(controllers: Sequence[tuple[Controller, "Levels"]], changed: asyncio.Event) -> None:
-    """Look at every node again whenever the map of caches changed."""
+async def nudge(controllers: Sequence[tuple[Controller, Levels | Advice]], changed: asyncio.Event) -> None:
+    """Look at every node and dataset again whenever the map of caches or the number of readers changed."""
     while True:
         await changed.wait()
         changed.clear()
-        for controller, of_nodes in controllers:
-            for key in of_nodes.all_keys():
+        for controller, of in controllers:
+            for key in of.all_keys():
                 controller.queue.add(key)

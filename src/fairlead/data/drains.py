@@ -9,7 +9,7 @@ leader goes on where this one stopped; each step may be repeated.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -17,7 +17,7 @@ import msgspec
 
 from fairlead.data.names import DOMAIN, DatasetName, NoSuchKey
 from fairlead.data.objects import FluidRuntime, replicas_patch, worker_replicas
-from fairlead.data.spec import NODES, CacheNode, ReaderPod
+from fairlead.data.spec import NODES, PODS, CacheNode, ReaderPod
 from fairlead.model.intents import Intent, Patch, event
 from fairlead.model.kinds import Kind
 from fairlead.model.numbers import whole_number
@@ -124,6 +124,22 @@ def plan(seen: DrainInput) -> DrainStep:
     told = event(seen.kind, seen.runtime.metadata, "ScaledIn", note, reporter="fairlead-data")
     # The labels go when the workers have: the next look, without a wish, removes them.
     return DrainStep((*intents, lowered, told), wake_s=1.0)
+
+
+def held_up(pod: ReaderPod, fitting: Collection[str], draining: Collection[str], key: str) -> Intent | None:
+    """What a pod is told that fits only on nodes that are being drained: no scheduler names the label."""
+    if (
+        pod.spec.node_name
+        or pod.spec.scheduling_gates
+        or pod.is_finished
+        or not fitting
+        or set(fitting) - set(draining)
+    ):
+        return None
+    note = (
+        f"every node with room is being drained (label {key}); the pod is placed when the scale-in is over or cancelled"
+    )
+    return event(PODS, pod.metadata, "NodesDraining", note, warning=True, reporter="fairlead-data")
 
 
 def _label(key: str, node: str) -> Patch:

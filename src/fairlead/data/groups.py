@@ -8,6 +8,7 @@ placed by whoever schedules them.
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -109,9 +110,25 @@ def _worker(group: DataGroup, dataset: WorkerInput, number: int, scheduler: str)
             "containers": [{"name": WORKER, "resources": {"requests": requests}}],
             "tolerations": list(dataset.tolerations),
             "nodeSelector": dict(dataset.node_selector),
-            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+            "affinity": {
+                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": each} for each in _not_anothers(dataset.name)]
+                    }
+                },
+            },
         },
     }
+
+
+def _not_anothers(name: DatasetName) -> Iterator[list[dict[str, Any]]]:
+    """Nodes that no dataset has for itself, or this one has, by either spelling of the label."""
+    choices: list[tuple[dict[str, Any], ...]] = [
+        ({"key": key, "operator": "DoesNotExist"}, {"key": key, "operator": "In", "values": [value]})
+        for key, value in name.exclusive_values().items()
+    ]
+    yield from (list(each) for each in itertools.product(*choices))
 
 
 def added(*parts: Component | None) -> dict[str, str]:

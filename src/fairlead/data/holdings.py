@@ -18,7 +18,8 @@ from fairlead.data.spec import MOST_BYTES
 MOST_FILES: Final = 200_000
 MOST_METRICS_BYTES: Final = 8 << 20
 _SAMPLE: Final = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?\s+(\S+)")
-_TIERS: Final = {"MEM": "MEM", "SSD": "SSD", "HDD": "HDD"}
+# An Alluxio worker adds its host to the names of its metrics: at the end since 2.1, before that in the middle.
+_CAPACITY: Final = re.compile(r"Worker_?(?:\w+_)?Capacity(Used|Total)(?:Tier(MEM|SSD|HDD))?(?:_\w+)?", re.IGNORECASE)
 _LIBC: Final = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
 
 
@@ -43,18 +44,20 @@ def parse_metrics(text: str, medium: str = "SSD") -> Holding:
     used: dict[str, float] = {}
     total = plain = plain_total = 0.0
     for name, value in _samples(text[:MOST_METRICS_BYTES]):
-        tier = re.fullmatch(r"Worker_?Capacity(Used|Total)Tier(\w+)", name, re.IGNORECASE)
-        if tier and tier[2].upper() in _TIERS:
-            if tier[1].lower() == "used":
-                used[tier[2].upper()] = used.get(tier[2].upper(), 0.0) + value
+        capacity = _CAPACITY.fullmatch(name)
+        if name == "juicefs_blockcache_bytes":
+            used[medium] = used.get(medium, 0.0) + value
+        elif capacity is None:
+            continue
+        elif tier := (capacity[2] or "").upper():
+            if capacity[1].lower() == "used":
+                used[tier] = used.get(tier, 0.0) + value
             else:
                 total += value
-        elif re.fullmatch(r"Worker_?CapacityUsed", name, re.IGNORECASE):
+        elif capacity[1].lower() == "used":
             plain += value
-        elif re.fullmatch(r"Worker_?CapacityTotal", name, re.IGNORECASE):
+        else:
             plain_total += value
-        elif name == "juicefs_blockcache_bytes":
-            used[medium] = used.get(medium, 0.0) + value
     if not used and plain:
         used = {"MEM": plain}
     return Holding({each: _bounded(size) for each, size in used.items()}, _bounded(total or plain_total))

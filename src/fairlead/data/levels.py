@@ -5,11 +5,11 @@ patched once per period at most, however often reports come.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from fairlead.data.cache_map import name_of
-from fairlead.data.names import DOMAIN, NoSuchKey
+from fairlead.data.names import DOMAIN, DatasetName, NoSuchKey
 from fairlead.data.objects import Dataset
 from fairlead.data.spec import NODES, CacheNode
 from fairlead.engine.locality import CacheMap, value
@@ -18,6 +18,7 @@ from fairlead.model.numbers import whole_number
 
 STEPS: Final = 10
 HYSTERESIS: Final = 0.05
+MOST_ADVISED: Final = 10
 LEVEL_PREFIX: Final = f"{DOMAIN}cl-"
 DEMAND_PREFIX: Final = f"{DOMAIN}dm-"
 
@@ -30,16 +31,23 @@ def level(share: float, current: int = 0) -> int:
 
 
 def levels_of(
-    node: CacheNode, datasets: Mapping[str, Dataset], cache: CacheMap, demand: Mapping[str, Mapping[str, int]]
+    node: CacheNode,
+    datasets: Mapping[str, Dataset],
+    cache: CacheMap,
+    demand: Mapping[str, Mapping[str, int]],
+    *,
+    with_levels: bool = True,
 ) -> dict[str, str]:
     """The labels a node should have. `demand`: readers by dataset and node."""
     found = {}
     for key, dataset in datasets.items():
-        of_dataset, name = cache.datasets.get(key), name_of(dataset)
+        of_dataset = cache.datasets.get(key) if with_levels else None
         held = of_dataset.nodes.get(node.metadata.name) if of_dataset is not None else None
         readers = demand.get(key, {})
-        most = max(readers.values(), default=0)
         here = readers.get(node.metadata.name, 0)
+        if held is None and not here:
+            continue
+        name, most = name_of(dataset), max(readers.values(), default=0)
         shares: tuple[tuple[Callable[[], str], float], ...] = (
             (name.level_key, value(of_dataset, held) if of_dataset is not None and held is not None else 0.0),
             (name.demand_key, here / most if most else 0.0),
@@ -67,3 +75,16 @@ def plan_labels(node: CacheNode, wanted: Mapping[str, str]) -> Patch | None:
 
 def _number(text: str) -> int:
     return whole_number(text, 0, 99) or 0
+
+
+def advice(name: DatasetName, demand: Mapping[str, int], workers: Collection[str], bytes_per_node: float) -> str:
+    """Where more workers would save reading from afar, in a sentence; nothing if every reader's node has one."""
+    missing = sorted((node for node in demand if node not in workers), key=lambda node: (-demand[node], node))
+    if not missing:
+        return ""
+    readers = sum(demand[node] for node in missing)
+    saved = readers * bytes_per_node / (1 << 30)
+    nodes = ", ".join(missing[:MOST_ADVISED]) + (", ..." if len(missing) > MOST_ADVISED else "")
+    return f"{len(missing)} more workers of {name.key}, on {nodes}, would be on the nodes of {readers} readers" + (
+        f" and save {saved:.0f} GiB each time these read all of it" if saved >= 1 else ""
+    )

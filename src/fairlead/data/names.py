@@ -53,6 +53,10 @@ class DatasetName:
         value = f"{self.namespace}_{self.name}"
         return value if len(value) <= LONGEST_FLUID_KEY or not self.uid else self.uid
 
+    def exclusive_values(self) -> dict[str, str]:
+        """What either label of an exclusive node says where the node is this dataset's."""
+        return dict(zip(EXCLUSIVE_KEYS, (self.exclusive_value(), self._joined), strict=True))
+
     def dataset_id(self) -> str:
         """The value of the label `fluid.io/dataset-id`."""
         value = self._joined

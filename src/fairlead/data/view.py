@@ -37,6 +37,7 @@ LOOK_EVERY_S: Final = 5.0
 """Reports grow older without an event."""
 SETTLE_S: Final = 0.2
 COUNTED: Final = ("cpu", "memory")
+MOST_EVENTS: Final = 50
 
 
 def _by_node(pod: ReaderPod) -> Iterable[str]:
@@ -81,6 +82,8 @@ class ClusterView:
         self.groups = runtime.mirror(DATA_GROUPS)
         self.loads = runtime.mirror(DATA_LOADS, optional=True)
         self.cache: CacheMap = NO_CACHE
+        self.demand: dict[str, dict[str, int]] = {}
+        """By dataset and node, how many pods read it there."""
 
     @property
     def mirrors(self) -> list[Mirror[Any]]:
@@ -117,6 +120,13 @@ class ClusterView:
         self.cache = found
         return True
 
+    def recount(self) -> bool:
+        """Count the readers of every dataset again; whether that changed."""
+        counted = {key: {node: len(pods) for node, pods in self.readers(key).items()} for key in self.datasets()}
+        found = {key: nodes for key, nodes in counted.items() if nodes}
+        is_new, self.demand = found != self.demand, found
+        return is_new
+
     def _fuse_needs(self, dataset: Dataset) -> dict[str, int]:
         """What the fuse of a dataset requests, in the scheduler's units: by its DaemonSet, else by the runtime."""
         found = self.runtime_of(dataset)
@@ -140,14 +150,15 @@ class ClusterView:
         """Keep the map current; `on_change` is set whenever it changed."""
         wakeup = asyncio.Event()
         names = (DATASETS.name, CLAIMS.name, DAEMON_SETS.name, *(kind.name for kind in RUNTIMES.values()))
-        sources = [*(self.objects[name] for name in names), self.nodes, self.reports]
+        sources = [*(self.objects[name] for name in names), self.nodes, self.reports, self.pods]
         subscriptions = [mirror.subscribe(wakeup) for mirror in sources]
         try:
             while True:
                 wakeup.clear()
                 for subscription in subscriptions:
                     subscription.drain()
-                if self.refresh():
+                # Both are asked: none may be skipped because the other changed.
+                if any([self.refresh(), self.recount()]):
                     on_change.set()
                 await first_of(wakeup.wait(), self._runtime.clock.sleep(LOOK_EVERY_S))
                 # Many changes come together: nodes alone report every few seconds.
@@ -168,6 +179,14 @@ class ClusterView:
                     if pod.spec.node_name:
                         found.setdefault(pod.spec.node_name, set()).add(pod.metadata.key)
         return {node: tuple(sorted(pods)) for node, pods in found.items()}
+
+    def waiting_readers(self, dataset: str) -> list[ReaderPod]:
+        """Pods that mount a dataset and have no node."""
+        claims = (
+            claim for name in self._leading_to(dataset) for claim in self.objects[CLAIMS.name].by("data: dataset", name)
+        )
+        pods = (pod for claim in claims for pod in self.pods.by("data: claim", claim.metadata.key))
+        return [pod for pod in pods if not pod.spec.node_name][:MOST_EVENTS]
 
     def _leading_to(self, dataset: str) -> set[str]:
         """The dataset, and those that refer to it."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.data.names import DOMAIN
-from fairlead.data.spec import PODS, ReaderPod
+from fairlead.data.spec import PODS, DataLoad, ReaderPod
 from fairlead.engine.locality import CacheMap, Reading, local_values
 from fairlead.engine.locality_wait import (
     LOCALITY_WAIT,
@@ -35,6 +35,9 @@ PREFETCH: Final = f"{DOMAIN}prefetch"
 PREFETCH_DEADLINE: Final = f"{DOMAIN}prefetch-deadline"
 PREFETCH_GATE: Final = f"{DOMAIN}prefetch"
 LONGEST_PREFETCH_S: Final = 3600.0
+KEPT_S: Final = 3600
+"""A finished DataLoad is deleted by Fluid after that."""
+MOST_LOADS: Final = 100
 LOOK_S: Final = 1.0
 HOST: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -188,19 +191,42 @@ def _release(pod: ReaderPod, gate: str, locality: str = "", term: Mapping[str, A
     )
 
 
-def load_name(dataset: str, paths: Sequence[str]) -> str:
-    """One DataLoad for the same data, whoever asks for it."""
-    return f"fairlead-{short_hash(dataset, sorted(paths))}"
+def load_name(dataset: str, paths: Sequence[str], number: int = 1) -> str:
+    """One DataLoad for the same data, whoever asks for it; a later one of the same data has a number."""
+    name = f"fairlead-{short_hash(dataset, sorted(paths))}"
+    return name if number == 1 else f"{name}-{number}"
 
 
-def load_body(dataset: str, paths: Sequence[str]) -> dict[str, Any]:
+def next_load(
+    loads: Sequence[DataLoad], dataset: str, paths: Sequence[str], pod_created: str, running: str
+) -> dict[str, Any] | None:
+    """The DataLoad to create for a pod, if any.
+
+    `loads` are those of the same data, oldest first; `running` is what the dataset says it is loading now: Fluid loads
+    one at a time. A load that ended before the pod was created says nothing of what is cached now.
+    """
+    latest = loads[-1] if loads else None
+    if latest is not None:
+        is_over = latest.status.phase in ("Complete", "Failed")
+        if not is_over or (latest.metadata.creation_timestamp or "") >= pod_created:
+            return None
+    if running and all(running != each.metadata.name for each in loads):
+        return None
+    return load_body(dataset, paths, len(loads) + 1)
+
+
+def load_body(dataset: str, paths: Sequence[str], number: int = 1) -> dict[str, Any]:
     namespace, _, name = dataset.partition("/")
     return {
         "apiVersion": "data.fluid.io/v1alpha1",
         "kind": "DataLoad",
-        "metadata": {"name": load_name(dataset, paths), "labels": {"app.kubernetes.io/managed-by": "fairlead"}},
+        "metadata": {
+            "name": load_name(dataset, paths, number),
+            "labels": {"app.kubernetes.io/managed-by": "fairlead"},
+        },
         "spec": {
             "dataset": {"name": name, "namespace": namespace},
             "target": [{"path": path} for path in sorted(paths)],
+            "ttlSecondsAfterFinished": KEPT_S,
         },
     }
