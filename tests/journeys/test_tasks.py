@@ -11,22 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp import web
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.errors import Invalid, NotFound
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
-from fairlead.model.kinds import NAMESPACES, Kind
-from fairlead.model.meta import ApiObject
-from fairlead.tasks.carrier import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, SECRETS, SERVICES
+from fairlead.model.kinds import NAMESPACES
+from fairlead.tasks.carrier import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, INGRESSES, SECRETS, SERVICES
+from fairlead.tasks.endpoints import ENDPOINT_SLICES
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, Task
 from tests.rigs.kube.servers import until
 from tests.tasks.test_agent import certificates as certificates
 from tests.tasks.test_agent import server_tls, serving, unbound
 
 NAMESPACE = "fairlead-system"
-PODS = Kind("", "v1", "pods", "Pod", ApiObject)
+DOCUMENTED = Path(__file__).parents[1] / "tasks" / "kdoctor.yaml"
 REQUEST = {"qps": 10, "durationInSecond": 2, "perRequestTimeoutInMS": 10_000}
 SCHEDULE = {"schedule": "0 2", "roundTimeoutMinute": 2, "roundNumber": 1}
 __all__ = ["certificates", "unbound"]
@@ -126,7 +127,7 @@ async def test_agents_reach_each_other_every_way_and_the_carrier_goes_after_its_
 
 
 async def test_an_agent_that_drops_is_blamed(client: Client, cluster: Path) -> None:
-    agent = {"env": [{"name": "AGENT_FAULT", "value": "drop:0.5@node-2"}]}
+    agent = {"env": [{"name": "AGENT_FAULT", "value": "drop:0.3@node-2"}]}
     target = {"clusterIP": False, "nodePort": False}
     await create(client, "NetReach", "dropping", agentSpec=agent, target=target, request={**REQUEST, "qps": 20})
     task = await finished(client, "NetReach", "dropping")
@@ -241,33 +242,61 @@ async def test_a_secret_and_a_body_reach_the_agents_as_copies(
     await eventually(is_gone)
 
 
-RESOLVER = """
-import os, socket
-server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-server.bind((os.environ["POD_IP"], 10053))
-while True:
-    data, client = server.recvfrom(512)
-    server.sendto(data[:2] + bytes([0x81, 0x80]) + data[4:], client)
-"""
-
-
-async def test_dns_behind_a_udp_service_is_probed_by_its_name(client: Client, cluster: Path) -> None:
-    container = {"name": "dns", "image": "python:3", "command": ["python3", "-c", RESOLVER]}
-    metadata = {"name": "resolver", "labels": {"app": "resolver"}}
-    await client.create(PODS, {"metadata": metadata, "spec": {"containers": [container]}}, "default")
+async def test_real_dns_behind_a_udp_service_is_probed_by_its_name(
+    client: Client, cluster: Path, unbound: tuple[int, int]
+) -> None:
     ports = [{"name": "dns", "port": 10053, "protocol": "UDP"}]
-    service = {"metadata": {"name": "resolver"}, "spec": {"selector": {"app": "resolver"}, "ports": ports}}
-    await client.create(SERVICES, service, "default")
-
-    async def is_running() -> bool:
-        body = json.loads(await client.request("GET", PODS.path("default", "resolver")))
-        return bool(body["status"].get("phase") == "Running")
-
-    await eventually(is_running)
+    await client.create(SERVICES, {"metadata": {"name": "resolver"}, "spec": {"ports": ports}}, "default")
+    metadata = {"name": "resolver-1", "labels": {"kubernetes.io/service-name": "resolver"}}
+    behind = {
+        "metadata": metadata, "addressType": "IPv4", "endpoints": [{"addresses": ["127.0.0.1"]}],
+        "ports": [{"name": "dns", "port": unbound[0], "protocol": "UDP"}],
+    }  # fmt: skip
+    await client.create(ENDPOINT_SLICES, behind, "default")
     target = {"targetDns": {"serviceName": "resolver", "serviceNamespace": "default"}}
-    await create(client, "Netdns", "service", target=target)
-    task = await finished(client, "Netdns", "service")
-    assert task.status.last_round_status == "succeed", report(cluster, "netdns/service")
+    for name, domain, verdict in (("service", "known.test", "succeed"), ("nobody", "unknown.test", "fail")):
+        await create(client, "Netdns", name, target=target, request={**REQUEST, "domain": domain})
+        task = await finished(client, "Netdns", name)
+        assert task.status.last_round_status == verdict, report(cluster, f"netdns/{name}")
+
+
+async def test_an_ingress_is_probed_at_the_address_of_its_status(client: Client, cluster: Path) -> None:
+    paths: list[str] = []
+
+    async def controller(request: web.Request) -> web.Response:
+        paths.append(request.path)
+        return web.Response()
+
+    only = {"endpoint": False, "clusterIP": False, "nodePort": False, "ingress": True}
+    spec = {"agentSpec": {"terminationGracePeriodMinutes": 0}, "schedule": SCHEDULE, "request": REQUEST, "target": only}
+    metadata = {"name": "through", "annotations": {"tasks.fairlead.io/suspend": "true"}}
+    await client.create(KINDS["NetReach"], {"apiVersion": "kdoctor.io/v1beta1", "kind": "NetReach",
+                                            "metadata": metadata, "spec": spec})  # fmt: skip
+    name = "kdoctor-netreach-through-ipv4"
+
+    async def is_there() -> bool:
+        return await client.find(INGRESSES, name, NAMESPACE) is not None
+
+    await eventually(is_there)
+    async with serving(controller) as url:
+        entry = {"ip": "127.0.0.1", "ports": [{"port": int(url.rpartition(":")[2]), "protocol": "TCP"}]}
+        status = {"status": {"loadBalancer": {"ingress": [entry]}}}
+        await client.patch(INGRESSES, name, status, NAMESPACE, subresource="status")
+        await client.patch(KINDS["NetReach"], "through", {"metadata": {"annotations": None}})
+        task = await finished(client, "NetReach", "through")
+    assert task.status.last_round_status == "succeed", report(cluster, "netreach/through")
+    assert set(paths) == {"/kdoctoragent"}
+    assert [agent["targets"] for agent in report(cluster, "netreach/through")["rounds"][0]["agents"]] == [1, 1, 1]
+
+
+async def test_manifests_of_kdoctors_documentation_are_accepted(client: Client) -> None:
+    await client.create(CONFIG_MAPS, {"metadata": {"name": "doc-body"}, "data": {"a": "b"}}, "default")
+    await client.create(SECRETS, {"metadata": {"name": "doc-certificate"}, "data": {"ca.crt": "eA=="}}, "default")
+    for body in yaml.safe_load_all(DOCUMENTED.read_text()):
+        made: Task = await client.create(KINDS[body["kind"]], body)
+        assert not made.status.finish, "a status that comes with a manifest is none"
+    for body in yaml.safe_load_all(DOCUMENTED.read_text()):
+        await client.delete(KINDS[body["kind"]], body["metadata"]["name"])
 
 
 async def test_what_is_wrong_is_refused_with_its_field(client: Client) -> None:

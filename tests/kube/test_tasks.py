@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.kube.test_schedule_pod import QUICK
-from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, until
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, free_ports, until
 
 HOME = "fairlead-system"
 TASKS = "/apis/kdoctor.io/v1beta1/netreaches"
@@ -29,17 +30,21 @@ MANIFESTS = (
     DEPLOY / "tasks" / "agent.yaml",
 )
 NODE = "worker-1"
+DUAL_STACK = "--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112"
+VARIABLES = {**QUICK, "FAIRLEAD_TASKS_POLL_S": "1", "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0"}
+DOCUMENTED = Path(__file__).parents[1] / "tasks" / "kdoctor.yaml"
+REPORTS = "/apis/system.kdoctor.io/v1beta1/namespaces/default/kdoctorreports"
 
 
 class Replica:
-    def __init__(self, kubeconfig: Path, log: Path) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, **variables: str) -> None:
         self._log = log
         command = [sys.executable, "-m", "fairlead", "serve", f"--kubeconfig={kubeconfig}", "--listen=127.0.0.1:0"]
         with log.open("wb") as sink:
             self.process = subprocess.Popen(
                 [*command, "--capabilities=tasks"],
                 stderr=sink,
-                env={**os.environ, **QUICK, "FAIRLEAD_TASKS_POLL_S": "1", "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0"},
+                env={**os.environ, **VARIABLES, **variables},
             )
 
     def url(self) -> str:
@@ -57,20 +62,29 @@ class Replica:
 
 @pytest.fixture(scope="module")
 def rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """Dual-stack, and with a front proxy for aggregated APIs."""
     with Rig(kube_programs, tmp_path_factory.mktemp("rig")) as own:
-        yield own.start(
-            controller_manager=True, apiserver_flags=["--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112"]
-        )
+        proxy = own.client_certificate("front-proxy")
+        aggregation = [
+            f"--requestheader-client-ca-file={own.ca_file}",
+            "--requestheader-allowed-names=front-proxy",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={proxy.cert}",
+            f"--proxy-client-key-file={proxy.key}",
+        ]
+        yield own.start(controller_manager=True, apiserver_flags=[DUAL_STACK, *aggregation])
 
 
 @pytest.fixture
-def new_replica(rig: Rig, tmp_path: Path) -> Iterator[Callable[[], Replica]]:
+def new_replica(rig: Rig, tmp_path: Path) -> Iterator[Callable[..., Replica]]:
     kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
     with contextlib.ExitStack() as stack:
         made: list[Replica] = []
 
-        def make() -> Replica:
-            replica = Replica(kubeconfig, tmp_path / f"replica-{len(made)}.log")
+        def make(**variables: str) -> Replica:
+            replica = Replica(kubeconfig, tmp_path / f"replica-{len(made)}.log", **variables)
             made.append(replica)
             stack.callback(replica.kill)
             return replica
@@ -230,6 +244,180 @@ def test_s57_the_spec_is_immutable_on_a_real_server(rig: Rig, new_replica: Calla
     ):
         body = {"apiVersion": "kdoctor.io/v1beta1", "kind": "NetReach", "metadata": {"name": "wrong"}, "spec": wrong}
         assert rig.request("POST", TASKS, body).status == 422
+
+
+@contextlib.contextmanager
+def administered(rig: Rig, webhooks: int, reports: int) -> Iterator[None]:
+    """What an administrator applies, but for Services: this machine is behind them."""
+    for name in ("fairlead-webhooks", "fairlead-reports"):
+        spec = {"type": "ExternalName", "externalName": "localhost"}
+        rig.request("POST", f"{CORE}/services", {"metadata": {"name": name}, "spec": spec})
+    shipped = [
+        body
+        for name in ("webhooks.yaml", "apiservice.yaml")
+        for body in yaml.safe_load_all((DEPLOY / "tasks" / name).read_text())
+        if body["kind"] != "Service"
+    ]
+    for body in shipped:
+        for entry in body.get("webhooks") or ():
+            entry["clientConfig"]["service"]["port"] = webhooks
+        if body["kind"] == "APIService":
+            body["spec"]["service"]["port"] = reports
+    rig.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(shipped))
+    try:
+        yield
+    finally:
+        rig.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(shipped))
+
+
+def refusal(rig: Rig, kind: str, spec: Any, token: str | None = None, **metadata: Any) -> str:
+    """Why a task is refused, in a trial; empty when it is not."""
+    plural = {"NetReach": "netreaches", "AppHttpHealthy": "apphttphealthies", "Netdns": "netdnses"}[kind]
+    body = {"apiVersion": "kdoctor.io/v1beta1", "kind": kind, "metadata": {"name": "trial", **metadata}, "spec": spec}
+    answer = rig.request("POST", f"/apis/kdoctor.io/v1beta1/{plural}?dryRun=All", body, token=token)
+    assert answer.status in (201, 400, 403, 422), answer.body
+    return "" if answer.status == 201 else str(answer.json()["message"])
+
+
+PLAIN = {"apiVersion": "kdoctor.io/v1beta1", "kind": "NetReach", "metadata": {"name": "plain"}, "spec": {}}
+HTTP = {"host": "http://10.0.0.1", "method": "GET"}
+SOON = {"schedule": "0 1", "roundTimeoutMinute": 1}
+USER = {"targetUser": {"server": "10.0.0.1"}}
+REFUSED = [
+    ("NetReach", {"request": {"qps": 21}}, "spec.request.qps: 21 is more"),
+    ("NetReach", {"agentSpec": {"kind": "StatefulSet"}}, "spec.agentSpec.kind"),
+    ("NetReach", {"schedule": {"schedule": "0  1"}}, "spec.schedule.schedule"),
+    ("NetReach", {"schedule": {"schedule": "x 1"}}, "spec.schedule.schedule"),
+    ("NetReach", {"schedule": {"schedule": "61 * * * *"}}, "spec.schedule.schedule"),
+    ("NetReach", {"schedule": {"schedule": "0 0 31 2 *"}}, "never comes"),
+    ("NetReach", {"schedule": {"schedule": "0 1", "roundTimeoutMinute": 2}}, "spec.schedule.roundTimeoutMinute"),
+    ("NetReach", {"schedule": SOON, "request": {"durationInSecond": 61}}, "spec.request.durationInSecond"),
+    (
+        "NetReach",
+        {"schedule": SOON, "request": {"perRequestTimeoutInMS": 60_001}},
+        "spec.request.perRequestTimeoutInMS",
+    ),
+    ("NetReach", {"schedule": {"roundNumber": 0}}, "spec.schedule.roundNumber"),
+    ("NetReach", {"expect": {"successRate": 1.5}}, "spec.expect.successRate"),
+    ("NetReach", {"expect": {"statusCode": 99}}, "spec.expect.statusCode"),
+    ("NetReach", {"agentSpec": {"deploymentReplicas": -1}}, "spec.agentSpec.deploymentReplicas"),
+    ("NetReach", {"agentSpec": {"terminationGracePeriodMinutes": -1}}, "spec.agentSpec.terminationGracePeriodMinutes"),
+    ("AppHttpHealthy", {}, "spec.target"),
+    ("AppHttpHealthy", {"target": {**HTTP, "host": "http://fd00::1:80"}}, "spec.target.host"),
+    ("AppHttpHealthy", {"target": {**HTTP, "host": "http://300.1.1.1"}}, "spec.target.host"),
+    ("AppHttpHealthy", {"target": {**HTTP, "header": ["none"]}}, "spec.target.header[0]"),
+    ("AppHttpHealthy", {"target": {**HTTP, "tlsSecretName": "s"}}, "spec.target.tlsSecretNamespace"),
+    (
+        "AppHttpHealthy",
+        {"target": {**HTTP, "tlsSecretName": "s", "tlsSecretNamespace": "default"}},
+        "there is no Secret default/s",
+    ),
+    (
+        "AppHttpHealthy",
+        {"target": {**HTTP, "tlsSecretName": "odd", "tlsSecretNamespace": "default"}},
+        "key 'other' of the Secret",
+    ),
+    ("AppHttpHealthy", {"target": {**HTTP, "bodyConfigmapName": "b"}}, "spec.target.bodyConfigmapNamespace"),
+    ("Netdns", {"target": {**USER, "targetDns": {}}}, "either targetUser or targetDns"),
+    ("Netdns", {"target": {}}, "spec.target.targetUser"),
+    ("Netdns", {"target": {"targetUser": {}}}, "spec.target.targetUser.server"),
+    ("Netdns", {"target": {"targetDns": {"serviceName": "d"}}}, "spec.target.targetDns.serviceNamespace"),
+]
+
+
+def check_authors(rig: Rig) -> None:
+    """Who may not read a Secret may not have an agent use it."""
+    role = {"name": "authors"}
+    rules = [{"apiGroups": ["kdoctor.io"], "resources": ["apphttphealthies"], "verbs": ["create"]}]
+    rbac, subject = "/apis/rbac.authorization.k8s.io/v1", {"kind": "User", "name": "stranger"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "authors"}
+    rig.request("POST", f"{rbac}/clusterroles", {"metadata": role, "rules": rules})
+    binding = {"metadata": role, "roleRef": reference, "subjects": [subject]}
+    assert rig.request("POST", f"{rbac}/clusterrolebindings", binding).status == 201
+    spec = {"target": {**HTTP, "tlsSecretName": "doc-certificate", "tlsSecretNamespace": "default"}}
+    because = "you may not read Secret default/doc-certificate"
+    assert until(lambda: because in refusal(rig, "AppHttpHealthy", spec, rig.stranger_token), 30)
+    more = [*rules, {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
+    assert rig.request("PATCH", f"{rbac}/clusterroles/authors", {"rules": more}).status == 200
+    assert until(lambda: refusal(rig, "AppHttpHealthy", spec, rig.stranger_token) == "", 30)
+    for kind in ("clusterrolebindings", "clusterroles"):
+        rig.request("DELETE", f"{rbac}/{kind}/authors")
+
+
+def check_reports(rig: Rig, replica: Replica) -> None:
+    """KdoctorReports through the API server's own front proxy."""
+    assert until(lambda: found(rig, REPORTS) is not None, 60), replica.log()
+    listed = {each["metadata"]["name"] for each in found(rig, REPORTS)["items"]}
+    assert {"netreach-doc-mesh", "apphttphealthy-doc-http", "netdns-doc-dns"} <= listed
+    one = found(rig, f"{REPORTS}/apphttphealthy-doc-http")
+    assert (one["kind"], one["task"]["kind"], one["status"]["status"]) == (
+        "KdoctorReport",
+        "AppHttpHealthy",
+        "NotFinished",
+    )
+    assert "apphttphealthy-doc-http" in rig.kubectl("get", "kdoctorreports")
+    assert rig.request("GET", f"{REPORTS}/netreach-nobody").status == 404
+    assert rig.request("POST", REPORTS, {"metadata": {"name": "x"}}).status in (404, 405)
+    assert rig.request("GET", REPORTS, token=rig.stranger_token).status == 403
+
+
+def test_s49_to_s61_and_s68_webhooks_and_reports_of_a_real_server_under_our_roles(
+    rig: Rig, new_replica: Callable[..., Replica]
+) -> None:
+    webhooks, reports = free_ports(2)
+    with administered(rig, webhooks, reports):
+        listen = {"WEBHOOKS_LISTEN": webhooks, "TASKS_REPORTS_LISTEN": reports}
+        replica = new_replica(**{f"FAIRLEAD_{name}": f"127.0.0.1:{port}" for name, port in listen.items()})
+        assert until(lambda: rig.request("POST", f"{TASKS}?dryRun=All", PLAIN).status == 201, 60), replica.log()
+        data = {"ca.crt": "eA==", "tls.crt": "eA==", "tls.key": "eA=="}
+        core = "/api/v1/namespaces/default"
+        for name, held in (("doc-certificate", data), ("odd", {"other": "eA=="})):
+            rig.request("POST", f"{core}/secrets", {"metadata": {"name": name}, "data": held})
+        rig.request("POST", f"{core}/configmaps", {"metadata": {"name": "doc-body"}, "data": {"a": "b"}})
+        wrong = [(spec, words, why) for kind, spec, words in REFUSED if words not in (why := refusal(rig, kind, spec))]
+        assert wrong == []
+        assert refusal(rig, "NetReach", {"request": {"qps": 20}}) == "", "the maximum is allowed"
+        odd = {"tasks.fairlead.io/suspend": "perhaps"}
+        assert "write true or false" in refusal(rig, "NetReach", {}, annotations=odd)
+        check_authors(rig)
+        rig.kubectl("apply", "-f", "-", stdin=DOCUMENTED.read_text())
+        made = found(rig, f"{TASKS}/doc-mesh")
+        assert "finishTime" not in (made.get("status") or {})
+        assert rig.request("PATCH", f"{TASKS}/doc-mesh", {"spec": {"request": {"qps": 3}}}).status == 422
+        assert rig.request("PATCH", f"{TASKS}/doc-mesh", {"metadata": {"annotations": odd}}).status == 422
+        assert rig.request("PATCH", f"{TASKS}/doc-mesh", {"metadata": {"labels": {"a": "b"}}}).status == 200
+        check_reports(rig, replica)
+        rig.kubectl("delete", "-f", "-", stdin=DOCUMENTED.read_text())
+        assert "Traceback" not in replica.log()
+
+
+def test_s61_omitted_blocks_get_defaults_without_a_webhook_too(rig: Rig, new_replica: Callable[..., Replica]) -> None:
+    replica = new_replica()
+    create(rig, "bare")
+    resource = {"runtimeName": "fairlead-agent", "runtimeType": "DaemonSet", "runtimeStatus": "created"}
+    assert until(lambda: resource.items() <= status(rig, "bare").get("resource", {}).items(), 60), replica.log()
+    rig.request("DELETE", f"{TASKS}/bare")
+
+
+def test_s70_agents_may_read_and_nothing_else(rig: Rig, new_replica: Callable[..., Replica]) -> None:
+    new_replica()  # its roles are applied with it
+    path = f"{CORE}/serviceaccounts/fairlead-agent/token"
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
+    token = rig.request("POST", path, asked).json()["status"]["token"]
+    for namespace in (HOME, "default"):
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
+        answer = rig.request(
+            "POST",
+            "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+            {**review, "spec": {"namespace": namespace}},
+            token=token,
+        )
+        rules = answer.json()["status"]["resourceRules"]
+        assert len(rules) > 2
+        for rule in rules:
+            is_about_itself = all(each.startswith("selfsubject") for each in rule["resources"])
+            assert is_about_itself or set(rule["verbs"]) <= {"get", "list", "watch"}, rule
+        assert not [rule for rule in rules if {"secrets", "configmaps", "*"} & set(rule["resources"])]
 
 
 def agent_token(rig: Rig, pod: str) -> str:

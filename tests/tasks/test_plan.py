@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from fairlead.model.intents import Apply, Create, Delete, PatchStatus, RecordEvent
-from fairlead.tasks.carrier import with_required_term
+from fairlead.tasks.carrier import missing_part, with_required_term
 from fairlead.tasks.endpoints import CarrierEndpoints, probed_services, unlisted_pods
-from fairlead.tasks.plan import ENDPOINTS_S, CarrierObject, Observed, PlanOptions, plan_task
+from fairlead.tasks.plan import ENDPOINTS_S, ROLLOUT_S, CarrierObject, CarrierPod, Observed, PlanOptions, plan_task
 from fairlead.tasks.spec import MISSED, OVERLAP, RUN_NOW, START_WITH, SUSPEND, Actor
 from tests.tasks.kit import NAMESPACE, NOW, SPEC, World, carrier_of, make_task, pod, stored
 
@@ -511,3 +511,54 @@ def test_a_status_with_times_of_no_calendar_is_planned_all_the_same(stage: str, 
     spec = {**SPEC, "agentSpec": {"terminationGracePeriodMinutes": 5_256_000}}
     plan = plan_task(Observed("NetReach", make_task(spec=spec, status=status)), PlanOptions(), NOW)
     assert plan.wake_s is None or plan.wake_s >= 0
+
+
+def test_a_round_waits_until_pods_of_an_older_template_are_replaced_and_no_longer_than_a_bound() -> None:
+    world = World(make_task())
+    world.make_ready("n1")
+    current = carrier_of(world.task).workload["metadata"]["annotations"]["tasks.fairlead.io/template-hash"]
+
+    def with_hash(text: str) -> None:
+        raw = msgspec.to_builtins(pod("pod-n1", "n1"))
+        raw["metadata"]["annotations"] = {"tasks.fairlead.io/template-hash": text}
+        world.pods = [msgspec.convert(raw, CarrierPod)]
+
+    with_hash("older")
+    assert world.settle().wake_s == ROLLOUT_S
+    assert conditions(world)["RoundRunning"] == ("False", "WaitingForRollout")
+    with_hash(current)
+    world.settle()
+    assert [each.status for each in world.task.status.history] == ["ongoing"]
+
+
+def test_a_change_of_the_template_and_a_round_do_not_start_together() -> None:
+    world = World(make_task())
+    world.make_ready("n1")
+    assert world.workload is not None
+    annotations = {**world.workload.metadata.annotations, "tasks.fairlead.io/template-hash": "older"}
+    metadata = msgspec.structs.replace(world.workload.metadata, annotations=annotations)
+    world.workload = msgspec.structs.replace(world.workload, metadata=metadata)
+    plan = world.step()
+    assert [type(each).__name__ for each in plan.intents if isinstance(each, Apply)] == ["Apply"]
+    assert "ongoing" not in [each.status for each in world.task.status.history]
+    world.now += timedelta(seconds=ROLLOUT_S + 1)
+    world.step()
+    world.step()
+    assert [each.status for each in world.task.status.history] == ["ongoing"], "a drift that stays stops no round"
+
+
+@pytest.mark.parametrize(
+    ("stored_as", "is_missing"),
+    [
+        ({"limits": {"cpu": "1", "memory": "1Gi"}}, False),
+        ({"limits": {"cpu": "1", "memory": "1Gi", "more": "1"}, "requests": {"cpu": "1"}}, False),
+        ({"limits": {"cpu": "2", "memory": "1Gi"}}, True),
+        ({"limits": {"cpu": "1"}}, True),
+        ({}, True),
+    ],
+)
+def test_quantities_are_compared_by_value(stored_as: Any, is_missing: bool) -> None:
+    desired = {"resources": {"limits": {"cpu": "1000m", "memory": "1024Mi"}}}
+    assert missing_part(desired, {"resources": stored_as}) is is_missing
+    assert missing_part({"limits": {"cpu": "nonsense"}}, {"limits": {"cpu": "1"}})
+    assert not missing_part({"metadata": {}}, {})

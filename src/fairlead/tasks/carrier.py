@@ -13,6 +13,7 @@ from fairlead.model.hashes import short_hash
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ObjectMeta
 from fairlead.model.owners import controller_reference
+from fairlead.model.quantity import nanos
 from fairlead.tasks.names import CarrierNames, carrier_names
 from fairlead.tasks.spec import KINDS, AgentSpec, NetReachSpec, NetReachTarget, TaskResource
 
@@ -20,6 +21,7 @@ Json = dict[str, Any]
 
 UNIQUE_LABEL: Final = "app.kubernetes.io/name"
 PROVIDER_LABEL: Final = "fairlead.io/provider"
+QUANTITIES: Final = frozenset({"limits", "requests"})
 HASH_ANNOTATION: Final = "tasks.fairlead.io/template-hash"
 DAEMON_SETS = Kind("apps", "v1", "daemonsets", "DaemonSet", ApiObject)
 DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", ApiObject)
@@ -208,8 +210,8 @@ def adapted(carrier: Carrier, specs: Sequence[Any], adaptation: Adaptation) -> C
         container["env"] = [*(container.get("env") or ()), *env]
         container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *adaptation.mounts]
     digest = short_hash(workload["spec"])
-    metadata = workload["metadata"]
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), HASH_ANNOTATION: digest}
+    for metadata in (workload["metadata"], workload["spec"]["template"]["metadata"]):
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), HASH_ANNOTATION: digest}
     services = tuple(_with_type(each, service_type(specs)) for each in carrier.services)
     return Carrier(carrier.names, workload, services, carrier.ingress, tuple(adaptation.copies))
 
@@ -244,12 +246,27 @@ def with_required_term(affinity: Json, expression: Json) -> Json:
 def missing_part(desired: Any, actual: Any) -> bool:
     """Whether the actual value lacks something of the desired one; what a server adds is no difference."""
     if isinstance(desired, dict):
-        return not isinstance(actual, dict) or any(missing_part(each, actual.get(key)) for key, each in desired.items())
+        if not isinstance(actual, dict):
+            return bool(desired) or actual is not None
+        return any(
+            not _same_quantities(each, actual.get(key)) if key in QUANTITIES else missing_part(each, actual.get(key))
+            for key, each in desired.items()
+        )
     if isinstance(desired, list):
         if not isinstance(actual, list) or len(desired) != len(actual):
             return bool(desired) or bool(actual)
         return any(missing_part(one, other) for one, other in zip(desired, actual, strict=True))
     return bool(desired != actual) and not (not desired and actual is None)
+
+
+def _same_quantities(desired: Any, actual: Any) -> bool:
+    """Limits or requests that are equal, however they are written: a server stores 1000m as 1."""
+    if not isinstance(desired, dict) or not isinstance(actual, dict) or not desired.keys() <= actual.keys():
+        return not missing_part(desired, actual)
+    try:
+        return all(nanos(each) == nanos(actual[name]) for name, each in desired.items())
+    except (ValueError, TypeError):
+        return not any(missing_part(each, actual[name]) for name, each in desired.items())
 
 
 def is_ready(kind: str, workload: Json | None, start_with: float = 1.0) -> bool:

@@ -44,6 +44,8 @@ ENDPOINTS_S: Final = 15.0
 """How long a round waits until the Services that it goes through list its pods."""
 LATE_REPORTS_S: Final = 15.0
 """How long after the end reports of silent agents are waited for before their carrier goes."""
+ROLLOUT_S: Final = 30.0
+"""How long a round waits until the pods of an older template are replaced."""
 PARTS: Final[dict[str, Kind[Any]]] = {each.kind: each for each in (SERVICES, INGRESSES, SECRETS, CONFIG_MAPS)}
 
 
@@ -255,7 +257,8 @@ def _ensure_carrier(seen: Observed, options: PlanOptions, now: datetime) -> tupl
     planned = seen.carrier.resource
     current = status.resource or planned
     resource = msgspec.structs.replace(planned, runtime_status=current.runtime_status)
-    is_there = seen.workload is not None and not intents and not problem
+    # What is repaired is there; a difference that another writer keeps up must not hold the task back.
+    is_there = seen.workload is not None and not problem and not any(isinstance(each, Create) for each in intents)
     if not is_there and current.runtime_status == "created":
         lost = seen.workload is None
         resource = msgspec.structs.replace(resource, runtime_status="creating") if lost else resource
@@ -282,10 +285,7 @@ def plan_objects(seen: Observed, status: TaskStatus) -> tuple[list[Intent], str]
     if seen.sharers:
         intents += sharing.join(kind, workload.metadata, seen.kind, seen.task)
     is_running = _is_ongoing(status) or any(_is_ongoing(other.status) for _, other in seen.sharers)
-    has_drifted = workload.metadata.annotations.get(HASH_ANNOTATION) != desired["metadata"]["annotations"].get(
-        HASH_ANNOTATION
-    ) or missing_part(desired["spec"], workload.spec)
-    if has_drifted and not is_running:
+    if has_drifted(seen.carrier, workload) and not is_running:
         intents.append(Apply(kind=kind, name=workload.metadata.name, namespace=namespace, body=desired))
     for body in seen.carrier.parts(workload.metadata.uid):
         part_kind, name = PARTS[body["kind"]], body["metadata"]["name"]
@@ -297,6 +297,26 @@ def plan_objects(seen: Observed, status: TaskStatus) -> tuple[list[Intent], str]
         elif missing_part(body.get("spec", {}), found.spec) or missing_part(body.get("data", {}), found.data):
             intents.append(Apply(kind=part_kind, name=name, namespace=namespace, body=body))
     return intents, ""
+
+
+def has_drifted(carrier: Carrier, workload: CarrierObject) -> bool:
+    """Whether the workload is not what it should be: changed by hand, or made from another template."""
+    desired = carrier.workload
+    is_other = template_hash(workload.metadata) != desired["metadata"].get("annotations", {}).get(HASH_ANNOTATION, "")
+    return is_other or missing_part(desired["spec"], workload.spec)
+
+
+def template_hash(metadata: ObjectMeta) -> str:
+    return metadata.annotations.get(HASH_ANNOTATION, "")
+
+
+def is_rolling(seen: Observed) -> bool:
+    """Whether pods of the carrier are about to be replaced: they are no actors to rely on."""
+    if seen.carrier is None or seen.workload is None:
+        return False
+    current = seen.carrier.workload["metadata"].get("annotations", {}).get(HASH_ANNOTATION, "")
+    pods = (pod.metadata for pod in seen.pods if pod.metadata.deletion_timestamp is None)
+    return has_drifted(seen.carrier, seen.workload) or any(template_hash(pod) not in ("", current) for pod in pods)
 
 
 def ownership_problem(kind: Kind[Any], metadata: ObjectMeta, seen: Observed) -> str:
@@ -338,7 +358,7 @@ def _run_rounds(
     if _is_suspended(task) and not _is_ongoing(status):
         return status, None
     while True:
-        if (wait_s := _endpoints_wait_s(seen, status, now)) is not None:
+        if (wait_s := _start_wait_s(seen, status, now)) is not None:
             return status, wait_s
         step = rounds.step(status, schedule, round_options, actors, now)
         if step.status is None:
@@ -352,12 +372,13 @@ def ready_actors(pods: Iterable[CarrierPod]) -> list[Actor]:
     return [Actor(pod=p.metadata.name, uid=p.metadata.uid, node=p.spec.node_name) for p in pods if p.is_ready]
 
 
-def _endpoints_wait_s(seen: Observed, status: TaskStatus, now: datetime) -> float | None:
-    """How long a round that is due waits for the Services it goes through; None when it need not."""
-    if not seen.unlisted or not status.history or status.history[0].status != "notstarted":
+def _start_wait_s(seen: Observed, status: TaskStatus, now: datetime) -> float | None:
+    """How long a round that is due waits for its pods to be replaced or listed by Services; None when it need not."""
+    if not status.history or status.history[0].status != "notstarted":
         return None
+    bound_s = max(ROLLOUT_S if is_rolling(seen) else 0.0, ENDPOINTS_S if seen.unlisted else 0.0)
     start = bounded_time(status.history[0].start_time_stamp, now)
-    left_s = (start + timedelta(seconds=ENDPOINTS_S) - now).total_seconds()
+    left_s = (start + timedelta(seconds=bound_s) - now).total_seconds()
     return left_s if now >= start and left_s > 0 else None
 
 
@@ -431,7 +452,7 @@ def _with_conditions(
         names = ", ".join(seen.skipped_families)
         message = f"the cluster has no {names}: nothing is tested over it"
         found.append(Condition(type=FAMILIES, status="False", reason="FamilySkipped", message=message))
-    if seen.unlisted and (_is_ongoing(status) or _endpoints_wait_s(seen, status, now) is not None):
+    if seen.unlisted and (_is_ongoing(status) or _start_wait_s(seen, status, now) is not None):
         message = f"Services do not list yet: {', '.join(seen.unlisted[:20])}"
         found.append(Condition(type=ENDPOINTS, status="False", reason="NotListed", message=message))
     before = {each.type: each for each in status.conditions}
@@ -477,8 +498,9 @@ def _round_condition(seen: Observed, status: TaskStatus, now: datetime) -> Condi
         return Condition(type=ROUND_RUNNING, status="True", reason="Running", message=message)
     if _is_suspended(seen.task) and not status.finish:
         return Condition(type=ROUND_RUNNING, status="False", reason="Suspended", message=f"{spec.SUSPEND} is true")
-    if _endpoints_wait_s(seen, status, now) is not None:
-        return Condition(type=ROUND_RUNNING, status="False", reason="WaitingForEndpoints")
+    if _start_wait_s(seen, status, now) is not None:
+        reason = "WaitingForRollout" if is_rolling(seen) else "WaitingForEndpoints"
+        return Condition(type=ROUND_RUNNING, status="False", reason=reason)
     block = seen.task.spec.schedule or SchedulePlan(schedule="0 60")
     try:
         parse_schedule(block.schedule or "0 60")
