@@ -36,10 +36,16 @@ def test_hostile_objects_stop_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("bug", "wanted"),
-    [("brittle", "fairlead ended with 1"), ("deaf", "ordinary-2 never had a node"), ("rude", "500 POST /schedulePod")],
+    [
+        ("brittle", "fairlead ended with 1"),
+        ("deaf", "ordinary-2 never had a node"),
+        ("rude", "500 POST /schedulePod"),
+        ("careless", "logged bug in reconcile: ValueError"),
+    ],
 )
 def test_a_fault_put_back_is_found_out(tmp_path: Path, bug: str, wanted: str) -> None:
-    found = attacked(tmp_path, seed=1, draws=400 if bug == "brittle" else 60, bug=bug, within_s=5.0)
+    draws = {"brittle": 400, "deaf": 60}.get(bug, 150)
+    found = attacked(tmp_path, seed=1, draws=draws, bug=bug, within_s=5.0)
     told = [each for each in found.wrong if each.startswith(wanted)]
     assert told, found.wrong
     assert bug != "brittle" or "in drained" in told[0], "it ended where the fault was put"

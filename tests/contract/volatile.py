@@ -110,7 +110,7 @@ class Words:
                 text = _SEVERAL.sub(_sorted_lines, self.text(value))
                 if key == "message" and "version" in text.lower():
                     # Versions stand in sentences too.
-                    text = re.sub(r"\b\d+\b(?!-)", lambda found: self._versions.get(found[0], found[0]), text)
+                    text = re.sub(r"(?<!\.go:)\b\d+\b(?!-)", lambda found: self._versions.get(found[0], found[0]), text)
                 return text
         return value
 

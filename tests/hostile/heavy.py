@@ -79,6 +79,10 @@ _LISTS: tuple[tuple[str, str, Callable[[int], Any]], ...] = (
     ("ports", PODS, lambda n: _pod(ports=[{"containerPort": 1, "hostPort": i % 65535 + 1} for i in range(n)])),
     ("claims", PODS, lambda n: _pod(resources={"claims": [{"name": f"c{i}"} for i in range(n)]})),
     ("requests", PODS, lambda n: _pod(resources={"requests": {f"e.com/r{i}": "1" for i in range(n)}})),
+    ("containers", PODS, lambda n: {"metadata": {"name": "heavy"}, "spec": {
+        "containers": [{"name": f"c{i}", "image": "i"} for i in range(n)]}}),
+    ("volumes", PODS, lambda n: {"metadata": {"name": "heavy"}, "spec": {**_pod()["spec"],
+        "volumes": [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": f"c{i}"}} for i in range(n)]}}),
     ("finalizers", MAPS, lambda n: _map(n, finalizers=[f"a.b/f{i}" for i in range(n)])),
     ("owners", MAPS, lambda n: _map(n, ownerReferences=[
         {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": f"{i}"} for i in range(n)])),

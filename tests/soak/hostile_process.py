@@ -11,6 +11,7 @@ from fairlead.engine.gpu_requests import COUNT, MEMORY_MIB, MILLI
 from fairlead.model.pod import Pod
 from fairlead.placement.api.schedule_pod import SchedulePod
 from fairlead.placement.loop import Loop
+from fairlead.tasks.controller import TaskController
 
 
 def brittle() -> None:
@@ -45,7 +46,19 @@ def rude() -> None:
     SchedulePod.post = post  # type: ignore[method-assign]
 
 
-BUGS = {"brittle": brittle, "deaf": deaf, "rude": rude}
+def careless() -> None:
+    """A task is looked at as if its times could always be read; somebody is there to catch it."""
+    reconcile = TaskController._reconcile
+
+    async def reconciled(self: TaskController, key: str) -> Any:
+        if "/hostile-" in key:
+            raise ValueError("Invalid isoformat string: ''")
+        return await reconcile(self, key)
+
+    TaskController._reconcile = reconciled  # type: ignore[method-assign]
+
+
+BUGS = {"brittle": brittle, "deaf": deaf, "rude": rude, "careless": careless}
 
 
 def main(arguments: list[str]) -> None:

@@ -104,6 +104,7 @@ def test_what_another_scheduler_did_is_told() -> None:
     status = msgspec.structs.replace(adding("", ""), scheduler="default-scheduler")
     first = after(status, a_replica("web-x", "n2"))
     assert (first.phase, first.added) == ("Scaled", 1)
+    assert "; scheduler default-scheduler places them" in first.message
     done = after(first, a_replica("web-x", "n2"), a_replica("web-y", "n3"))
     assert (done.phase, done.message) == ("Done", "2 pods added and placed by scheduler default-scheduler: on n2, n3")
     assert [place.bound_to for place in done.places] == ["n2", "n3"]

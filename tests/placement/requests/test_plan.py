@@ -73,6 +73,7 @@ def test_each_place_carries_why_it_is_there() -> None:
     assert (reason.chosen.node, reason.chosen.total) == (first.node, first.score)
     assert reason.chosen.total == sum(score.weighted for score in reason.chosen.scores)
     assert all(0 <= score.normalised <= 100 for score in reason.chosen.scores)
+    assert {score.raw for score in reason.chosen.scores} == {None}, "not kept, so not told as a number"
     assert reason.runner_up is not None
     assert reason.margin == reason.chosen.total - reason.runner_up.total
     assert reason.margin == sum(each.points for each in reason.decided_by)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from fairlead.apiserver.cel import cost
 from fairlead.apiserver.cel import types as cel_types
 from fairlead.apiserver.cel.library import cel
+from fairlead.apiserver.cel.mentions import narrowed
 from fairlead.apiserver.schema.openapi import old_items
 from fairlead.apiserver.schema.patterns import compiled
 from fairlead.apiserver.validation.errors import Errors, FieldError, Json, below, shown
@@ -158,6 +159,7 @@ def _check_here(schema: Json, value: Any, old: Any, path: str) -> Errors:
 
 
 def _evaluated(text: str, context: Json) -> tuple[Any, str]:
+    context = narrowed(text, context)
     if cost.is_too_dear(text, context):
         return None, "call cost exceeds limit: the lists are too long for the loops of the rule"
     try:

@@ -51,7 +51,7 @@ def _fields_in(value: Any) -> int:
 
 
 def from_yaml(raw: bytes) -> Sent:
-    check_depth(raw)
+    check_depth(raw, is_json=False)
     return Sent(_yaml_value(raw), raw)
 
 
@@ -134,13 +134,23 @@ _Yaml.bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
 _Yaml.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^[yYnN]$"), list("yYnN"))
 
 
-def check_depth(raw: bytes) -> None:
+def check_depth(raw: bytes, *, is_json: bool = True) -> None:
     """A few bytes of brackets must not cost a deep recursion."""
     if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH:
         return
+    # Brackets inside of texts are no structure. In YAML a quote need not begin a text.
+    deepest = _deepest(_TEXTS.sub(b"", raw) if is_json and b'"' in raw else raw)
+    if deepest > MAX_DEPTH:
+        raise bad_request(f"the body is nested {deepest} deep; at most {MAX_DEPTH} are accepted")
+
+
+# A text that nobody ends goes to the end: whatever is sent is read once.
+_TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+
+
+def _deepest(raw: bytes) -> int:
     depth = deepest = 0
     for byte in re.findall(rb"[\[{\]}]", raw):
         depth += 1 if byte in b"[{" else -1
         deepest = max(deepest, depth)
-    if deepest > MAX_DEPTH:
-        raise bad_request(f"the body is nested {deepest} deep; at most {MAX_DEPTH} are accepted")
+    return deepest
