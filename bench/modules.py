@@ -92,6 +92,14 @@ def start_ms(each: KubeletPod) -> float:
     return 1000 * (datetime.fromisoformat(ran) - datetime.fromisoformat(began)).total_seconds()
 
 
+async def writes(session: aiohttp.ClientSession, data: Path) -> float:
+    """What the controller has written so far, by its own count; the bench's own writes are not in it."""
+    async with session.get(f"{(data / 'api.url').read_text()}/metrics") as answer:
+        text = await answer.text()
+    lines = [line for line in text.splitlines() if line.startswith("fairlead_writes_total{")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
 async def measure(bases: int, modules: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         data = Path(name) / "data"
@@ -126,6 +134,7 @@ async def _measure(process: subprocess.Popen[bytes], data: Path, bases: int, mod
         await asyncio.gather(*(create(number, module) for module in range(per_base) for number in range(bases)))
         pods = await wait_for(client, bases * per_base, is_ready)
         install_s = time.perf_counter() - started_s
+        writes_per_s = await writes(session, data) / install_s
         rss_mb = psutil.Process(process.pid).memory_info().rss / 2**20
 
         process.send_signal(signal.SIGKILL)
@@ -152,6 +161,7 @@ async def _measure(process: subprocess.Popen[bytes], data: Path, bases: int, mod
         "install_bound_s": round(INSTALL_S * per_base * 1000 / (bases * per_base), 3),
         "bind_to_running_p99_ms": round(starts[int(len(starts) * 0.99) - 1], 1),
         "bind_to_running_median_ms": round(statistics.median(starts), 1),
+        "writes_per_s": round(writes_per_s, 1),
         "failover_1000_s": round(failover_s, 1),
     }
 

@@ -139,6 +139,19 @@ class KubeletSettings(Section, frozen=True):
     client_ca: str = ""
 
 
+class HealingSettings(Section, frozen=True):
+    """Bases that run out of memory for modules: when, how many at a time, and when not."""
+
+    mode: Literal["on", "dry-run", "off"] = "on"
+    enter_percent: Annotated[float, msgspec.Meta(gt=0, le=100)] = 85.0
+    leave_percent: Annotated[float, msgspec.Meta(gt=0, le=100)] = 75.0
+    polls: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
+    most: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    drain_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
+    force: bool = False
+    freeze: tuple[str, ...] = ()
+
+
 class ModuleSettings(Section, frozen=True):
     """Bases of modules: where they announce themselves, which are believed, what their nodes are like."""
 
@@ -161,6 +174,7 @@ class ModuleSettings(Section, frozen=True):
     mqtt: MqttSettings = MqttSettings()
     kubelet: KubeletSettings = KubeletSettings()
     arklet: ArkletSettings = ArkletSettings()
+    healing: HealingSettings = HealingSettings()
 
 
 Weight = Annotated[int, msgspec.Meta(ge=0, le=1000)]

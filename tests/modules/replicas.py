@@ -62,6 +62,7 @@ class Crew:
     replicas: dict[str, ReplicaTask] = field(default_factory=dict)
     bases: dict[str, MockBase] = field(default_factory=dict)
     capability: type[Capability] = Bare
+    ips: dict[str, str] = field(default_factory=dict)
     modules: dict[str, Any] = field(default_factory=dict)
     """More settings of the capability."""
 
@@ -105,15 +106,19 @@ class Crew:
     def body(self, name: str, **other: Any) -> dict[str, Any]:
         metadata = {"identity": name, "name": "base", "version": "1", "clusterName": "blue"}
         port = self.bases[name].port
-        return {"baseMetadata": metadata, "localIP": "127.0.0.1", "port": port, "state": "activated", **other}
+        return {"baseMetadata": metadata, "localIP": self.ips[name], "port": port, "state": "activated", **other}
 
     async def beat(self, name: str, to: str = "", **other: Any) -> int:
         """One heartbeat to a replica, any where none is named; the answer's status."""
         url = self.replicas[to or random.choice(sorted(self.replicas))].url
         if not url:
             return 0
+        connector = aiohttp.TCPConnector(local_addr=(self.ips[name], 0), force_close=True)
         try:
-            async with self.session.post(f"{url}/heartbeat", json=self.body(name, **other)) as answer:
+            async with (
+                aiohttp.ClientSession(connector=connector) as session,
+                session.post(f"{url}/heartbeat", json=self.body(name, **other)) as answer,
+            ):
                 return answer.status
         except aiohttp.ClientError:
             return 0
@@ -122,18 +127,20 @@ class Crew:
         """Every base, once a second, each time to any replica."""
         while True:
             if self.replicas:
-                await asyncio.gather(*(self.beat(name) for name in self.bases))
+                await asyncio.gather(*(self.beat(name) for name, base in self.bases.items() if not base.is_away))
             await asyncio.sleep(1.0)
 
-    async def install(self, name: str, module: str = "shop") -> None:
+    async def install(self, name: str, module: str = "shop", node: str = "") -> None:
         """A pod with one module on a base."""
         container = {
             "name": module,
             "image": f"http://h/{module}-1.zip",
             "env": [{"name": "BIZ_VERSION", "value": "1"}],
         }
-        node = f"virtual-node-blue-{name}"
-        spec = {"nodeName": node, "tolerations": [{"operator": "Exists"}], "containers": [container]}
+        keys = ("schedule.koupleless.io/virtual-node", "schedule.koupleless.io/node-env")
+        tolerations = [{"key": key, "operator": "Exists"} for key in keys]
+        node = node or f"virtual-node-blue-{name}"
+        spec = {"nodeName": node, "tolerations": tolerations, "containers": [container]}
         body = {"metadata": {"name": f"{module}-{name}", "namespace": "default"}, "spec": spec}
         await self.api.create(POD_BODIES, body, "default")
 
@@ -173,8 +180,8 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(folder: Path, bases: int, **modules: Any) -> AsyncIterator[Crew]:
-    """An API server and mock bases named b0, b1, …; replicas are started by the test."""
+async def crew(folder: Path, bases: int, *, own_addresses: bool = False, **modules: Any) -> AsyncIterator[Crew]:
+    """An API server and mock bases named b0, b1, …, each at an address of its own or not; the test starts replicas."""
     clock = RealClock()
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(embedded(folder / "data", clock))
@@ -185,7 +192,8 @@ async def crew(folder: Path, bases: int, **modules: Any) -> AsyncIterator[Crew]:
         await api.create(ACCOUNTS, {"metadata": {"name": "default"}}, "default")
         made = Crew(folder, cluster.kubeconfig, api, session, modules=modules)
         for number in range(bases):
-            made.bases[f"b{number}"] = await stack.enter_async_context(MockBase().serving())
+            ip = made.ips[f"b{number}"] = f"127.0.78.{number + 1}" if own_addresses else "127.0.0.1"
+            made.bases[f"b{number}"] = await stack.enter_async_context(MockBase().serving(ip))
         beating = asyncio.create_task(made.beat_on(), name="heartbeats")
         try:
             yield made

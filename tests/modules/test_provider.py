@@ -160,8 +160,9 @@ async def test_k15_a_group_is_installed_in_order_and_one_that_fails_leaves_the_o
     rig.base.install_s = 0.05
     await rig.start(pod)
     await rig.until(pod)
-    installs = [key for command, key in rig.base.calls if command == "installBiz"]
-    assert installs[:3] == ["zebra:1", "fails:1", "cart:1"]
+    # The one that fails may be tried again before the last one has its turn.
+    installs = dict.fromkeys(key for command, key in rig.base.calls if command == "installBiz")
+    assert list(installs) == ["zebra:1", "fails:1", "cart:1"]
     report = rig.provider.status("uid-g")
     assert report is not None
     assert report.runs["fails"].reason == reports.BACK_OFF

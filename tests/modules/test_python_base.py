@@ -10,6 +10,7 @@ import pytest
 
 from fairlead.modules import arklet
 from fairlead.modules.arklet import Outcome, identity_installed, outcome_of, sentence_of
+from fairlead.modules.base.pack import pack
 from fairlead.modules.client import TlsAddress
 from fairlead.modules.replica import tls_to_bases
 from fairlead.modules.spec import Module
@@ -278,3 +279,39 @@ async def test_arguments_variables_and_a_wheel_with_the_budget_of_the_pods_limit
         health = await base.client.health(base.address)
         assert health is not None
         assert health.capacity_bytes == int((1 << 30) * 0.8)
+
+
+LEAKY = """
+import sys
+
+def main(context):
+    # Kept where nobody looks: a module that is forgotten leaves it behind.
+    sys.__dict__.setdefault("_leaks", []).append(bytearray(b"x") * (24 << 20))
+
+def stop():
+    print("leaky stops")
+"""
+
+
+async def test_k71_what_inproc_modules_leak_stays_with_the_base_and_is_reported(tmp_path: Path) -> None:
+    home = tmp_path / "leaky"
+    home.mkdir()
+    (home / "leaky.py").write_text(LEAKY)
+    archive = pack(home, tmp_path / "leaky.zip", name="leaky", version="1", entry="leaky:main", isolation="inproc")
+    found = Module("leaky", "1", f"file://{archive}")
+    async with running_base(tmp_path / "data", MODULE_MEMORY_LIMIT=str(200 << 20)) as base:
+        first = await base.client.health(base.address)
+        assert first is not None
+        used = []
+        for _ in range(3):
+            answer = await base.client.install(base.address, found)
+            assert answer.code == "SUCCESS", answer
+            assert (await base.client.uninstall(base.address, found)).code == "SUCCESS"
+            health = await base.client.health(base.address)
+            assert health is not None
+            used.append(health.used_bytes or 0)
+        assert await base.client.modules(base.address) == []
+        assert used[0] > 24 << 20
+        assert used[2] - used[0] > 40 << 20, "two more rounds, nothing given back"
+        answer = await base.client.call(base.address, "health", {})
+        assert answer.fields["healthData"]["python"]["leaked"] > 60 << 20

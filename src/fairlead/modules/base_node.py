@@ -11,6 +11,7 @@ from typing import Final
 from fairlead.model.node import Node
 from fairlead.modules import names
 from fairlead.modules.arklet import DEFAULT_PORT, Health
+from fairlead.modules.healing import OVERLOAD_TAINT
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.spec import ACTIVATED
 from fairlead.nodes.node import Profile
@@ -70,8 +71,10 @@ def node_profile(
     standing: Liveness,
     options: NodeOptions,
     extra: Mapping[str, str] | None = None,
+    taints: tuple[Mapping[str, str], ...] = (),
+    conditions: tuple[Mapping[str, str], ...] = (),
 ) -> Profile:
-    """`extra`: annotations beside our own."""
+    """`extra`: annotations beside our own; `taints`, `conditions`: what healing adds."""
     metadata = beat.metadata
     memory = _memory(health, options)
     status, reason, message = standing.value
@@ -101,7 +104,9 @@ def node_profile(
         taints=(
             {"key": names.VIRTUAL_NODE_TAINT, "value": "True", "effect": "NoExecute"},
             {"key": names.NODE_ENV_TAINT, "value": options.env, "effect": "NoExecute"},
+            *taints,
         ),
+        taint_keys=frozenset({OVERLOAD_TAINT}),
         kubelet_port=options.endpoint_port,
         operating_system="linux",
         phase="Running",
@@ -113,6 +118,7 @@ def node_profile(
                 "reason": "RouteCreated",
                 "message": "modules use the network of their base",
             },
+            *conditions,
         ),
     )
 

@@ -24,6 +24,7 @@ from fairlead.modules.arklet import Health
 from fairlead.modules.base_node import Liveness, NodeOptions, is_activated, liveness, node_name, node_profile, recall
 from fairlead.modules.base_pods import BasePods, beat_of
 from fairlead.modules.client import ArkletClient, TlsAddress, TunnelAddress
+from fairlead.modules.healer import Healer
 from fairlead.modules.heartbeats import JAVA, Heartbeat, merged
 from fairlead.modules.names import LEDGER
 from fairlead.modules.provider import ArkletProvider
@@ -145,6 +146,7 @@ class Bases:
         claim: Callable[[str], Awaitable[bool]] | None = None,
         known_name: Callable[[Heartbeat], str] = lambda beat: "",
         pods: BasePods | None = None,
+        healer: Healer | None = None,
         is_ours: Callable[[str], bool] = lambda name: True,
     ) -> None:
         """`count` is told what became of each heartbeat; `claim` makes a node ours; `known_name`: the node that a base
@@ -163,6 +165,7 @@ class Bases:
         self._claim = claim
         self._known_name = known_name
         self._pods = pods
+        self._healer = healer
         self._is_ours = is_ours
         self._pods_since: dict[str, float] = {}
         self._bases: dict[str, Base] = {}
@@ -211,7 +214,7 @@ class Bases:
             self._names[beat.metadata.identity] = node.name
             now_s = self._clock.elapsed_s()
             base = Base(node.name, beat, now_s, is_active=True, direct_s=now_s if beat.port else -math.inf)
-            self._add(base, read_ledger(node.metadata.annotations.get(LEDGER, "")))
+            self._add(base, read_ledger(node.metadata.annotations.get(LEDGER, "")), node.metadata.annotations)
         return True
 
     async def release(self, name: str) -> None:
@@ -222,6 +225,8 @@ class Bases:
             base.wakeup.set()
             if base.task is not None:
                 await asyncio.gather(base.task, return_exceptions=True)
+        if self._healer is not None:
+            await self._healer.release(name)
         # First who looks at the pods: what it would see of a base that is left is that everything is lost.
         await self._kubelet.release(name)
         await self._provider.release(name)
@@ -345,8 +350,10 @@ class Bases:
                 raise Refused(f"IdentityConflict: node {name} is the base at {base.beat.ip}:{base.beat.arklet_port}")
         return base
 
-    def _add(self, base: Base, ledger: Iterable[str] = ()) -> None:
+    def _add(self, base: Base, ledger: Iterable[str] = (), annotations: dict[str, str] | None = None) -> None:
         self._bases[base.name] = base
+        if self._healer is not None:
+            self._healer.add(base.name, annotations or {})
         self._provider.serve(base.name, base.address, base.wakeup.set, ledger)
         self._kubelet.add(self._profile(base), self._provider)
         if self._tasks is not None:
@@ -385,6 +392,11 @@ class Bases:
             base.direct_s = base.heard_s
         # What a base says of itself now is newer than its last heartbeat.
         base.is_active = is_activated(health)
+        if self._healer is not None:
+            is_exhausted = self._provider.is_exhausted(base.name)
+            self._healer.observe(
+                base.name, base.beat, health, is_exhausted=is_exhausted, is_pod_leaving=base.is_pod_leaving
+            )
         self._describe(base)
         await self._provider.poll(base.name, base.beat.metadata.stack)
 
@@ -402,6 +414,8 @@ class Bases:
         if base.task is not None:
             base.task.cancel()
         self._bases.pop(base.name, None)
+        if self._healer is not None:
+            await self._healer.release(base.name)
         self._provider.leave(base.name)
         # Their modules are gone with the base: whoever made the pods makes others elsewhere at once.
         for pod in self._kubelet.pods.pods():
@@ -464,7 +478,16 @@ class Bases:
     def _profile(self, base: Base) -> Profile:
         standing = self._standing(base)
         notes = {LEDGER: msgspec.json.encode(sorted(self._provider.ledger(base.name))[:MOST_LEDGER]).decode()}
-        return node_profile(base.name, base.beat, base.health, standing, self._options, notes)
+        if self._healer is None:
+            return node_profile(base.name, base.beat, base.health, standing, self._options, notes)
+        notes |= self._healer.annotations(base.name)
+        taints, conditions = self._healer.taints(base.name), (self._healer.condition(base.name),)
+        return node_profile(base.name, base.beat, base.health, standing, self._options, notes, taints, conditions)
+
+    def describe(self, name: str) -> None:
+        """Something else about the node has changed."""
+        if (base := self._bases.get(name)) is not None:
+            self._describe(base)
 
     def __len__(self) -> int:
         return len(self._bases)

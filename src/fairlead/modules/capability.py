@@ -29,6 +29,7 @@ from fairlead.modules.bases import Elsewhere, Refused, Trust, parse_networks
 from fairlead.modules.broker import BadBroker, BrokerAddress, parse_broker
 from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
 from fairlead.modules.endpoint import certificate_of
+from fairlead.modules.heal_grants import GrantWriter, parse_window
 from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, BaseMetadata, Unreadable, parse_heartbeat, parse_metadata
 from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT
 from fairlead.modules.replica import Replica, lease_mirrors, node_mirror, reached_at, serve_bases, tls_to_bases
@@ -59,6 +60,7 @@ class Modules(Capability):
         self._listens = asyncio.Event()
         try:
             networks = parse_networks(settings.trusted_networks)
+            self._windows = [parse_window(text) for text in settings.healing.freeze]
             token = Path(settings.token_file).read_text().strip() if settings.token_file else ""
         except (ValueError, OSError) as problem:
             raise BadSettings(f"modules: {problem}") from None
@@ -94,12 +96,25 @@ class Modules(Capability):
 
     async def lead(self) -> None:
         peers = self._peers()
+        healing, runtime = self._settings.healing, self.runtime
+        grants = GrantWriter(
+            self._nodes,
+            runtime.reader,
+            runtime.writer,
+            runtime.offers.trials,
+            clock=runtime.clock,
+            windows=self._windows,
+            most=healing.most,
+        )
         async with asyncio.TaskGroup() as tasks:
-            working = tasks.create_task(peers.run(), name="modules: peers")
-            await self.runtime.stop.wait()
+            following = tasks.create_task(peers.run(), name="modules: peers")
+            granting = tasks.create_task(grants.run(), name="modules: healing") if healing.mode != "off" else None
+            await runtime.stop.wait()
             peers.stop()
-            await asyncio.wait([working], timeout=1.0)
-            working.cancel()
+            await asyncio.wait([following], timeout=1.0)
+            for task in (following, granting):
+                if task is not None:
+                    task.cancel()
 
     async def work(self, member: Runtime) -> None:
         await self._listens.wait()
@@ -141,6 +156,7 @@ class Modules(Capability):
         for version in ("1.0.0", "2.0.0"):
             target = folder / f"hello-{version}.zip"
             await asyncio.to_thread(_pack_hello, target, version)
+        await asyncio.to_thread(_pack_leaky, folder / "leaky-1.0.0.zip")
         text = files("fairlead.modules").joinpath("demo.yaml").read_text().replace("MODULES_URL", self._url)
         return tuple(yaml.safe_load_all(text))
 
@@ -257,6 +273,11 @@ def _broker(settings: MqttSettings) -> BrokerAddress | None:
 def _pack_hello(target: Path, version: str) -> None:
     source = Path(str(files("fairlead.modules").joinpath("example")))
     pack(source, target, name="hello", version=version, entry="hello:app", context_path="/hello")
+
+
+def _pack_leaky(target: Path) -> None:
+    source = Path(str(files("fairlead.modules").joinpath("leaky")))
+    pack(source, target, name="leaky", version="1.0.0", entry="leaky:main", isolation="inproc")
 
 
 def _port_before(file: Path) -> int:

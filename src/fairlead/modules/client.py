@@ -46,14 +46,16 @@ class ArkletClient:
         self,
         session: aiohttp.ClientSession,
         token: str = "",
+        sender: str = "",
         tunnel: MqttTunnel | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`tls`: for bases that speak it: whom we believe, and who we are."""
+        """`sender`: the replica, for whoever reads what a base was asked; `tls`: for bases that speak it."""
         self._session = session
         self._tls = tls
         self._token = token
         self._tunnel = tunnel
+        self._sender = sender
 
     async def call(
         self, address: tuple[str, int], command: str, body: dict[str, Any], timeout_s: float = QUERY_S
@@ -69,6 +71,8 @@ class ArkletClient:
         headers = {"Content-Type": arklet.content_type(command)}
         if trace := traceparent():
             headers["traceparent"] = trace
+        if self._sender:
+            headers["Fairlead-Member"] = self._sender
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         timeout = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_S)

@@ -201,6 +201,11 @@ class ArkletProvider:
         base = self._bases.get(node)
         return frozenset(base.ledger) if base is not None else frozenset()
 
+    def is_exhausted(self, node: str) -> bool:
+        """Whether an install on the base fails for want of memory."""
+        runs = (run for work in self._pods.values() if work.pod.spec.node_name == node for run in work.runs.values())
+        return any(run.phase is RunPhase.WAITING and reports.is_out_of_memory(run) for run in runs)
+
     def stand(self, node: str, is_active: bool) -> None:
         """Whether the base goes on or has said goodbye; its modules are ready accordingly."""
         base = self._bases.get(node)

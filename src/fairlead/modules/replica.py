@@ -27,6 +27,8 @@ from fairlead.modules.broker import BrokerAddress
 from fairlead.modules.client import ArkletClient, connections
 from fairlead.modules.endpoint import kubelet_endpoint
 from fairlead.modules.forwarding import MEMBER_HEADER, Forwarder, NotReached
+from fairlead.modules.healer import Healer
+from fairlead.modules.healing import Limits
 from fairlead.modules.heartbeats import BaseMetadata, Heartbeat
 from fairlead.modules.members import KEY, URL, Members
 from fairlead.modules.names import COMPONENT, IDENTITY, POD_UID, VNODE, VNODE_LEASE
@@ -39,7 +41,7 @@ from fairlead.nodes.node import LEASE_NAMESPACE
 from fairlead.nodes.node_leases import NodeLeases
 from fairlead.nodes.spec import PODS, KubeletPod
 from fairlead.runtime import Runtime, member_lease
-from fairlead.settings import ArkletSettings, BadSettings
+from fairlead.settings import ArkletSettings, BadSettings, HealingSettings
 
 log = structlog.get_logger("fairlead.modules")
 
@@ -90,6 +92,17 @@ def reached_at(listen: str) -> str:
         return "127.0.0.1"
 
 
+def heal_limits(settings: HealingSettings) -> Limits:
+    return Limits(
+        settings.enter_percent / 100,
+        settings.leave_percent / 100,
+        settings.polls,
+        settings.drain_s,
+        settings.force,
+        settings.mode == "dry-run",
+    )
+
+
 @asynccontextmanager
 async def base_pods(member: Runtime, connection: Connection | None) -> AsyncIterator[BasePods | None]:
     """Those of API server A, or of the cluster of the nodes where no other is named."""
@@ -133,11 +146,8 @@ class Replica:
         )
         self._baseline = baseline
         self._tunnel = self._open_tunnel(broker, count)
-        client = ArkletClient(arklet, trust.token, self._tunnel, tls_to_bases(settings.arklet))
-        is_dry = settings.sweep == "dry-run"
-        sweeper = Sweeper(client, self._pods_on, member.clock, is_dry=is_dry, report=self._report)
-        kept = sweeper if settings.sweep != "off" else None
-        self._provider = ArkletProvider(client, member.clock, self._may_act, kept)
+        client = ArkletClient(arklet, trust.token, member.identity, self._tunnel, tls_to_bases(settings.arklet))
+        self._provider = ArkletProvider(client, member.clock, self._may_act, self._new_sweeper(client))
         titles = NodeLeases(
             member.writer,
             self._find_node_lease,
@@ -165,6 +175,7 @@ class Replica:
             serve=self._serve,
             release=self._release,
         )
+        self._healer = self._new_healer(client, pods, options.memory_bytes)
         self._bases = Bases(
             self.kubelet,
             member.writer,
@@ -180,6 +191,7 @@ class Replica:
             claim=self._ownership.claim,
             known_name=self._known_name,
             pods=pods,
+            healer=self._healer,
             is_ours=lambda name: self._ownership.owner(name) == member.identity,
         )
         self._forwarder = Forwarder(session, self._members)
@@ -188,6 +200,31 @@ class Replica:
     def announce(self, host: str, port: int) -> None:
         """Where API servers find the kubelet of the nodes that this replica serves."""
         self._bases.announce(host, port)
+
+    def _new_sweeper(self, client: ArkletClient) -> Sweeper | None:
+        mode = self._member.settings.modules.sweep
+        if mode == "off":
+            return None
+        is_dry = mode == "dry-run"
+        return Sweeper(client, self._pods_on, self._member.clock, is_dry=is_dry, report=self._report)
+
+    def _new_healer(self, client: ArkletClient, pods: BasePods | None, fallback_bytes: int) -> Healer | None:
+        member = self._member
+        healing = member.settings.modules.healing
+        if healing.mode == "off":
+            return None
+        return Healer(
+            self._nodes,
+            member.reader,
+            member.writer,
+            member.recorder,
+            client,
+            pods,
+            heal_limits(healing),
+            clock=member.clock,
+            fallback_bytes=fallback_bytes,
+            changed=lambda name: self._bases.describe(name),
+        )
 
     async def run(self, url: str) -> None:
         """Until the process stops, or the term ends and this is cancelled. `url`: where heartbeats are heard."""
@@ -199,7 +236,7 @@ class Replica:
             bases = tasks.create_task(self._bases.run(), name="modules: bases")
             await self._publish({URL: url, KEY: self._forwarder.public_key})
             owning = tasks.create_task(self._ownership.run(), name="modules: ownership")
-            working = [kubelet, bases, owning]
+            working = [kubelet, bases, owning, tasks.create_task(self._heal(), name="modules: healing")]
             if self._tunnel is not None:
                 working.append(tasks.create_task(self._tunnel.run(), name="modules: mqtt"))
             member.offers.kubelets.append(self.kubelet)
@@ -215,6 +252,10 @@ class Replica:
                 member.offers.kubelets.remove(self.kubelet)
                 for task in working:
                     task.cancel()
+
+    async def _heal(self) -> None:
+        if self._healer is not None:
+            await self._healer.run()
 
     async def _publish(self, notes: dict[str, str | None]) -> None:
         member = self._member

@@ -57,6 +57,12 @@ def waiting(run: RunReport, reason: str, message: str = "") -> RunReport:
     return RunReport(run.attempt, RunPhase.WAITING, reason=reason, message=message, id=run.id)
 
 
+def is_out_of_memory(run: RunReport) -> bool:
+    """A JVM without metaspace, or a Python base without memory for modules."""
+    is_failed = run.reason == BACK_OFF
+    return is_failed and ("OutOfMemoryError: Metaspace" in run.message or "MemoryError" in run.message)
+
+
 def changed_at(state: ModuleState) -> datetime | None:
     """None where the base did not say, or says a time no calendar has."""
     try:

@@ -144,6 +144,7 @@ def _merged(
             told_at = parse_time_or_none(theirs.last_heartbeat_time)
             is_old = told_at is None or (now - told_at).total_seconds() >= HEARTBEAT_S
             is_changed = is_changed or is_old or theirs.reason != ours["reason"]
+            is_changed = is_changed or (theirs.message or "") != ours.get("message", "")
         else:
             is_changed = True
         merged.append(ours)

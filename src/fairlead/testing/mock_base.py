@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
@@ -35,6 +36,8 @@ class MockBase:
     """State by `name:version`."""
     calls: list[tuple[str, str]] = field(default_factory=list)
     """Every command that reached it, with the module."""
+    senders: list[tuple[datetime, str, str]] = field(default_factory=list)
+    """Every command that changes something: when it came, from which replica, what it was."""
     urls: list[str] = field(default_factory=list)
     """The artefacts that were installed, in order."""
     installs: list[dict[str, Any]] = field(default_factory=list)
@@ -48,6 +51,8 @@ class MockBase:
     install_s: float = 0.0
     keeps_active: bool = False
     is_away: bool = False
+    used_bytes: int = 1 << 20
+    """Of the 256 MiB that it has for modules."""
     port: int = 0
 
     @asynccontextmanager
@@ -74,6 +79,9 @@ class MockBase:
             self.traces.add(request.headers["traceparent"])
         if command == "installBiz":
             self.installs.append(body)
+        if command in ("installBiz", "uninstallBiz", "switchBiz", "batchInstallBiz"):
+            sender = request.headers.get("Fairlead-Member", "")
+            self.senders.append((datetime.now(UTC), sender, " ".join(self.calls[-1])))
         faults = self.faults.get(command)
         fault = faults.pop(0) if faults else None
         if self.is_away or fault is Fault.HANG:
@@ -176,7 +184,8 @@ class MockBase:
         )
 
     def _health(self, body: dict[str, Any]) -> dict[str, Any]:
-        jvm = {"java max metaspace": 1 << 28, "java committed metaspace": 1 << 20, "java used metaspace": 1 << 20}
+        jvm = {"java max metaspace": 1 << 28, "java committed metaspace": self.used_bytes}
+        jvm |= {"java used metaspace": self.used_bytes}
         master = {"bizName": "base", "bizVersion": "1", "bizState": "activated"}
         return _success({"healthData": {"jvm": jvm, "masterBizInfo": master}})
 

@@ -50,6 +50,8 @@ class Manifest:
     interface: str = ""
     """`asgi` or `wsgi`, where it is not to be found out by looking."""
     priority: int = 100
+    isolation: str = "process"
+    """`process`, or `inproc`: in one process with others."""
 
     @property
     def key(self) -> str:
@@ -220,6 +222,11 @@ def _checked(attributes: Mapping[str, str]) -> Manifest:
     if path and not all(NAME.fullmatch(part) for part in path.split("/")):
         raise BadArtefact(f"no valid web-context-path: {path[:200]!r}")
     priority = attributes.get("priority", "100")
+    isolation = attributes.get("Isolation", "process").lower()
+    if isolation not in ("process", "inproc"):
+        raise BadArtefact(f"Isolation must be process or inproc, not {isolation[:200]!r}")
+    if isolation == "inproc" and path:
+        raise BadArtefact("a module with a web-context-path needs a process of its own: Isolation must be process")
     return Manifest(
         name,
         version,
@@ -227,4 +234,5 @@ def _checked(attributes: Mapping[str, str]) -> Manifest:
         f"/{path}" if path else "",
         attributes.get("Interface", "").lower(),
         int(priority) if priority.isdigit() and len(priority) < 7 else 100,
+        isolation,
     )

@@ -26,6 +26,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.modules import arklet
 from fairlead.modules.arklet import FAILED, INTERNAL_ERROR, MISSING_BIZ, REPEAT_BIZ, SUCCESS
 from fairlead.modules.base.artefact import BadArtefact, Limits, Manifest, fetch, unpack
+from fairlead.modules.base.inproc import Inproc
 from fairlead.modules.base.memory import total_bytes
 from fairlead.modules.base.records import Installed, Journal, Operation, Operations, epoch_ms
 from fairlead.modules.base.workers import StartFailed, Worker, Workers
@@ -71,6 +72,7 @@ class Manager:
         self.logs = options.folder / "logs"
         self._numbers = itertools.count(1)
         self._workers = Workers(self._exited)
+        self._inproc = Inproc(self._start_host)
         self._tasks: asyncio.TaskGroup | None = None
         self._session: aiohttp.ClientSession | None = None
         self.is_draining = False
@@ -255,6 +257,9 @@ class Manager:
 
     async def _start(self, module: Installed, timeout_s: float) -> None:
         manifest = module.manifest
+        if module.is_inproc:
+            module.worker = await self._inproc.load(module.key, self._host_command(module), timeout_s)
+            return
         number = next(self._numbers)
         name = f"{number}.sock"
         log_path = self.log_path(manifest)
@@ -279,7 +284,40 @@ class Manager:
         reached_at = f"/proc/self/fd/{self._socket_folder}/{name}"
         module.worker = await self._workers.start(f"{module.key}#{number}", reached_at, command, timeout_s)
 
+    def _host_command(self, module: Installed) -> dict[str, Any]:
+        arguments = module.request.get("args")
+        return {
+            "name": module.manifest.name,
+            "version": module.manifest.version,
+            "entry": module.manifest.entry,
+            "folder": str(module.folder.resolve()),
+            "args": [str(each) for each in arguments] if isinstance(arguments, list) else [],
+            "drain_s": self.options.drain_s,
+        }
+
+    async def _start_host(self) -> Worker:
+        """A worker whose module is our own, which loads the others."""
+        number = next(self._numbers)
+        command = {
+            "name": "host",
+            "version": str(number),
+            "entry": "fairlead.modules.base.host:app",
+            "interface": "asgi",
+            "context_path": "/",
+            "folder": str(self._run.resolve()),
+            "args": [],
+            "envs": {},
+            "log": str((self.logs / "inproc.log").resolve()),
+            "socket_folder": str(self._sockets),
+            "socket": f"{number}.sock",
+            "drain_s": self.options.drain_s,
+        }
+        reached_at = f"/proc/self/fd/{self._socket_folder}/{number}.sock"
+        return await self._workers.start(f"host#{number}", reached_at, command, self.options.start_s)
+
     def log_path(self, manifest: Manifest) -> Path:
+        if manifest.isolation == "inproc":
+            return self.logs / "inproc.log"
         return self.logs / f"{manifest.name}-{manifest.version}.log"
 
     async def _activate(self, module: Installed) -> None:
@@ -303,22 +341,28 @@ class Manager:
     async def _end(self, module: Installed) -> None:
         """Out of the routing first; then the worker, once its requests are answered."""
         module.is_leaving = True
-        if module.worker is not None:
+        if module.is_inproc:
+            with contextlib.suppress(StartFailed):
+                await self._inproc.unload(module.key, self._host_command(module), self.options.drain_s)
+        elif module.worker is not None:
             await self._workers.end(module.worker, self.options.drain_s)
 
     async def _forget(self, module: Installed) -> None:
         module.is_leaving = True
         if self.modules.get(module.key) is module:
             del self.modules[module.key]
-        if module.worker is not None:
+        if module.worker is not None and not module.is_inproc:
             await self._workers.end(module.worker, 0.0)
             await asyncio.to_thread((self._sockets / Path(module.worker.socket).name).unlink, missing_ok=True)
         if not any(each.folder == module.folder for each in self.modules.values()):
             await asyncio.to_thread(shutil.rmtree, module.folder, ignore_errors=True)
 
     def _exited(self, worker: Worker) -> None:
-        module = next((each for each in self.modules.values() if each.worker is worker), None)
-        if module is None or module.is_leaving or self._tasks is None or self.is_draining:
+        for module in [each for each in self.modules.values() if each.worker is worker]:
+            self._lost(module, worker)
+
+    def _lost(self, module: Installed, worker: Worker) -> None:
+        if module.is_leaving or self._tasks is None or self.is_draining:
             return
         was_active = module.state == ACTIVATED
         module.become(BROKEN, "Undefine", self._clock.now(), f"the worker ended with code {worker.code}")
@@ -356,7 +400,15 @@ class Manager:
         return found
 
     def _pids(self) -> list[int]:
-        return [each.worker.pid for each in self.modules.values() if each.worker is not None]
+        workers = [each.worker for each in self.modules.values() if each.worker is not None]
+        if self._inproc.host is not None and self._inproc.host.is_ready:
+            workers.append(self._inproc.host)
+        return sorted({worker.pid for worker in workers})
+
+    @property
+    def leaked_bytes(self) -> int:
+        """What inproc modules left behind; it is part of what is used until the base restarts."""
+        return self._inproc.leaked_bytes
 
     def used_bytes(self) -> int:
         return total_bytes(self._pids())

@@ -6,11 +6,15 @@ import zipfile
 from pathlib import Path
 
 
-def pack(folder: Path, target: Path, *, name: str, version: str, entry: str, context_path: str = "") -> Path:
+def pack(
+    folder: Path, target: Path, *, name: str, version: str, entry: str, context_path: str = "", isolation: str = ""
+) -> Path:
     """A zip of the folder with a manifest; bytes depend on nothing but the files and the arguments."""
     manifest = f"Ark-Biz-Name: {name}\nArk-Biz-Version: {version}\nStart-Class: {entry}\n"
     if context_path:
         manifest += f"web-context-path: {context_path}\n"
+    if isolation:
+        manifest += f"Isolation: {isolation}\n"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as zipped:
         zipped.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF"), manifest)
         for path in sorted(folder.rglob("*")):
@@ -27,6 +31,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--version", required=True)
     parser.add_argument("--entry", required=True, help="package.module:object")
     parser.add_argument("--context-path", default="", help="where a web module is mounted, such as /hello")
+    parser.add_argument("--isolation", default="", choices=["", "process", "inproc"], help="process by default")
     given = parser.parse_args(arguments)
     path = pack(
         given.folder,
@@ -35,6 +40,7 @@ def main(arguments: list[str]) -> None:
         version=given.version,
         entry=given.entry,
         context_path=given.context_path,
+        isolation=given.isolation,
     )
     print(path)
 

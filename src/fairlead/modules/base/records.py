@@ -40,6 +40,10 @@ class Installed:
     def key(self) -> str:
         return self.manifest.key
 
+    @property
+    def is_inproc(self) -> bool:
+        return self.manifest.isolation == "inproc"
+
     def become(self, state: str, reason: str, at: datetime, message: str = "") -> None:
         self.state = state
         record = {"changeTime": epoch_ms(at), "state": state, "reason": reason, "message": message[:2000]}

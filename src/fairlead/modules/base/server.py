@@ -146,7 +146,12 @@ class ArkletServer:
             "run time(s)": round(self._clock.elapsed_s() - self._started_s, 3),
             "java version": "",
         }
-        python = {"budget": budget, "pss": used, "leaked": 0, "modules": len(self._manager.modules)}
+        python = {
+            "budget": budget,
+            "pss": used,
+            "leaked": self._manager.leaked_bytes,
+            "modules": len(self._manager.modules),
+        }
         data = {"jvm": jvm, "python": python, "masterBizInfo": master, "bizListInfo": [master]}
         return _success({"healthData": data})
 

@@ -1,0 +1,36 @@
+"""Replicas of modules on a real server, one killed and one frozen: the short form of `scripts/soak modules`."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.kube.servers import Rig
+from tests.soak.modules import PREFIX, Act, Title, late, under_fault
+
+NODE = f"{PREFIX}b0"
+
+
+def at(second: float) -> datetime:
+    return datetime.fromtimestamp(second, UTC)
+
+
+async def test_k51_k52_a_killed_and_a_frozen_replica_write_and_command_nothing_after_their_time(
+    new_rig: Callable[[], Rig], tmp_path: Path
+) -> None:
+    assert await under_fault(new_rig().start(), tmp_path, bases=9, duration_s=6, freeze_s=15.0) == []
+
+
+async def test_the_judge_catches_a_replica_without_a_fence(new_rig: Callable[[], Rig], tmp_path: Path) -> None:
+    wrong = await under_fault(new_rig().start(), tmp_path, bases=6, duration_s=6, freeze_s=15.0, bug="unfenced")
+    assert any("but its lease named" in line for line in wrong)
+
+
+@pytest.mark.parametrize(
+    ("who", "second", "is_late"),
+    [("one", 2.0, False), ("two", 9.5, False), ("one", 9.5, True), ("two", 8.0, True), ("one", 0.5, True)],
+)
+def test_an_act_is_late_when_the_lease_named_another(who: str, second: float, is_late: bool) -> None:
+    held = {NODE: [Title("one", at(1)), Title("two", at(9))]}
+    assert bool(late([Act(who, NODE, at(second), "patch nodes")], held)) is is_late

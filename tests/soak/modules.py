@@ -1,0 +1,315 @@
+"""Replicas of modules under fault on a real Kubernetes: one killed, one frozen and thawed, while modules are installed.
+
+Run by `scripts/soak modules`; the short form is tests/kube/test_modules_soak.py. Judged by the server's audit log and
+by what the bases were asked: no write and no command of a replica about a node after another was named in its lease,
+no second install, no node that lost Ready, and even shares.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import click
+import yaml
+
+from fairlead.testing.mock_base import MockBase
+from tests.rigs.kube.build import ensure_built
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLES = (RUNTIME_RBAC, *(DEPLOY / "rbac" / f"{role}.yaml" for role in ("nodes", "webhooks", "modules")))
+REPLICAS = ("one", "two", "three")
+ACCOUNT = "system:serviceaccount:fairlead-system:"
+PREFIX = "virtual-node-soak-"
+NAMESPACE = "soak"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A write or a command about a node: by whom, when it was over."""
+
+    who: str
+    node: str
+    at: datetime
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Title:
+    """A replica named in a node's lease, from when the claim reached the server."""
+
+    who: str
+    at: datetime
+
+
+def titles(events: Sequence[dict[str, Any]]) -> dict[str, list[Title]]:
+    found: dict[str, list[Title]] = {}
+    for event in _accepted(events, "leases"):
+        name = event["objectRef"].get("name") or event["requestObject"]["metadata"]["name"]
+        holder = event.get("requestObject", {}).get("spec", {}).get("holderIdentity", "")
+        if name.startswith(PREFIX) and holder:
+            held = found.setdefault(name, [])
+            if not held or held[-1].who != holder:
+                held.append(Title(holder, datetime.fromisoformat(event["requestReceivedTimestamp"])))
+    return found
+
+
+def acts(events: Sequence[dict[str, Any]]) -> list[Act]:
+    """Accepted writes of replicas about nodes of bases and the pods on them."""
+    found = []
+    for resource in ("nodes", "pods", "leases"):
+        for event in _accepted(events, resource):
+            user, name = event["user"]["username"], event["objectRef"].get("name", "")
+            node = f"{PREFIX}{name.removeprefix('shop-')}" if resource == "pods" else name
+            if user.startswith(ACCOUNT) and node.startswith(PREFIX):
+                at = datetime.fromisoformat(event["stageTimestamp"])
+                found.append(Act(user.removeprefix(ACCOUNT), node, at, f"{event['verb']} {resource}"))
+    return found
+
+
+def late(found: Sequence[Act], held: dict[str, list[Title]]) -> list[str]:
+    """Acts of a replica that was not the one named in the node's lease when they were over."""
+    wrong = []
+    for act in found:
+        title = next((each for each in reversed(held.get(act.node, [])) if each.at <= act.at), None)
+        if title is None or title.who != act.who:
+            named = f"{title.who} since {title.at.time()}" if title else "nobody"
+            wrong.append(f"{act.who}: {act.what} of {act.node} at {act.at.time()}, but its lease named {named}")
+    return wrong
+
+
+def unready(events: Sequence[dict[str, Any]]) -> list[str]:
+    """Nodes of bases that were written not Ready, though every base was well."""
+    wrong = []
+    for event in _accepted(events, "nodes"):
+        conditions = event.get("requestObject", {}).get("status", {}).get("conditions", ())
+        wrong += [
+            f"{event['objectRef']['name']} was {each['status']}: {each.get('reason')}"
+            for each in conditions
+            if each["type"] == "Ready" and each["status"] != "True"
+        ]
+    return wrong
+
+
+def _accepted(events: Sequence[dict[str, Any]], resource: str) -> list[dict[str, Any]]:
+    kept = [
+        event
+        for event in events
+        if event.get("objectRef", {}).get("resource") == resource
+        and event["verb"] in ("create", "update", "patch", "delete")
+        and event["responseStatus"]["code"] < 300
+    ]
+    return sorted(kept, key=lambda event: str(event["requestReceivedTimestamp"]))
+
+
+@dataclass(slots=True)
+class Field:
+    """The replicas as processes, the bases in this one."""
+
+    rig: Rig
+    folder: Path
+    duration_s: int
+    bug: str
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    bases: dict[str, MockBase] = field(default_factory=dict)
+    session: aiohttp.ClientSession | None = None
+
+    def start(self, name: str) -> None:
+        kubeconfig = self.rig.kubeconfig(self.rig.service_account_token(name, "fairlead-system", manifests=()))
+        env = {
+            "FAIRLEAD_IDENTITY": name,
+            "FAIRLEAD_LEASE_DURATION_S": str(self.duration_s),
+            "FAIRLEAD_LEASE_RENEW_DEADLINE_S": str(self.duration_s * 2 / 3),
+            "FAIRLEAD_LEASE_RETRY_S": str(self.duration_s * 2 / 15),
+            "FAIRLEAD_MODULES_LISTEN": "127.0.0.1:0",
+            "FAIRLEAD_MODULES_URL_FILE": str(self.folder / f"{name}.url"),
+            "FAIRLEAD_MODULES_TRUSTED_NETWORKS": "127.0.0.0/8",
+            "FAIRLEAD_MODULES_POLL_S": "2",
+            "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
+        }
+        (self.folder / f"{name}.url").unlink(missing_ok=True)
+        command = [sys.executable, "-m", "tests.soak.modules_process", *([f"--bug={self.bug}"] if self.bug else [])]
+        command += ["serve", f"--kubeconfig={kubeconfig}", "--listen=127.0.0.1:0", "--capabilities=modules"]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, **env}
+            )
+
+    def signal(self, name: str, number: int) -> None:
+        self.processes[name].send_signal(number)
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait(60)
+
+    async def beat(self, base: str) -> None:
+        """To any replica that answers; a frozen one does not, and the next beat goes elsewhere."""
+        assert self.session is not None
+        files = [self.folder / f"{name}.url" for name in self.processes]
+        urls = [file.read_text() for file in files if file.exists()]
+        if not urls:
+            return
+        metadata = {"identity": base, "name": "base", "version": "1", "clusterName": "soak"}
+        body = {"baseMetadata": metadata, "localIP": "127.0.0.1", "port": self.bases[base].port, "state": "activated"}
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            async with self.session.post(f"{random.choice(urls)}/heartbeat", json=body):
+                pass
+
+    async def beat_on(self) -> None:
+        while True:
+            await asyncio.gather(*(self.beat(base) for base in self.bases))
+            await asyncio.sleep(2.0)
+
+    async def get(self, path: str) -> Any:
+        answer = await asyncio.to_thread(self.rig.request, "GET", path)
+        return answer.json()
+
+    async def holders(self) -> dict[str, str]:
+        found = await self.get("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+        return {
+            each["metadata"]["name"]: each["spec"].get("holderIdentity") or ""
+            for each in found["items"]
+            if each["metadata"]["name"].startswith(PREFIX)
+        }
+
+    async def is_even(self, among: Sequence[str]) -> bool:
+        held = list((await self.holders()).values())
+        even = len(self.bases) / len(among)
+        is_whole = len(held) == len(self.bases) and set(held) <= set(among)
+        return is_whole and all(abs(held.count(name) - even) <= max(1, 0.2 * even) for name in among)
+
+    async def ready_pods(self) -> int:
+        found = await self.get(f"/api/v1/namespaces/{NAMESPACE}/pods")
+        return sum(
+            any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ()))
+            for pod in found["items"]
+        )
+
+    async def install(self, base: str) -> None:
+        container = {"name": "shop", "image": "http://h/shop-1.zip", "env": [{"name": "BIZ_VERSION", "value": "1"}]}
+        spec = {"nodeName": f"{PREFIX}{base}", "tolerations": [{"operator": "Exists"}], "containers": [container]}
+        body = {"metadata": {"name": f"shop-{base}"}, "spec": spec}
+        answer = await asyncio.to_thread(self.rig.request, "POST", f"/api/v1/namespaces/{NAMESPACE}/pods", body)
+        assert answer.status == 201, answer.body[:300]
+
+    async def until(self, what: str, condition: Callable[[], Any], seconds: float) -> float:
+        started_s = time.monotonic()
+        while not await condition():
+            if time.monotonic() - started_s > seconds:
+                raise TimeoutError(f"{what}: not within {seconds:.0f} s; {await self.holders()}")
+            await asyncio.sleep(0.3)
+        return time.monotonic() - started_s
+
+
+def _accounts(rig: Rig) -> Iterator[str]:
+    """The shipped roles, bound to an account of each replica: the audit log tells them apart."""
+    for manifest in ROLES:
+        for document in yaml.safe_load_all(manifest.read_text()):
+            if document and document["kind"].endswith("RoleBinding"):
+                document["subjects"] = [
+                    {"kind": "ServiceAccount", "name": name, "namespace": "fairlead-system"} for name in REPLICAS
+                ]
+            if document and document["kind"] != "MutatingWebhookConfiguration":
+                yield json.dumps(document)
+
+
+@asynccontextmanager
+async def playing(rig: Rig, folder: Path, bases: int, duration_s: int, bug: str) -> AsyncIterator[Field]:
+    rig.kubectl("apply", "--server-side", "-f", "-", stdin="\n---\n".join(_accounts(rig)))
+    for name in REPLICAS:
+        rig.kubectl("create", "serviceaccount", name, "-n", "fairlead-system")
+    rig.create_namespace(NAMESPACE)
+    async with AsyncExitStack() as stack:
+        made = Field(rig, folder, duration_s, bug)
+        timeout = aiohttp.ClientTimeout(total=2.0)
+        made.session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
+        for number in range(bases):
+            made.bases[f"b{number}"] = await stack.enter_async_context(MockBase(install_s=0.2).serving())
+        stack.callback(made.end)
+        for name in REPLICAS:
+            made.start(name)
+        beating = asyncio.create_task(made.beat_on())
+        try:
+            yield made
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+
+
+async def under_fault(
+    rig: Rig, folder: Path, *, bases: int, duration_s: int, freeze_s: float, bug: str = ""
+) -> list[str]:
+    """Everything that was found wrong."""
+    async with playing(rig, folder, bases, duration_s, bug) as at:
+        names = list(at.bases)
+        await at.until("even shares", lambda: at.is_even(REPLICAS), 180)
+
+        async def count_ready(count: int) -> bool:
+            return await at.ready_pods() == count
+
+        half = len(names) // 2
+        await asyncio.gather(*(at.install(base) for base in names[:half]))
+        await at.until("half of the modules", lambda: count_ready(half), 120)
+        # Killed while the other half is being installed; then another is frozen for longer than its lease.
+        await asyncio.gather(*(at.install(base) for base in names[half:]))
+        at.signal("one", signal.SIGKILL)
+        taken_s = await at.until("take-over", lambda: at.is_even(REPLICAS[1:]), 120)
+        await at.until("all modules", lambda: count_ready(len(names)), 120)
+        at.signal("two", signal.SIGSTOP)
+        await asyncio.sleep(freeze_s)
+        at.signal("two", signal.SIGCONT)
+        at.start("one")
+        await at.until("even shares again", lambda: at.is_even(REPLICAS), 180)
+        await at.until("all modules still", lambda: count_ready(len(names)), 60)
+        await asyncio.sleep(3.0)
+        events = await asyncio.to_thread(rig.audit)
+        held = titles(events)
+        commands = [
+            Act(sender, f"{PREFIX}{base}", at_, what)
+            for base, mock in at.bases.items()
+            for at_, sender, what in mock.senders
+        ]
+        wrong = late([*acts(events), *commands], held) + unready(events)
+        for base, mock in at.bases.items():
+            if mock.count("installBiz", "shop:1") != 1 or mock.count("uninstallBiz", "shop:1"):
+                wrong.append(f"{base} was asked: {[call for call in mock.calls if call[0].endswith('stallBiz')]}")
+        changes = sum(len(each) for each in held.values())
+        print(
+            f"{bases} bases, {changes} titles, {len(acts(events))} writes, {len(commands)} commands, "
+            f"take-over {taken_s:.1f} s",
+            flush=True,
+        )
+        return wrong
+
+
+@click.command()
+@click.option("--bases", default=30)
+@click.option("--duration", default=15, help="A member lease's duration in seconds; the other times follow.")
+@click.option("--freeze", default=60.0, help="Seconds that a replica is frozen.")
+def main(bases: int, duration: int, freeze: float) -> None:
+    with Rig(ensure_built()) as rig:
+        rig.start()
+        wrong = asyncio.run(under_fault(rig, rig.home, bases=bases, duration_s=duration, freeze_s=freeze))
+    for line in wrong[:20]:
+        print(f"  wrong: {line}")
+    print(f"{bases - min(bases, len(wrong))} passed, {min(bases, len(wrong))} failed")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
