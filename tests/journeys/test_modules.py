@@ -8,6 +8,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,3 +93,52 @@ def test_a_web_module_is_served_by_three_bases_rolled_out_and_moved_when_a_base_
     assert until(lambda: gone not in nodes_of(cluster) and len(nodes_of(cluster)) == 3, 60), cluster.log()
     assert time.monotonic() - started_s < 60
     assert gone not in cluster.kubectl("get", "nodes")
+
+    # A leaking module spends a base's memory; it is gone, and its leak is not, so the base is healed.
+    assert until(lambda: len(base_nodes(cluster)) == 3, 60), cluster.log()
+    manifest = cluster.data.parent / "leaky.json"
+    manifest.write_text(json.dumps(leaky_pod(url)))
+    cluster.kubectl("apply", "-f", str(manifest))
+    cluster.kubectl("-n", "demo", "wait", "pod/leaky", "--for=condition=Ready", "--timeout=60s")
+    sick = cluster.kubectl("-n", "demo", "get", "pod", "leaky", "-o", "jsonpath={.spec.nodeName}")
+    cluster.kubectl("-n", "demo", "delete", "pod", "leaky", "--timeout=60s")
+    assert until(lambda: pressure(cluster).get(sick) == "True", 60), cluster.log()
+    assert until(lambda: sick not in base_nodes(cluster) and len(base_nodes(cluster)) == 3, 120), pressure(cluster)
+    assert until(lambda: set(pressure(cluster).values()) == {"False"}, 60)
+    assert until(available, 60), cluster.log()
+
+
+def leaky_pod(url: str) -> dict[str, Any]:
+    container = {
+        "name": "leaky",
+        "image": f"{url}/artefacts/leaky-1.0.0.zip",
+        "env": [{"name": "BIZ_VERSION", "value": "1.0.0"}],
+    }
+    labels = {"virtual-kubelet.koupleless.io/component": "module"}
+    selector = {"basement.koupleless.io/stack": "python"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "leaky", "namespace": "demo", "labels": labels},
+        "spec": {"nodeSelector": selector, "containers": [container]},
+    }
+
+
+def base_nodes(cluster: Cluster) -> set[str]:
+    """Bases that are Ready."""
+    nodes = json.loads(cluster.kubectl("get", "nodes", "-l", "basement.koupleless.io/stack=python", "-o", "json"))
+    return {
+        node["metadata"]["name"]
+        for node in nodes["items"]
+        if any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"]["conditions"])
+    }
+
+
+def pressure(cluster: Cluster) -> dict[str, str]:
+    nodes = json.loads(cluster.kubectl("get", "nodes", "-l", "basement.koupleless.io/stack=python", "-o", "json"))
+    return {
+        node["metadata"]["name"]: each["status"]
+        for node in nodes["items"]
+        for each in node["status"]["conditions"]
+        if each["type"] == "MetaspacePressure"
+    }
