@@ -142,6 +142,10 @@ def test_k16_either_variable_names_the_version_and_biz_version_wins() -> None:
     assert version(("MODULE_VERSION", "1")) == "1"
     assert version(("MODULE_VERSION", "1"), ("BIZ_VERSION", "2")) == "2"
     assert version() == ""
+    verdict = review_pod(pod(container(BIZ_VERSION="2", MODULE_VERSION="1")), "dev")
+    assert verdict.warnings == [
+        'container "cart" names two module versions (BIZ_VERSION "2", MODULE_VERSION "1"): BIZ_VERSION counts'
+    ]
 
 
 @pytest.mark.parametrize(

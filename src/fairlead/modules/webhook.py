@@ -19,7 +19,7 @@ from fairlead.modules.names import (
     VIRTUAL_NODE_TAINT,
     safe_label,
 )
-from fairlead.modules.spec import module_of, problems_with
+from fairlead.modules.spec import VERSION_NAMES, module_of, problems_with
 from fairlead.nodes.spec import Container
 from fairlead.web.admission import Review, Verdict, Webhook, WebhookConfiguration, refused
 
@@ -58,9 +58,20 @@ def review_pod(pod: Mapping[str, Any], env: str) -> Verdict:
     }
     patch: list[dict[str, Any]] = []
     _patch_labels(pod, {COMPONENT: MODULE, **labels}, patch)
-    warnings = _patch_tolerations(spec, env, patch)
+    warnings = _patch_tolerations(spec, env, patch) + _version_warnings(containers)
     _patch_anti_affinity(spec, labels, patch)
     return Verdict(patch=patch, warnings=warnings)
+
+
+def _version_warnings(containers: list[Container]) -> list[str]:
+    """Two variables that name two versions."""
+    warnings = []
+    for each in containers:
+        versions = {one.name: one.value for one in each.env or () if one.name in VERSION_NAMES and one.value}
+        if len(set(versions.values())) > 1:
+            shown = ", ".join(f'{name} "{value}"' for name, value in sorted(versions.items()))
+            warnings.append(f'container "{each.name}" names two module versions ({shown}): BIZ_VERSION counts')
+    return warnings
 
 
 def _patch_labels(pod: Mapping[str, Any], wanted: Mapping[str, str], patch: list[dict[str, Any]]) -> None:
