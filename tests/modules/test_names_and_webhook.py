@@ -178,6 +178,7 @@ def test_what_a_module_pod_lacks_is_added_and_a_second_time_changes_nothing() ->
         "module.koupleless.io/cart": "1.0",
     }
     assert [each["value"] for each in given["spec"]["tolerations"]] == ["true", "True", "dev"]
+    assert given["spec"]["nodeSelector"] == {"virtual-kubelet.koupleless.io/component": "vnode"}
     (term,) = given["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["topologyKey"] == "kubernetes.io/hostname"
     assert review_pod(given, "dev").patch == []

@@ -17,6 +17,7 @@ from fairlead.modules.names import (
     MOST_NAME,
     NODE_ENV_TAINT,
     VIRTUAL_NODE_TAINT,
+    VNODE,
     safe_label,
 )
 from fairlead.modules.spec import VERSION_NAMES, module_of, problems_with
@@ -60,6 +61,10 @@ def review_pod(pod: Mapping[str, Any], env: str) -> Verdict:
     _patch_labels(pod, {COMPONENT: MODULE, **labels}, patch)
     warnings = _patch_tolerations(spec, env, patch) + _version_warnings(containers)
     _patch_anti_affinity(spec, labels, patch)
+    selector = _part(spec, "nodeSelector")
+    if COMPONENT not in selector:
+        # No other node could run it, and a scheduler would not know.
+        patch.append({"op": "add", "path": "/spec/nodeSelector", "value": {**selector, COMPONENT: VNODE}})
     return Verdict(patch=patch, warnings=warnings)
 
 
