@@ -161,7 +161,6 @@ def remember(node: Node) -> Heartbeat:
     conditions = {each.type: each.status for each in node.status.conditions or ()}
     metadata = BaseMetadata(
         identity=notes.get(names.IDENTITY, ""),
-        name=labels.get(names.BASE_NAME, ""),
         version=notes.get(names.RAW_VERSION, labels.get(names.BASE_VERSION, "")),
         cluster_name=labels.get(names.CLUSTER_NAME, ""),
         stack=labels.get(names.STACK) or BaseMetadata().stack,
