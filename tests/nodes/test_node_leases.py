@@ -82,13 +82,16 @@ async def test_a_lease_that_somebody_deleted_is_made_again_and_one_labelled_by_a
     server.lease = None
     await one.renew("n")
     assert server.holder == "one"
-    assert server.lease is not None
-    metadata = msgspec.structs.replace(server.lease.metadata, labels={"theirs": "x"}, resource_version="77")
-    server.lease = msgspec.structs.replace(server.lease, metadata=metadata)
+    found = await server.find("n")
+    assert found is not None
+    metadata = msgspec.structs.replace(found.metadata, labels={"theirs": "x"}, resource_version="77")
+    server.lease = msgspec.structs.replace(found, metadata=metadata)
     await one.renew("n", "node-uid")
     await one.renew("n", "node-uid")
-    assert server.lease.metadata.labels == {"theirs": "x"}
-    assert server.lease.metadata.owner_references[0].uid == "node-uid"
+    found = await server.find("n")
+    assert found is not None
+    assert found.metadata.labels == {"theirs": "x"}
+    assert found.metadata.owner_references[0].uid == "node-uid"
 
 
 async def test_a_lease_is_given_up_though_a_renewal_is_in_flight() -> None:
