@@ -1,16 +1,24 @@
 """Healing: when it begins, what each step does, who may begin, and a whole one on an API server."""
 
 import asyncio
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from fairlead.cluster.errors import ClusterError, Forbidden, Status, Unavailable
+from fairlead.cluster.writer import Outcome, Result
+from fairlead.model.kinds import Kind
+from fairlead.model.meta import ApiObject
 from fairlead.model.node import Node
 from fairlead.model.pod import Pod
+from fairlead.modules.deployments import DEPLOYMENTS
 from fairlead.modules.heal_grants import candidates, fits_by_sums, homeless, parse_window
+from fairlead.modules.healer import Healer
 from fairlead.modules.healing import (
     GRANT,
     STATE,
@@ -24,9 +32,14 @@ from fairlead.modules.healing import (
     plan_heal,
     taints,
 )
+from fairlead.modules.heartbeats import Heartbeat
 from fairlead.nodes.node import NODES
+from fairlead.testing.clock import ManualClock
 from tests.modules.replicas import POD_BODIES, Crew, crew
 
+WORKLOADS: Kind[Any] = Kind("apps", "v1", "deployments", "Deployment", ApiObject)
+REPLICA_SETS: Kind[Any] = Kind("apps", "v1", "replicasets", "ReplicaSet", ApiObject)
+BUDGETS: Kind[Any] = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", ApiObject)
 NOW = datetime(2026, 11, 17, 12, 0, tzinfo=UTC)  # a Tuesday
 SINCE = "2026-11-17T12:00:00Z"
 GRANTED = Grant(SINCE, True)
@@ -227,7 +240,46 @@ async def end_base_pods(at_: Crew, after_s: float = 0.0) -> None:
         await asyncio.sleep(0.2)
 
 
-async def test_k56_a_base_without_memory_is_tainted_drained_emptied_and_deleted_in_that_order(tmp_path: Path) -> None:
+@dataclass(slots=True)
+class Refuses:
+    """A writer that may not, or cannot."""
+
+    error: ClusterError
+    sent: list[Any] = field(default_factory=list)
+
+    async def carry_out(self, intent: Any, **_: Any) -> Result:
+        self.sent.append(intent)
+        return Result(intent, Outcome.REFUSED, self.error)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            Forbidden("DELETE pod", Status(code=403, message="pods is forbidden")),
+            "DeleteForbidden: pod ns/base-0 may not be deleted",
+        ),
+        (Unavailable("DELETE pod", Status(message="no answer")), "DeletePending: pod ns/base-0 is not deleted yet"),
+    ],
+)
+async def test_k53_k55_a_base_pod_that_cannot_be_deleted_is_waited_for_and_told(
+    error: ClusterError, message: str
+) -> None:
+    writer = Refuses(error)
+    nobody, pods = cast("Any", None), cast("Any", SimpleNamespace(writer=writer))
+    healer = Healer(
+        nobody, nobody, nobody, nobody, nobody, pods, Limits(),
+        clock=ManualClock(), fallback_bytes=0, changed=lambda name: None,
+    )  # fmt: skip
+    beat = Heartbeat(pod_namespace="ns", pod_name="base-0", pod_uid="u-7")
+    assert (await healer._delete_base("node", beat)).startswith(message)
+    (intent,) = writer.sent
+    assert (intent.name, intent.uid) == ("base-0", "u-7")
+
+
+async def test_k56_k60_a_base_without_memory_is_tainted_drained_emptied_and_deleted_in_that_order(
+    tmp_path: Path,
+) -> None:
     async with crew(tmp_path, bases=2, own_addresses=True) as at_:
         for base in at_.bases:
             await as_base_pod(at_, base)
@@ -247,7 +299,19 @@ async def test_k56_a_base_without_memory_is_tainted_drained_emptied_and_deleted_
 
         await at_.until(runs)
         states: list[str] = []
+        budget = {"metadata": {"name": "none"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"m": "shop"}}}}
+        await at_.api.create(BUDGETS, budget, "default")
         at_.bases["b0"].used_bytes = int(0.9 * (1 << 28))
+
+        async def is_waiting() -> bool:
+            found = await at_.api.find(NODES, sick)
+            conditions = {each.type: each for each in (found.status.conditions if found else None) or ()}
+            return "pod default/shop-b0 is not evicted" in conditions["MetaspacePressure"].message
+
+        # K60: a budget that allows no disruption is waited for, and the node says so.
+        await at_.until(is_waiting)
+        assert await at_.ready_pods() == {"shop-b0"}
+        await at_.api.delete(BUDGETS, "none", "default")
 
         async def is_healed() -> bool:
             found = await at_.api.find(NODES, sick)
@@ -259,9 +323,65 @@ async def test_k56_a_base_without_memory_is_tainted_drained_emptied_and_deleted_
             return found is None
 
         await at_.until(is_healed)
-        assert "NoSchedule HealCordoned" in states, states
+        assert "NoSchedule HealEvicting" in states, states
         calls = [call for call in at_.bases["b0"].calls if call[0] in ("installBiz", "uninstallBiz")]
         assert calls == [("installBiz", "shop:1"), ("uninstallBiz", "shop:1"), ("uninstallBiz", "left:1")]
         assert await at_.api.find(POD_BODIES, "b0", "default") is None
         assert await at_.api.find(POD_BODIES, "b1", "default") is not None
+        playing.cancel()
+
+
+async def workload(at_: Crew) -> dict[str, Any]:
+    """A Deployment and its ReplicaSet; their controllers are played by the test. The owner of its pods."""
+    template = {"metadata": {"labels": {"m": "shop"}}, "spec": {"containers": [{"name": "shop", "image": "x"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"m": "shop"}}, "template": template}
+    made = await at_.api.create(WORKLOADS, {"metadata": {"name": "shop"}, "spec": spec}, "default")
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "uid": made.metadata.uid}
+    body = {"metadata": {"name": "shop-1", "ownerReferences": [{**owner, "controller": True}]}, "spec": spec}
+    made = await at_.api.create(REPLICA_SETS, body, "default")
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "shop-1", "uid": made.metadata.uid}
+
+
+async def test_a_module_that_one_base_alone_serves_has_its_next_pod_first_and_replicas_come_back(
+    tmp_path: Path,
+) -> None:
+    async with crew(tmp_path, bases=2, own_addresses=True) as at_:
+        for base in at_.bases:
+            await as_base_pod(at_, base)
+        playing = asyncio.create_task(end_base_pods(at_))
+        at_.start("one")
+        sick, well = "virtual-node-java-default-b0", "virtual-node-java-default-b1"
+
+        async def are_there() -> bool:
+            return set(await at_.nodes()) == {sick, well}
+
+        await at_.until(are_there)
+        owner = await workload(at_)
+        note: dict[str, Any] = {"labels": {"m": "shop", "module.koupleless.io/shop": "1"}}
+        note |= {"ownerReferences": [{**owner, "controller": True}]}
+        await at_.install("b0", node=sick, **note)
+
+        async def runs_on_b0() -> bool:
+            return await at_.ready_pods() == {"shop-b0"}
+
+        await at_.until(runs_on_b0)
+        at_.bases["b0"].used_bytes = int(0.9 * (1 << 28))
+
+        async def replicas() -> int:
+            found = await at_.api.find(DEPLOYMENTS, "shop", "default")
+            assert found is not None
+            return found.spec.replicas
+
+        async def is_raised() -> bool:
+            return await replicas() == 2
+
+        await at_.until(is_raised)
+        assert await at_.ready_pods() == {"shop-b0"}, "nothing is evicted before"
+        await at_.install("b1", node=well, **note)
+
+        async def is_healed() -> bool:
+            return await at_.api.find(NODES, sick) is None and await replicas() == 1
+
+        await at_.until(is_healed)
+        assert await at_.ready_pods() == {"shop-b1"}
         playing.cancel()

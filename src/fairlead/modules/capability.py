@@ -21,7 +21,7 @@ from fairlead.cluster.controller import Controller
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.model.intents import Patch, WakeAfter
-from fairlead.modules import deployments, webhook
+from fairlead.modules import deployments, surge, webhook
 from fairlead.modules.arklet import install_body
 from fairlead.modules.base.pack import pack
 from fairlead.modules.base_node import NodeOptions
@@ -33,6 +33,7 @@ from fairlead.modules.heal_grants import GrantWriter, parse_window
 from fairlead.modules.heartbeats import MOST_HEARTBEAT_BYTES, BaseMetadata, Unreadable, parse_heartbeat, parse_metadata
 from fairlead.modules.names import COMPONENT, MODULE_DEPLOYMENT
 from fairlead.modules.replica import Replica, lease_mirrors, node_mirror, reached_at, serve_bases, tls_to_bases
+from fairlead.modules.surge import Surges
 from fairlead.runtime import Capability, Listener, Runtime
 from fairlead.settings import BadSettings, ModuleSettings, MqttSettings, Settings
 from fairlead.web.admission import WebhookConfiguration
@@ -55,6 +56,7 @@ class Modules(Capability):
         self._nodes = node_mirror(runtime)
         self._leases = lease_mirrors(runtime)
         self._deployments = runtime.mirror(DEPLOYMENTS, labels=f"{COMPONENT}={MODULE_DEPLOYMENT}")
+        self._raised = runtime.mirror(DEPLOYMENTS, labels=surge.LABEL)
         self._replica: Replica | None = None
         self._url = ""
         self._listens = asyncio.Event()
@@ -105,6 +107,7 @@ class Modules(Capability):
             clock=runtime.clock,
             windows=self._windows,
             most=healing.most,
+            surges=Surges(self._raised, runtime.reader, runtime.writer),
         )
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(peers.run(), name="modules: peers")

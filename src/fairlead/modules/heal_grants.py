@@ -26,6 +26,7 @@ from fairlead.model.pod import Pod
 from fairlead.model.quantity import nanos
 from fairlead.modules.healing import GRANT, STATE, Grant, HealState, Step, read_grant, read_state
 from fairlead.modules.names import CLUSTER_NAME, MODULE_LABEL_PREFIX
+from fairlead.modules.surge import Surges
 from fairlead.nodes.node import NODES
 
 log = structlog.get_logger("fairlead.modules")
@@ -172,6 +173,7 @@ class GrantWriter:
         clock: Clock,
         windows: Sequence[Window],
         most: int,
+        surges: Surges | None = None,
     ) -> None:
         """`trials`: whoever decides on a copy of the table; none where placement is not in this process."""
         self._nodes = nodes
@@ -181,6 +183,7 @@ class GrantWriter:
         self._clock = clock
         self._windows = windows
         self._most = most
+        self._surges = surges
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -194,8 +197,10 @@ class GrantWriter:
 
     async def turn(self) -> None:
         nodes = list(self._nodes)
+        if self._surges is not None:
+            await self._surges.end({node.name for node in nodes if STATE in node.metadata.annotations})
         for candidate, refusal in candidates(nodes, self._clock.now(), self._windows, self._most):
-            why = refusal or await self._no_room(candidate.node, nodes)
+            why = refusal or await self._hindrance(candidate.node, nodes)
             node, state = candidate.node, candidate.state
             grant = Grant(state.since, not why, why)
             text = msgspec.json.encode(grant).decode()
@@ -207,8 +212,8 @@ class GrantWriter:
                 Patch(kind=NODES, name=node.name, patch=patch, resource_version=node.metadata.resource_version)
             )
 
-    async def _no_room(self, node: Node, nodes: Sequence[Node]) -> str:
-        """Why the others cannot take its modules; empty if they can."""
+    async def _hindrance(self, node: Node, nodes: Sequence[Node]) -> str:
+        """Why its modules cannot leave yet; empty if they can. One that only this base serves gets a pod more first."""
         names = {each.name for each in nodes}
         pods = [
             pod for pod in await self._reader.list(PLACED_PODS) if pod.spec.node_name in names and not pod.is_finished
@@ -217,6 +222,13 @@ class GrantWriter:
         needing = homeless(leaving, [pod for pod in pods if pod.spec.node_name != node.name])
         if not needing:
             return ""
+        if why := await self._no_room(node, nodes, needing, pods):
+            return why
+        waiting = await self._surges.begin(node.name, needing) if self._surges is not None else []
+        return f"waits for the next pods of {', '.join(sorted(waiting))} on other bases" if waiting else ""
+
+    async def _no_room(self, node: Node, nodes: Sequence[Node], needing: Sequence[Pod], pods: Sequence[Pod]) -> str:
+        """Why the others cannot take these; empty if they can."""
         unit = Unit(f"heal/{node.name}", tuple(Member(_planned(pod)) for pod in needing))
         if self._trials:
             try:

@@ -234,11 +234,14 @@ class Healer:
         """What came of it, where that is worth telling."""
         if plan.evict is not None:
             pod = plan.evict
+            # Sent once a turn: a budget that allows no disruption is waited for, and reported meanwhile.
+            first = iter((True,))
             result = await self._writer.carry_out(
-                Evict(namespace=pod.namespace, name=pod.name, uid=pod.uid), is_wanted=lambda: not patient.is_released
+                Evict(namespace=pod.namespace, name=pod.name, uid=pod.uid),
+                is_wanted=lambda: next(first, False) and not patient.is_released,
             )
-            is_refused = result.error is not None and not result.is_done
-            return f"pod {pod.namespace}/{pod.name} is not evicted: {result.error}" if is_refused else ""
+            why = result.error or "its disruption budget allows none now"
+            return "" if result.is_done else f"pod {pod.namespace}/{pod.name} is not evicted: {why}"
         for pod in plan.delete:
             await self._writer.carry_out(Delete(kind=TENANTS, name=pod.name, namespace=pod.namespace, uid=pod.uid))
         for key in plan.uninstall:

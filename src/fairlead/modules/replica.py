@@ -247,7 +247,7 @@ class Replica:
                 if not member.is_loopback:
                     # Others take what is free only from replicas that are no more.
                     await self._publish({URL: None, KEY: None})
-                    await self._ownership.leave(self._bases.names(), LEAVE_S)
+                    await self._ownership.leave(LEAVE_S)
             finally:
                 member.offers.kubelets.remove(self.kubelet)
                 for task in working:
@@ -274,6 +274,8 @@ class Replica:
 
     async def hear(self, beat: Heartbeat, body: bytes, peer: str, token: str, headers: dict[str, str]) -> None:
         """Take a heartbeat in, or pass it on to the replica that serves its base; Refused, Elsewhere or nothing."""
+        if self._member.stop.is_set():
+            raise Elsewhere("this replica is stopping")
         is_passed_on = MEMBER_HEADER in headers
         if is_passed_on:
             if not self._forwarder.is_genuine(headers, body):
