@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.modules.base.pack import pack
 from tests.journeys.test_up import Cluster
 from tests.rigs.kube.servers import until
 
@@ -54,9 +55,9 @@ class Load:
             thread.join(30)
 
 
-def nodes_of(cluster: Cluster) -> set[str]:
+def nodes_of(cluster: Cluster, app: str = "hello") -> set[str]:
     """Where ready modules are."""
-    pods = json.loads(cluster.kubectl("-n", "demo", "get", "pods", "-l", "app=hello", "-o", "json"))["items"]
+    pods = json.loads(cluster.kubectl("-n", "demo", "get", "pods", "-l", f"app={app}", "-o", "json"))["items"]
 
     def is_ready(pod: dict[str, object]) -> bool:
         status = pod["status"]
@@ -64,6 +65,61 @@ def nodes_of(cluster: Cluster) -> set[str]:
         return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
 
     return {pod["spec"]["nodeName"] for pod in pods if is_ready(pod)}
+
+
+BIZ = """
+import os, sys
+def main(context):
+    print("biz", context["args"], os.environ.get("WHERE", ""))
+"""
+SAMPLES = Path(__file__).parent / "koupleless" / "modules.yaml"
+
+
+def answer_to(url: str, body: bytes | None) -> int:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code
+
+
+def check_samples(cluster: Cluster) -> None:
+    """Manifests as Koupleless's pages have them, a peer among them; then what kubectl shows of them."""
+    source = cluster.data / "source"
+    source.mkdir()
+    (source / "biz.py").write_text(BIZ)
+    for number in range(1, 6):
+        target = cluster.data / "artefacts" / f"biz{number}-0.0.1.zip"
+        pack(source, target, name=f"biz{number}", version="0.0.1", entry="biz:main")
+    url = (cluster.data / "modules.url").read_text()
+    file = cluster.data / "samples.yaml"
+    file.write_text(SAMPLES.read_text().replace("ARTEFACTS", f"{url}/artefacts"))
+    cluster.kubectl("apply", "-f", str(file))
+    cluster.kubectl("-n", "demo", "wait", "--for=condition=Ready", "pod/single", "pod/group", "--timeout=90s")
+    cluster.kubectl("-n", "demo", "rollout", "status", "deployment/biz4", "--timeout=90s")
+    assert until(lambda: len(nodes_of(cluster, "biz5")) == 3, 90), cluster.log()
+
+    where = cluster.kubectl("-n", "demo", "get", "pod", "single", "-o", "jsonpath={.spec.nodeName}")
+    assert cluster.kubectl("-n", "demo", "logs", "single") == f"biz ['--greeting', 'hej'] {where}\n"
+    described = cluster.kubectl("-n", "demo", "describe", "pod", "group")
+    assert "module.koupleless.io/installed" in described
+    assert "arklet://" in described
+
+    def is_measured() -> bool:
+        try:
+            pods = cluster.kubectl("-n", "demo", "top", "pod")
+            nodes = cluster.kubectl("top", "node")
+        except AssertionError:
+            return False
+        return "single" in pods and "hello-" in pods and where in nodes and "base-" in pods
+
+    assert until(is_measured, 90), cluster.log()
+    # K30: more memory than a base has for modules.
+    assert "Insufficient memory" in cluster.kubectl("-n", "demo", "describe", "pod", "large")
+    cluster.kubectl("delete", "-f", str(file), "--timeout=60s")
+    # K03: what is no heartbeat.
+    assert [answer_to(f"{url}/heartbeat", body) for body in (b"{", None)] == [400, 405]
 
 
 def test_a_web_module_is_served_by_three_bases_rolled_out_and_moved_when_a_base_goes(cluster: Cluster) -> None:
@@ -74,6 +130,7 @@ def test_a_web_module_is_served_by_three_bases_rolled_out_and_moved_when_a_base_
     address = cluster.kubectl("-n", "demo", "get", "service", "hello", "-o", "jsonpath={.spec.clusterIP}")
     assert "hello 1.0.0 starts" in cluster.kubectl("-n", "demo", "logs", "deployment/hello")
 
+    check_samples(cluster)
     with Load(f"http://{address}:8089/hello/") as load:
         url = (cluster.data / "modules.url").read_text()
         container = {

@@ -90,6 +90,23 @@ def check_kubectl(rig: Rig, namespace: str) -> None:
         assert b"hello 1.0.0 starts" in answer.read()
 
 
+def check_node_is_made_again(rig: Rig, namespace: str) -> None:
+    """K12: a node that somebody deletes comes back with its labels, and its modules are not installed again."""
+    path = f"/api/v1/nodes/{NODE}"
+    before = rig.request("GET", path).json()["metadata"]
+    assert rig.request("DELETE", path).status == 200
+
+    def is_back() -> bool:
+        answer = rig.request("GET", path)
+        return answer.status == 200 and answer.json()["metadata"]["uid"] != before["uid"]
+
+    assert until(is_back, 60)
+    after = rig.request("GET", path).json()["metadata"]
+    assert after["labels"] == before["labels"]
+    assert "hello:1.0.0" in after["annotations"]["fairlead.io/installed-modules"]
+    assert rig.kubectl("logs", "-n", namespace, "hello").count("starts in process") == 1
+
+
 def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(
     rig: Rig, namespace: str, tmp_path: Path
 ) -> None:
@@ -128,6 +145,7 @@ def test_a_base_is_a_node_and_a_pod_its_module_and_both_go_when_they_should(
             assert status["phase"] == "Running"
             assert status["containerStatuses"][0]["containerID"] == "arklet://127.0.0.1:hello:1.0.0"
             check_kubectl(rig, namespace)
+            check_node_is_made_again(rig, namespace)
 
             assert rig.request("DELETE", path).status == 200
             assert until(lambda: rig.request("GET", path).status == 404, 60)

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import pytest
 
 from fairlead import app
 from fairlead.apiserver.embedded import embedded
@@ -22,6 +23,8 @@ from fairlead.cluster.kubeconfig import connect_by_kubeconfig
 from fairlead.model.kinds import LEASES, NAMESPACES, Kind, Lease
 from fairlead.model.meta import ApiObject
 from fairlead.model.node import Node
+from fairlead.modules import bases as bases_module
+from fairlead.modules import heal_grants, healer
 from fairlead.modules.capability import Modules
 from fairlead.nodes.node import LEASE_NAMESPACE, NODES
 from fairlead.nodes.spec import PODS, KubeletPod
@@ -33,6 +36,13 @@ LEASE = LeaseSettings(duration_s=3, renew_deadline_s=2.0, retry_s=0.4)
 POD_BODIES: Kind[Any] = Kind("", "v1", "pods", "Pod", ApiObject)
 ACCOUNTS: Kind[Any] = Kind("", "v1", "serviceaccounts", "ServiceAccount", ApiObject)
 WAIT_S = 60.0
+BRISK = (
+    (healer, "TURN_S", 0.3),
+    (heal_grants, "TURN_S", 0.3),
+    (bases_module, "CHECK_S", 0.5),
+    (bases_module, "POD_GONE_REMOVE_S", 1.5),
+)
+"""What is looked at now and then is looked at more often here."""
 
 
 class Bare(Modules):
@@ -72,7 +82,7 @@ class Crew:
             listen="127.0.0.1:0",
             url_file=str(url_file),
             trusted_networks=("127.0.0.0/8",),
-            poll_s=1.0,
+            poll_s=0.4,
         )
         return Settings(
             kubeconfig=str(self.kubeconfig),
@@ -185,6 +195,9 @@ async def crew(folder: Path, bases: int, *, own_addresses: bool = False, **modul
     """An API server and mock bases named b0, b1, …, each at an address of its own or not; the test starts replicas."""
     clock = RealClock()
     async with AsyncExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for room, name, seconds in BRISK:
+            patch.setattr(room, name, seconds)
         cluster = await stack.enter_async_context(embedded(folder / "data", clock))
         connection = connect_by_kubeconfig([cluster.kubeconfig], clock)
         api = await stack.enter_async_context(Client(connection, clock=clock))

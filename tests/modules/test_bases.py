@@ -278,3 +278,15 @@ async def test_a_node_names_the_endpoint_of_the_replica_that_serves_it(rig: Rig)
     await rig.hear()
     (profile,) = rig.kubelet.nodes.values()
     assert (profile.internal_dns, profile.kubelet_port, profile.ip) == ("10.9.9.9", 10250, "127.0.0.1")
+
+
+async def test_k07_a_base_that_moves_keeps_its_node_and_is_called_where_it_is_now(rig: Rig) -> None:
+    await rig.hear(boot_id="one")
+    async with MockBase().serving() as moved:
+        await rig.hear(port=moved.port, boot_id="one")
+        (profile,) = rig.kubelet.nodes.values()
+        assert profile.annotations["base.koupleless.io/address"] == f"127.0.0.1:{moved.port}"
+        (base,) = rig.bases._bases.values()
+        await rig.bases._poll(base)
+        assert ("queryAllBiz", ":") in moved.calls
+        assert rig.bases._provider._bases[profile.name].address == ("127.0.0.1", moved.port)

@@ -82,10 +82,7 @@ def test_a_heartbeat_is_believed_only_from_the_address_it_names(peer: str, token
 def test_k69_a_base_outside_the_trusted_networks_needs_the_token() -> None:
     trust = Trust(parse_networks(["10.0.0.0/8"]), "secret")
     beat = Heartbeat(ip="192.168.0.9")
-    assert (
-        trust.problem(beat, "192.168.0.9", "wrong")
-        == "192.168.0.9 is no base pod, in no trusted network, and bears no token"
-    )
+    assert trust.problem(beat, "192.168.0.9", "wrong") == "192.168.0.9 is in no trusted network and bears no token"
     assert trust.problem(beat, "192.168.0.9", "secret") is None
     assert Trust().problem(beat, "192.168.0.9", "") is not None
     assert trust.problem(beat, "192.168.0.9", "\udcff") is not None, "bytes that are no UTF-8"
@@ -144,6 +141,10 @@ def test_k16_either_variable_names_the_version_and_biz_version_wins() -> None:
     assert version(("MODULE_VERSION", "1")) == "1"
     assert version(("MODULE_VERSION", "1"), ("BIZ_VERSION", "2")) == "2"
     assert version() == ""
+    verdict = review_pod(pod(container(BIZ_VERSION="2", MODULE_VERSION="1")), "dev")
+    assert verdict.warnings == [
+        'container "cart" names two module versions (BIZ_VERSION "2", MODULE_VERSION "1"): BIZ_VERSION counts'
+    ]
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,7 @@ def test_what_a_module_pod_lacks_is_added_and_a_second_time_changes_nothing() ->
         "module.koupleless.io/cart": "1.0",
     }
     assert [each["value"] for each in given["spec"]["tolerations"]] == ["true", "True", "dev"]
+    assert given["spec"]["nodeSelector"] == {"virtual-kubelet.koupleless.io/component": "vnode"}
     (term,) = given["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["topologyKey"] == "kubernetes.io/hostname"
     assert review_pod(given, "dev").patch == []

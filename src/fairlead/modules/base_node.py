@@ -4,7 +4,7 @@ Pure; `modules.bases` keeps the nodes. Both families of labels are written, Koup
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -161,12 +161,6 @@ def _memory(health: Health | None, options: NodeOptions) -> int:
 
 def _ki(size: int) -> str:
     return f"{max(0, size) // 1024}Ki"
-
-
-def recall(node: Node) -> Heartbeat:
-    """A base as its node tells of it, with the name in its label, which must stay."""
-    beat = remember(node)
-    return replace(beat, metadata=replace(beat.metadata, name=node.metadata.labels.get(names.BASE_NAME, "")))
 
 
 def remember(node: Node) -> Heartbeat:

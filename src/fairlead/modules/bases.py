@@ -21,12 +21,12 @@ from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Delete
 from fairlead.model.node import Node
 from fairlead.modules.arklet import Health
-from fairlead.modules.base_node import Liveness, NodeOptions, is_activated, liveness, node_name, node_profile, recall
+from fairlead.modules.base_node import Liveness, NodeOptions, is_activated, liveness, node_name, node_profile, remember
 from fairlead.modules.base_pods import BasePods, beat_of
 from fairlead.modules.client import ArkletClient, TlsAddress, TunnelAddress
 from fairlead.modules.healer import Healer
 from fairlead.modules.heartbeats import JAVA, Heartbeat, merged
-from fairlead.modules.names import LEDGER
+from fairlead.modules.names import BASE_NAME, LEDGER
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
@@ -78,7 +78,7 @@ class Trust:
             return None
         if is_base_pod or any(said in network for network in self.networks):
             return None
-        return f"{said} is no base pod, in no trusted network, and bears no token"
+        return f"{said} is in no trusted network and bears no token"
 
 
 def read_ledger(text: str) -> frozenset[str]:
@@ -207,9 +207,11 @@ class Bases:
 
     def adopt(self, node: Node) -> bool:
         """A node of an earlier process or of another replica: silent until now, so it has its time to be heard."""
-        beat = recall(node)
+        beat = remember(node)
         if not beat.ip:
             return False
+        # Its label stays as it is until the base is heard.
+        beat = replace(beat, metadata=replace(beat.metadata, name=node.metadata.labels.get(BASE_NAME, "")))
         if node.name not in self._bases:
             self._names[beat.metadata.identity] = node.name
             now_s = self._clock.elapsed_s()
@@ -230,9 +232,6 @@ class Bases:
         # First who looks at the pods: what it would see of a base that is left is that everything is lost.
         await self._kubelet.release(name)
         await self._provider.release(name)
-
-    def names(self) -> list[str]:
-        return sorted(self._bases)
 
     def has(self, name: str) -> bool:
         return name in self._bases

@@ -46,11 +46,11 @@ class ArkletClient:
         self,
         session: aiohttp.ClientSession,
         token: str = "",
+        sender: str = "",
         tunnel: MqttTunnel | None = None,
         tls: ssl.SSLContext | None = None,
-        sender: str = "",
     ) -> None:
-        """`tls`: for bases that speak it: whom we believe, and who we are; `sender`: the replica, told to bases."""
+        """`sender`: the replica, for whoever reads what a base was asked; `tls`: for bases that speak it."""
         self._session = session
         self._tls = tls
         self._token = token

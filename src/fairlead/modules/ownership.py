@@ -169,9 +169,9 @@ class Ownership:
         finally:
             self._leaving.discard(name)
 
-    async def leave(self, names: Iterable[str], within_s: float) -> None:
-        """Hand all of them over at once; where something is still in flight then, the lease has to run out."""
-        tasks = [asyncio.create_task(self._hand_over(name), name=f"leave {name}") for name in names]
+    async def leave(self, within_s: float) -> None:
+        """Hand all that is ours over at once; where something is still in flight then, the lease has to run out."""
+        tasks = [asyncio.create_task(self._hand_over(name), name=f"leave {name}") for name in self._titles.names()]
         if tasks:
             await asyncio.wait(tasks, timeout=within_s)
         for task in tasks:

@@ -146,11 +146,8 @@ class Replica:
         )
         self._baseline = baseline
         self._tunnel = self._open_tunnel(broker, count)
-        client = ArkletClient(arklet, trust.token, self._tunnel, tls_to_bases(settings.arklet), member.identity)
-        is_dry = settings.sweep == "dry-run"
-        sweeper = Sweeper(client, self._pods_on, member.clock, is_dry=is_dry, report=self._report)
-        kept = sweeper if settings.sweep != "off" else None
-        self._provider = ArkletProvider(client, member.clock, self._may_act, kept)
+        client = ArkletClient(arklet, trust.token, member.identity, self._tunnel, tls_to_bases(settings.arklet))
+        self._provider = ArkletProvider(client, member.clock, self._may_act, self._new_sweeper(client))
         titles = NodeLeases(
             member.writer,
             self._find_node_lease,
@@ -204,6 +201,13 @@ class Replica:
         """Where API servers find the kubelet of the nodes that this replica serves."""
         self._bases.announce(host, port)
 
+    def _new_sweeper(self, client: ArkletClient) -> Sweeper | None:
+        mode = self._member.settings.modules.sweep
+        if mode == "off":
+            return None
+        is_dry = mode == "dry-run"
+        return Sweeper(client, self._pods_on, self._member.clock, is_dry=is_dry, report=self._report)
+
     def _new_healer(self, client: ArkletClient, pods: BasePods | None, fallback_bytes: int) -> Healer | None:
         member = self._member
         healing = member.settings.modules.healing
@@ -232,8 +236,7 @@ class Replica:
             bases = tasks.create_task(self._bases.run(), name="modules: bases")
             await self._publish({URL: url, KEY: self._forwarder.public_key})
             owning = tasks.create_task(self._ownership.run(), name="modules: ownership")
-            healing = tasks.create_task(self._heal(), name="modules: healing")
-            working = [kubelet, bases, owning, healing]
+            working = [kubelet, bases, owning, tasks.create_task(self._heal(), name="modules: healing")]
             if self._tunnel is not None:
                 working.append(tasks.create_task(self._tunnel.run(), name="modules: mqtt"))
             member.offers.kubelets.append(self.kubelet)
@@ -244,7 +247,7 @@ class Replica:
                 if not member.is_loopback:
                     # Others take what is free only from replicas that are no more.
                     await self._publish({URL: None, KEY: None})
-                    await self._ownership.leave(self._bases.names(), LEAVE_S)
+                    await self._ownership.leave(LEAVE_S)
             finally:
                 member.offers.kubelets.remove(self.kubelet)
                 for task in working:
@@ -271,6 +274,8 @@ class Replica:
 
     async def hear(self, beat: Heartbeat, body: bytes, peer: str, token: str, headers: dict[str, str]) -> None:
         """Take a heartbeat in, or pass it on to the replica that serves its base; Refused, Elsewhere or nothing."""
+        if self._member.stop.is_set():
+            raise Elsewhere("this replica is stopping")
         is_passed_on = MEMBER_HEADER in headers
         if is_passed_on:
             if not self._forwarder.is_genuine(headers, body):

@@ -17,9 +17,10 @@ from fairlead.modules.names import (
     MOST_NAME,
     NODE_ENV_TAINT,
     VIRTUAL_NODE_TAINT,
+    VNODE,
     safe_label,
 )
-from fairlead.modules.spec import module_of, problems_with
+from fairlead.modules.spec import VERSION_NAMES, module_of, problems_with
 from fairlead.nodes.spec import Container
 from fairlead.web.admission import Review, Verdict, Webhook, WebhookConfiguration, refused
 
@@ -58,9 +59,24 @@ def review_pod(pod: Mapping[str, Any], env: str) -> Verdict:
     }
     patch: list[dict[str, Any]] = []
     _patch_labels(pod, {COMPONENT: MODULE, **labels}, patch)
-    warnings = _patch_tolerations(spec, env, patch)
+    warnings = _patch_tolerations(spec, env, patch) + _version_warnings(containers)
     _patch_anti_affinity(spec, labels, patch)
+    selector = _part(spec, "nodeSelector")
+    if COMPONENT not in selector:
+        # No other node could run it, and a scheduler would not know.
+        patch.append({"op": "add", "path": "/spec/nodeSelector", "value": {**selector, COMPONENT: VNODE}})
     return Verdict(patch=patch, warnings=warnings)
+
+
+def _version_warnings(containers: list[Container]) -> list[str]:
+    """Two variables that name two versions."""
+    warnings = []
+    for each in containers:
+        versions = {one.name: one.value for one in each.env or () if one.name in VERSION_NAMES and one.value}
+        if len(set(versions.values())) > 1:
+            shown = ", ".join(f'{name} "{value}"' for name, value in sorted(versions.items()))
+            warnings.append(f'container "{each.name}" names two module versions ({shown}): BIZ_VERSION counts')
+    return warnings
 
 
 def _patch_labels(pod: Mapping[str, Any], wanted: Mapping[str, str], patch: list[dict[str, Any]]) -> None:

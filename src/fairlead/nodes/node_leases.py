@@ -4,6 +4,7 @@ A lease is taken over exactly the version that was judged, so of two that judge 
 renews; who may take which node is for others to judge (`modules.ownership`).
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -43,9 +44,18 @@ class NodeLeases:
         self._labels = dict(labels or {})
         self._lost = lost
         self._known: dict[str, Lease] = {}
+        # A renewal that is under way would make the version old that a lease is given up at.
+        self._locks: dict[str, asyncio.Lock] = {}
 
     async def take(self, name: str, over: Lease | None) -> bool:
         """Name ourselves in the lease, provided that it is still as `over` was read; None: that there is none."""
+        async with self._lock(name):
+            return await self._take(name, over)
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    async def _take(self, name: str, over: Lease | None) -> bool:
         body = self._body(name, over, self._holder)
         intent = (
             Create(kind=LEASES, body=body, namespace=LEASE_NAMESPACE)
@@ -61,6 +71,10 @@ class NodeLeases:
 
     async def renew(self, name: str, node_uid: str = "") -> None:
         """Once more for its whole duration; a lease that is another's is not touched."""
+        async with self._lock(name):
+            await self._renew(name, node_uid)
+
+    async def _renew(self, name: str, node_uid: str) -> None:
         known = self._known.get(name)
         if known is None:
             return
@@ -84,11 +98,11 @@ class NodeLeases:
     async def _look_again(self, name: str, node_uid: str) -> None:
         found = await self._find(name)
         if found is None:
-            if not await self.take(name, None):
+            if not await self._take(name, None):
                 raise ClusterError(f"the lease of node {name} has changed meanwhile")
         elif found.spec.holder_identity == self._holder:
             self._known[name] = found  # somebody's label, or a write of ours whose answer was lost
-            if not await self.take(name, found):
+            if not await self._take(name, found):
                 raise ClusterError(f"the lease of node {name} has changed meanwhile")
         else:
             log.warning("the node is another's", node=name, holder=found.spec.holder_identity)
@@ -97,14 +111,24 @@ class NodeLeases:
 
     async def give_up(self, name: str) -> None:
         """Leave the node to whoever takes it; it counts as alive for the rest of its duration."""
-        known = self._known.pop(name, None)
-        if known is not None:
-            body = self._body(name, known, "")
-            await self._writer.carry_out(Replace(kind=LEASES, name=name, body=body, namespace=LEASE_NAMESPACE))
+        async with self._lock(name):
+            known = self._known.pop(name, None)
+            while known is not None and known.spec.holder_identity == self._holder:
+                body = self._body(name, known, "")
+                intent = Replace(kind=LEASES, name=name, body=body, namespace=LEASE_NAMESPACE)
+                result = await self._writer.carry_out(intent)
+                if result.outcome is not Outcome.CONFLICT:
+                    return
+                known = await self._find(name)
 
     def forget(self, name: str) -> None:
         """The node is gone, and its lease goes with it."""
         self._known.pop(name, None)
+        self._locks.pop(name, None)
+
+    def names(self) -> list[str]:
+        """The nodes whose leases name us."""
+        return sorted(self._known)
 
     def has(self, name: str) -> bool:
         return name in self._known

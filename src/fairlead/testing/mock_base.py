@@ -46,6 +46,8 @@ class MockBase:
     """The `traceparent` of calls that had one."""
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     operations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    down: set[str] = field(default_factory=set)
+    """Modules whose own health is bad."""
     at_work: set[str] = field(default_factory=set)
     """Modules on which an asynchronous command is at work: others are refused meanwhile."""
     install_s: float = 0.0
@@ -184,6 +186,10 @@ class MockBase:
         )
 
     def _health(self, body: dict[str, Any]) -> dict[str, Any]:
+        key = f"{body.get('bizName', '')}:{body.get('bizVersion', '')}"
+        if key in self.modules:
+            info = {"bizName": body["bizName"], "bizVersion": body["bizVersion"]}
+            return _success({"healthData": {"bizInfo": {**info, "health": "DOWN" if key in self.down else "UP"}}})
         jvm = {"java max metaspace": 1 << 28, "java committed metaspace": self.used_bytes}
         jvm |= {"java used metaspace": self.used_bytes}
         master = {"bizName": "base", "bizVersion": "1", "bizState": "activated"}
