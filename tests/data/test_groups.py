@@ -15,7 +15,6 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.data.groups import (
-    GROUP_LABEL,
     MOST_MEMBERS,
     PLACED_PODS,
     RELEASED,
@@ -26,7 +25,7 @@ from fairlead.data.groups import (
 )
 from fairlead.data.objects import Component
 from fairlead.data.spec import DATA_GROUPS, DataGroup, ReaderPod
-from fairlead.data.view import ClusterView
+from fairlead.data.view import GROUP_LABEL, ClusterView
 from fairlead.engine.profile import kube_profile
 from fairlead.model.intents import Patch, PatchStatus
 from fairlead.model.times import rfc3339

@@ -157,8 +157,14 @@ async def scaled_in(client: Client) -> None:
     spec = {"nodeName": "data-n0", "containers": [{"name": "c", "image": "i"}]}
     worker = {"metadata": {"name": "hbase-worker-0", "labels": labels}, "spec": spec}
     path = POD_OBJECTS.collection_path(SPACE)
-    made = json.loads(await client.request("POST", path, body=worker))
-    assert f"data.fairlead.io/dm-{SPACE}.hbase" in json.dumps(made["spec"]["affinity"]), "it prefers its readers' nodes"
+
+    async def prefers_readers() -> bool:
+        """Once our mirrors have the dataset."""
+        tried = await client.request("POST", path, body=worker, query={"dryRun": "All"})
+        return f"data.fairlead.io/dm-{SPACE}.hbase" in tried.decode()
+
+    await eventually(prefers_readers)
+    await client.request("POST", path, body=worker)
     wish = {"metadata": {"annotations": {SCALE_IN_TO: "0"}}}
     await client.patch(RUNTIMES["alluxio"], "hbase", wish, SPACE)
 

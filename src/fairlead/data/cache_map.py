@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fairlead.data.facts import DATASET_PREFIX, MANAGED_BY, dataset_of, referring, root_of
 from fairlead.data.names import DatasetName, NoSuchKey
@@ -60,11 +60,18 @@ def build(
                 capacity[key] = max(capacity[key], float(each.capacity_bytes))
     known = list(nodes)
     alive = {node.metadata.name for node in known}
-    for key, dataset in names.items():
-        name = name_of(dataset)
+    labelled = _labelled(known, {key: name_of(dataset) for key, dataset in names.items()})
+    for key in names:
         found = {node: cache for node, cache in holdings[key].items() if node in alive}
-        for node in known:
-            _take_labels(found, node, name)
+        for node in labelled.workers[key] | labelled.draining[key]:
+            cache = found.get(node, NodeCache(freshness=0.0))
+            found[node] = NodeCache(
+                cache.tier_bytes,
+                cache.cached_bytes,
+                cache.freshness,
+                is_labelled=node in labelled.workers[key],
+                is_draining=node in labelled.draining[key],
+            )
         holdings[key] = found
     return CacheMap(
         datasets={
@@ -74,7 +81,7 @@ def build(
                 or parse_size((dataset.status.cache_states or {}).get("cacheCapacity", "")),
                 nodes=holdings[key],
                 fuse_needs=(fuses or {}).get(key, {}),
-                fuse_nodes=_fuse_nodes(known, name_of(dataset)) if (fuses or {}).get(key) else frozenset(),
+                fuse_nodes=frozenset(labelled.fuses[key]) if (fuses or {}).get(key) else frozenset(),
             )
             for key, dataset in names.items()
         },
@@ -96,20 +103,30 @@ def _node_cache(report: DatasetReport, now: datetime, ttl_s: float) -> NodeCache
     )
 
 
-def _take_labels(found: dict[str, NodeCache], node: CacheNode, name: DatasetName) -> None:
-    labels = node.metadata.labels
-    labelled = labels.get(_key(name.common_key)) == "true"
-    draining = labels.get(_key(name.scale_in_key)) == "true"
-    if labelled or draining:
-        cache = found.get(node.metadata.name, NodeCache(freshness=0.0))
-        found[node.metadata.name] = NodeCache(
-            cache.tier_bytes, cache.cached_bytes, cache.freshness, is_labelled=labelled, is_draining=draining
-        )
+class Labelled(NamedTuple):
+    """By dataset, the nodes whose labels speak of it."""
+
+    workers: dict[str, set[str]]
+    draining: dict[str, set[str]]
+    fuses: dict[str, set[str]]
 
 
-def _fuse_nodes(nodes: Iterable[CacheNode], name: DatasetName) -> frozenset[str]:
-    key = _key(name.fuse_key)
-    return frozenset(node.metadata.name for node in nodes if node.metadata.labels.get(key) == "true")
+def _labelled(nodes: Iterable[CacheNode], names: Mapping[str, DatasetName]) -> Labelled:
+    """One look at every label of every node: datasets may be many, and most nodes have labels of a few."""
+    found = Labelled({key: set() for key in names}, {key: set() for key in names}, {key: set() for key in names})
+    by_label: dict[str, list[tuple[dict[str, set[str]], str]]] = {}
+    for key, name in names.items():
+        keys = (name.common_key, name.scale_in_key, name.fuse_key)
+        for group, make_key in zip(found, keys, strict=True):
+            # Two datasets may share a key: both are meant.
+            by_label.setdefault(_key(make_key), []).append((group, key))
+    by_label.pop("", None)
+    for node in nodes:
+        for label, value in node.metadata.labels.items():
+            if value == "true":
+                for group, key in by_label.get(label, ()):
+                    group[key].add(node.metadata.name)
+    return found
 
 
 def _key(function: Any) -> str:

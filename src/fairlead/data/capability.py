@@ -81,7 +81,9 @@ class Data(Capability):
             now_s=runtime.clock.elapsed_s,
             record=self._recorder.record,
         )
-        self._fluid = FluidReviews(lambda: self.view.groups, lambda: self.view.cache.datasets, settings.direct_scale_in)
+        self._fluid = FluidReviews(
+            lambda: self.view.groups, self.view.objects[DATASETS.name].keys, settings.direct_scale_in
+        )
         self._source = GroupSource(self.view, lambda: runtime.mirror(PLACED_PODS), runtime.clock.now)
         self._placed = PlacedGroups(runtime, self.view, self._source)
         runtime.offers.unit_sources.append(self._source)

@@ -22,7 +22,7 @@ from fairlead.data.controllers import carry_out
 from fairlead.data.names import DOMAIN, DatasetName
 from fairlead.data.objects import DATASETS, Component, Dataset, requests_sum
 from fairlead.data.spec import DATA_GROUPS, PODS, DataGroup, ReaderPod
-from fairlead.data.view import DATASET_LABEL, ClusterView
+from fairlead.data.view import DATASET_LABEL, GROUP_LABEL, ClusterView
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.kinds import Kind
@@ -30,7 +30,6 @@ from fairlead.model.pod import Pod
 from fairlead.model.times import parse_time_or_none
 from fairlead.runtime import Runtime
 
-GROUP_LABEL: Final = f"{DOMAIN}group"
 RELEASED: Final = f"{DOMAIN}group-released"
 PLACEMENT_LABEL: Final = "fluid.io/dataset-placement"
 WORKER: Final = "worker"
@@ -386,10 +385,13 @@ class Groups:
         group: DataGroup | None = self._view.groups.get(key)
         if group is None or group.status.phase == "Placed":
             return None
-        pods = [pod for pod in self._view.pods if group_key(pod.metadata.namespace, pod.metadata.labels) == key]
-        intents = plan(group, pods, bool(self._runtime.offers.unit_writers), self._runtime.clock.now())
+        pods, now = self._view.pods.by("data: group", key), self._runtime.clock.now()
+        intents = plan(group, pods, bool(self._runtime.offers.unit_writers), now)
         await carry_out(self._runtime, intents)
-        return WakeAfter(seconds=LOOK_S) if group.status.phase == "Waiting" and not intents else None
+        due = deadline(group)
+        if intents or due is None or group.status.phase != "Waiting":
+            return None
+        return WakeAfter(seconds=max(LOOK_S, (due - now).total_seconds()))
 
 
 def plan(group: DataGroup, pods: Iterable[ReaderPod], has_placement: bool, now: datetime) -> list[Intent]:

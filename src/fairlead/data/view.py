@@ -11,7 +11,7 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.waits import first_of
 from fairlead.data import cache_map, waits
 from fairlead.data.facts import MOST_REFERENCES, Ref, fuse_set, reference_of, root_of
-from fairlead.data.names import DatasetName
+from fairlead.data.names import DOMAIN, DatasetName
 from fairlead.data.objects import (
     CLAIMS,
     DAEMON_SETS,
@@ -31,6 +31,7 @@ from fairlead.model.quantity import QuantityError, nanos
 from fairlead.runtime import Runtime
 
 DATASET_LABEL: Final = "fluid.io/dataset"
+GROUP_LABEL: Final = f"{DOMAIN}group"
 CACHE_RUNTIME_LABEL: Final = "cacheruntime.fluid.io/name"
 COMPONENT_LABEL: Final = "cacheruntime.fluid.io/component-name"
 LOOK_EVERY_S: Final = 5.0
@@ -64,6 +65,11 @@ def _by_reference(dataset: Dataset) -> Iterable[str]:
     return (target,) if target else ()
 
 
+def _by_group(pod: ReaderPod) -> Iterable[str]:
+    name = pod.metadata.labels.get(GROUP_LABEL, "")
+    return (f"{pod.metadata.namespace}/{name}",) if name else ()
+
+
 class ClusterView:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -76,12 +82,19 @@ class ClusterView:
         self.objects[DATASETS.name].add_index("data: refers to", _by_reference)
         self.nodes = runtime.mirror(NODES)
         self.pods = runtime.mirror(
-            PODS, indexes={"data: node": _by_node, "data: claim": _by_claim, "data: dataset": _by_dataset}
+            PODS,
+            indexes={
+                "data: node": _by_node,
+                "data: claim": _by_claim,
+                "data: dataset": _by_dataset,
+                "data: group": _by_group,
+            },
         )
         self.reports = runtime.mirror(CACHE_REPORTS, hint=hint)
         self.groups = runtime.mirror(DATA_GROUPS)
         self.loads = runtime.mirror(DATA_LOADS, optional=True)
         self.cache: CacheMap = NO_CACHE
+        self._recount_at_s = 0.0
         self.demand: dict[str, dict[str, int]] = {}
         """By dataset and node, how many pods read it there."""
 
@@ -121,7 +134,11 @@ class ClusterView:
         return True
 
     def recount(self) -> bool:
-        """Count the readers of every dataset again; whether that changed."""
+        """Count the readers of every dataset again, now and then: there may be very many. Whether that changed."""
+        now_s = self._runtime.clock.elapsed_s()
+        if now_s < self._recount_at_s:
+            return False
+        self._recount_at_s = now_s + LOOK_EVERY_S
         counted = {key: {node: len(pods) for node, pods in self.readers(key).items()} for key in self.datasets()}
         found = {key: nodes for key, nodes in counted.items() if nodes}
         is_new, self.demand = found != self.demand, found
@@ -150,7 +167,7 @@ class ClusterView:
         """Keep the map current; `on_change` is set whenever it changed."""
         wakeup = asyncio.Event()
         names = (DATASETS.name, CLAIMS.name, DAEMON_SETS.name, *(kind.name for kind in RUNTIMES.values()))
-        sources = [*(self.objects[name] for name in names), self.nodes, self.reports, self.pods]
+        sources = [*(self.objects[name] for name in names), self.nodes, self.reports]
         subscriptions = [mirror.subscribe(wakeup) for mirror in sources]
         try:
             while True:
