@@ -45,7 +45,9 @@ async def endpoint_of(at: Crew, node: str) -> str:
     return f"https://{addresses['InternalDNS']}:{status['daemonEndpoints']['kubeletEndpoint']['Port']}"
 
 
-async def test_k68_logs_are_for_callers_that_the_cluster_knows_and_the_certificate_is_renewed(tmp_path: Path) -> None:
+async def test_k12_k68_logs_are_for_callers_the_cluster_knows_and_a_deleted_node_comes_back(
+    tmp_path: Path,
+) -> None:
     authority, stranger = Authority(tmp_path / "pki"), Authority(tmp_path / "other")
     pair = authority.server()
     caller = authority.client("kube-apiserver-kubelet-client")
@@ -71,6 +73,23 @@ async def test_k68_logs_are_for_callers_that_the_cluster_knows_and_the_certifica
         assert (await answer(f"{url}/exec/default/shop-b0/shop", authority, token_of(at)))[0] == 501
         with pytest.raises(aiohttp.ClientConnectorError):
             await answer(logs, stranger)
+        await check_node_is_made_again(at, node)
+
+
+async def check_node_is_made_again(at: Crew, node: str) -> None:
+    """K12: a node that somebody deletes comes back with its labels, and its modules are not installed again."""
+    before = await at.api.get(NODES, node)
+    await at.api.delete(NODES, node)
+
+    async def is_back() -> bool:
+        found = await at.api.find(NODES, node)
+        return found is not None and found.metadata.uid != before.metadata.uid
+
+    await at.until(is_back)
+    after = await at.api.get(NODES, node)
+    assert after.metadata.labels == before.metadata.labels
+    assert "shop:1" in after.metadata.annotations["fairlead.io/installed-modules"]
+    assert at.bases["b0"].count("installBiz", "shop:1") == 1
 
 
 def test_a_renewed_certificate_is_taken_up_while_running(tmp_path: Path) -> None:
