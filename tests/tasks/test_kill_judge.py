@@ -1,0 +1,84 @@
+"""The judge of `scripts/soak tasks`: what it must notice in an audit log, and what its writes are called."""
+
+from typing import Any
+
+import pytest
+
+from tests.soak.tasks import FAIRLEAD, described, judge, phase_of
+
+ENDED = {"doneRound": 2, "history": [{"roundNumber": 2, "status": "succeed"}, {"roundNumber": 1, "status": "succeed"}]}
+
+
+def event(verb: str, resource: str, body: Any = None, subresource: str = "", code: int = 201) -> dict[str, Any]:
+    return {
+        "verb": verb,
+        "requestURI": f"/{resource}",
+        "user": {"username": FAIRLEAD},
+        "objectRef": {"resource": resource, "subresource": subresource},
+        "responseStatus": {"code": code},
+        "requestObject": body,
+    }
+
+
+def owned(name: str, uid: str) -> Any:
+    return {"metadata": {"name": name, "ownerReferences": [{"uid": uid}]}}
+
+
+def round_written(number: int, status: str) -> dict[str, Any]:
+    return event("patch", "netreaches", {"status": {"history": [{"roundNumber": number, "status": status}]}}, "status")
+
+
+GOOD = [
+    event("create", "netreaches"),
+    event("create", "daemonsets", owned("d", "a"), code=409),
+    event("create", "daemonsets", owned("d", "a")),
+    event("create", "services", owned("d-ipv4", "workload")),
+    round_written(1, "ongoing"),
+    event("create", "taskreports", {"spec": {"taskUID": "a", "roundNumber": 1}}),
+    round_written(2, "notstarted"),
+    round_written(2, "succeed"),
+]
+
+
+def test_a_life_without_fault_passes() -> None:
+    assert judge(GOOD, ["a"], ENDED) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "words"),
+    [
+        ([event("create", "daemonsets", owned("d", "a"))], ENDED, "2 times: DaemonSet"),
+        ([event("create", "services", owned("d-ipv4", "workload"))], ENDED, "2 times: Service ipv4"),
+        ([event("create", "taskreports", {"spec": {"taskUID": "a", "roundNumber": 1}})], ENDED, "2 times: report"),
+        ([round_written(1, "ongoing")], ENDED, "rounds went back"),
+        ([event("create", "daemonsets", owned("d", "x"))], ENDED, "never created"),
+        ([], {**ENDED, "doneRound": 3}, "rounds:"),
+    ],
+)
+def test_the_judge_notices(more: list[Any], status: Any, words: str) -> None:
+    (wrong,) = judge([*GOOD, *more], ["a"], status)
+    assert words in wrong
+
+
+def test_a_task_of_the_same_name_starts_its_rounds_anew() -> None:
+    again = [event("create", "netreaches"), event("create", "daemonsets", owned("d", "b")), round_written(1, "ongoing")]
+    assert judge([*GOOD, *again], ["a", "b"], ENDED) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "words", "phase"),
+    [
+        ("POST", "/apis/apps/v1/namespaces/n/daemonsets", {"metadata": {"name": "d"}}, "POST daemonsets", "creation"),
+        ("POST", "/api/v1/namespaces/n/services", {"metadata": {"name": "d-ipv6"}}, "POST services ipv6", "creation"),
+        ("POST", "/api/v1/namespaces/n/services?dryRun=All", {"metadata": {"name": "d-ipv6"}}, "", ""),
+        ("PATCH", "/x/netreaches/a/status", {"status": {"resource": {"runtimeStatus": "deleted"}}}, "status: deleted",
+         "removal"),
+        ("PATCH", "/x/netreaches/a/status", {"status": {"history": [{"roundNumber": 2, "status": "succeed"}],
+         "finish": True}}, "status: round 2 succeed, finished", "finish"),
+        ("PUT", "/apis/coordination.k8s.io/v1/namespaces/n/leases/l", {}, "", ""),
+        ("GET", "/x/netreaches/a", {}, "", ""),
+    ],
+)  # fmt: skip
+def test_writes_have_names(method: str, path: str, body: Any, words: str, phase: str) -> None:
+    assert described(method, path, body) == words
+    assert not words or phase_of(words) == phase
