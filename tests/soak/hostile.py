@@ -120,6 +120,8 @@ def judge_log(text: str) -> list[str]:
     for line in text.splitlines():
         if line.startswith("{") and '"exception"' in line:
             entry = json.loads(line)
+            if entry["event"] == "object cannot be read":
+                continue  # the guard's own report, as it should be
             where = str(entry["exception"]).strip().splitlines()[-1]
             found.setdefault(f"{entry['event']}: {where}", str(entry["exception"])[-1500:])
     return [f"logged {what}\n{trace}" for what, trace in found.items()]
