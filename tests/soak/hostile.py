@@ -354,7 +354,12 @@ class Story:
             found = self.place.ask("GET", f"{PODS}/{name}")
             return found.status == 200 and "nodeName" in found.json()["spec"]
 
-        return time.monotonic() - begun if until(has_a_node, NEVER_TIMES * self._within_s) else None
+        def has_ended() -> bool:
+            return self.place.process.poll() is not None
+
+        # Nobody places pods any more once it has ended.
+        is_over = until(lambda: has_ended() or has_a_node(), NEVER_TIMES * self._within_s)
+        return time.monotonic() - begun if is_over and not has_ended() else None
 
     # -- and those who do not wish us well ----------------------------------------------------------------------
 
