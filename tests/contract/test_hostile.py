@@ -70,7 +70,7 @@ def test_memory_that_peaks_or_stays_is_told() -> None:
 
 def test_a_mistake_of_ours_that_was_caught_is_told_once() -> None:
     entry = {"event": "bug in reconcile", "level": "error", "exception": "Traceback\n  in x\nKeyError: 'a'"}
-    calm = {"event": "object left out", "level": "warning"}
+    calm = {"event": "object cannot be read", "level": "error", "exception": "NotDecoded: it does not decode"}
     lines = "\n".join(["no JSON", *(json.dumps(each) for each in (entry, calm, entry))])
     assert judge_log(lines) == ["logged bug in reconcile: KeyError: 'a'\nTraceback\n  in x\nKeyError: 'a'"]
 
