@@ -141,6 +141,8 @@ class Field:
             "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
         }
         (self.folder / f"{name}.url").unlink(missing_ok=True)
+        if name in self.processes:
+            self.processes[name].wait(60)
         command = [sys.executable, "-m", "tests.soak.modules_process", *([f"--bug={self.bug}"] if self.bug else [])]
         command += ["serve", f"--kubeconfig={kubeconfig}", "--listen=127.0.0.1:0", "--capabilities=modules"]
         with (self.folder / f"{name}.log").open("ab") as log:
