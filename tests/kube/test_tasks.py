@@ -31,7 +31,13 @@ MANIFESTS = (
 )
 NODE = "worker-1"
 DUAL_STACK = "--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112"
-VARIABLES = {**QUICK, "FAIRLEAD_TASKS_POLL_S": "1", "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0"}
+VARIABLES = {
+    # The same for every replica: it is part of the carriers' template.
+    "FAIRLEAD_TASKS_API_URL": "http://127.0.0.1:8470",
+    **QUICK,
+    "FAIRLEAD_TASKS_POLL_S": "1",
+    "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
+}
 DOCUMENTED = Path(__file__).parents[1] / "tasks" / "kdoctor.yaml"
 REPORTS = "/apis/system.kdoctor.io/v1beta1/namespaces/default/kdoctorreports"
 
