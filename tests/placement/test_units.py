@@ -325,6 +325,19 @@ async def test_a_place_stays_where_a_foreign_pod_fits_beside_it() -> None:
         assert server.loop.reservations.get("default/g-w-0") is not None
 
 
+async def test_places_are_checked_though_a_node_offers_something_new_since() -> None:
+    jobs = Jobs(a_unit("g", 1, "4"))
+    async with looping(jobs, nodes=1) as (server, _):
+        await settle()
+        jobs.blocked.add("g")
+        server.put(a_node("n1", cpu="4", **{"example.com/new": "1"}))
+        await settle()
+        assert jobs.losses == []
+        server.bound(wanting("foreign", cpu="2"), "n1")
+        await settle()
+        assert [(each.member, each.loss) for each in jobs.losses] == [("default/g-w-0", Loss.TAKEN)]
+
+
 async def test_a_binding_that_is_refused_costs_the_place_and_one_that_fails_does_not() -> None:
     jobs = Jobs(a_unit("g", 2))
     async with looping(jobs) as (server, clock):

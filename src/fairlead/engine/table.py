@@ -160,6 +160,14 @@ class NodeTable:
         over_R[[axes.ASSUMED_CPU, axes.ASSUMED_MEMORY]] = False
         return over_R
 
+    def takes_oversold(self, uid: str) -> bool:
+        """Whether this occupant requests a resource of which its node has too little."""
+        occupant = self.occupants[uid]
+        over_R = self.oversold(occupant.row)
+        # By name: a request that was compiled before a column came or went has other rows.
+        over = {name for name, at in self.axis.rows.items() if over_R[at]}
+        return resources.PODS in over or any(occupant.request.takes.get(name, 0) > 0 for name in over)
+
     def has_everywhere(self, rows: tuple[int, ...]) -> bool:
         """Whether every node has some of each of these resources, so that nobody need ask node by node."""
         known = self._everywhere.get(rows)

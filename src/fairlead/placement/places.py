@@ -145,10 +145,10 @@ class Places:
         table = self._table
         for node in nodes:
             row = table.row_of.get(node)
-            for key in self._held_on(row) if row is not None else ():
-                assert row is not None
-                over_R = table.oversold(row)
-                if (table.occupants[key].request.delta_R[over_R] > 0).any():
+            if row is None:
+                continue
+            for key in self._held_on(row):
+                if table.takes_oversold(key):
                     self.lose(key, Loss.TAKEN, f"other pods were bound to node {node}")
 
     def _held_on(self, row: int) -> list[str]:
