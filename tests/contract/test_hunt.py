@@ -24,6 +24,11 @@ def test_requests_drawn_by_lot_are_answered_alike(
     kind: str, seed: int, the_real: Contestant, the_embedded: Contestant
 ) -> None:
     found = list(hunt(the_real, the_embedded, seed, 120, kind, tag=f"-{kind.lower()}"))
+    if found:
+        # Field managers are ordered by the second of their writes, which two servers may see apart; the same requests
+        # again tell a difference between the servers from one between two seconds.
+        again = {each.cause for each in hunt(the_real, the_embedded, seed, 120, kind, tag=f"-{kind.lower()}-again")}
+        found = [each for each in found if each.cause in again]
     assert not found, "\n\n".join(
         f"{each.request}\n{each.sent}\n{each.cause}\nreal: {each.real}\nembedded: {each.embedded}" for each in found
     )

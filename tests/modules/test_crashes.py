@@ -3,13 +3,13 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fairlead.modules.healer import Healer
-from fairlead.modules.healing import Step
+from fairlead.modules.healer import Healer, Patient
+from fairlead.modules.healing import HealInput, Step
 from fairlead.modules.members import Members
 from fairlead.nodes.node import NODES
 from fairlead.testing.mock_base import MockBase
@@ -109,17 +109,13 @@ async def test_k63_a_healing_killed_before_and_after_every_step_goes_on_and_repe
 async def test_the_judge_of_healing_catches_a_base_that_is_deleted_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(self: Healer, beat: Any) -> bool:
-        return False
+    real = Healer._input
 
-    # Seeded bug: what was deleted in an earlier life is not looked for, and a pod on its way out counts as there.
-    monkeypatch.setattr(Healer, "_is_pod_leaving", never)
-    real = Healer.observe
+    async def blind(self: Healer, name: str, patient: Patient) -> HealInput:
+        return replace(await real(self, name, patient), is_pod_leaving=False)
 
-    def forgetful(self: Healer, name: str, beat: Any, health: Any, **other: Any) -> None:
-        real(self, name, beat, health, **{**other, "is_pod_leaving": False})
-
-    monkeypatch.setattr(Healer, "observe", forgetful)
+    # Seeded bug: what was deleted is not looked for, and a pod on its way out counts as there.
+    monkeypatch.setattr(Healer, "_input", blind)
     with crashing() as crashes:
         sent, sick, well = await heal(tmp_path, crashes, is_killed=False, end_s=8.0)
     assert any("was sent" in line for line in judge(sent, sick, well))
