@@ -330,7 +330,7 @@ async def test_places_are_checked_though_a_node_offers_something_new_since() -> 
     async with looping(jobs, nodes=1) as (server, _):
         await settle()
         jobs.blocked.add("g")
-        server.put(a_node("n1", cpu="4", **{"example.com/new": "1"}))
+        server.put(a_node("n1", cpu="4", example__com_new="1"))
         await settle()
         assert jobs.losses == []
         server.bound(wanting("foreign", cpu="2"), "n1")
