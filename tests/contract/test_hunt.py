@@ -25,8 +25,8 @@ def test_requests_drawn_by_lot_are_answered_alike(
 ) -> None:
     found = list(hunt(the_real, the_embedded, seed, 120, kind, tag=f"-{kind.lower()}"))
     if found:
-        # Field managers are ordered by the second of their writes, which two servers may see apart; the same requests
-        # again tell a difference between the servers from one between two seconds.
+        # One of the moment (field managers, for one, are ordered by the second of their writes) does not come again
+        # with the same requests; one between the servers does.
         again = {each.cause for each in hunt(the_real, the_embedded, seed, 120, kind, tag=f"-{kind.lower()}-again")}
         found = [each for each in found if each.cause in again]
     assert not found, "\n\n".join(
