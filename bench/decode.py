@@ -357,9 +357,9 @@ def fairlead_decoder() -> Decode:
     import msgspec
 
     from fairlead.cluster.client import Page
-    from fairlead.model.pod import Pod
+    from fairlead.model.pod import SchedulerPod
 
-    page_decoder, pod_decoder = msgspec.json.Decoder(Page), msgspec.json.Decoder(Pod)
+    page_decoder, pod_decoder = msgspec.json.Decoder(Page), msgspec.json.Decoder(SchedulerPod)
     return lambda page: [pod_decoder.decode(item) for item in page_decoder.decode(page).items or ()]
 
 

@@ -27,7 +27,7 @@ from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Namespace, Service
 from tests.rigs.kube.build import ensure_built
 from tests.rigs.kube.servers import Rig, until
@@ -136,13 +136,13 @@ def mixed_shapes() -> dict[str, Spec]:
     }
 
 
-def make_pods(shapes: dict[str, Spec], count: int, seed: int | None = 7) -> list[Pod]:
+def make_pods(shapes: dict[str, Spec], count: int, seed: int | None = 7) -> list[SchedulerPod]:
     """Pods of the shapes in a shuffled order, each a struct of its own as if it had come from the API."""
     names = [list(shapes)[i % len(shapes)] for i in range(count)]
     if seed is not None:
         random.Random(seed).shuffle(names)
     encoded = {name: json.dumps(spec) for name, spec in shapes.items()}
-    decode = msgspec.json.Decoder(Pod).decode
+    decode = msgspec.json.Decoder(SchedulerPod).decode
     return [
         decode(
             f'{{"metadata":{{"name":"{name}-{i}","namespace":"default","uid":"{name}-{i}",'
@@ -166,7 +166,7 @@ def make_table(nodes: Sequence[Node]) -> NodeTable:
     return table
 
 
-def check(nodes: Sequence[Node], pods: Sequence[Pod], count: int) -> int:
+def check(nodes: Sequence[Node], pods: Sequence[SchedulerPod], count: int) -> int:
     """Decide the first pods once with everything remembered and once with nothing; the tables must be equal."""
     pods = pods[:count]
     fast = make_table(nodes)
@@ -183,7 +183,7 @@ def check(nodes: Sequence[Node], pods: Sequence[Pod], count: int) -> int:
     return count
 
 
-def time_workload(name: str, nodes: Sequence[Node], pods: Sequence[Pod], checked: int) -> dict[str, Any]:
+def time_workload(name: str, nodes: Sequence[Node], pods: Sequence[SchedulerPod], checked: int) -> dict[str, Any]:
     table = make_table(nodes)
     cycle = Cycle(table, kube_profile())
     gc.collect()
@@ -297,7 +297,7 @@ def run_beside_kube(nodes: Sequence[Node], count: int | None) -> dict[str, Any]:
     }
 
 
-def time_engine(nodes: Sequence[Node], pods: Sequence[Pod]) -> Span:
+def time_engine(nodes: Sequence[Node], pods: Sequence[SchedulerPod]) -> Span:
     cycle = Cycle(make_table(nodes), kube_profile())
     gc.collect()
     started, started_cpu = time.perf_counter(), time.process_time()
@@ -307,7 +307,7 @@ def time_engine(nodes: Sequence[Node], pods: Sequence[Pod]) -> Span:
     return Span(took_cpu / len(pods), took / len(pods))
 
 
-def time_kube_scheduler(nodes: Sequence[Node], pods: Sequence[Pod]) -> Span:
+def time_kube_scheduler(nodes: Sequence[Node], pods: Sequence[SchedulerPod]) -> Span:
     """From the first pod until the last is bound: CPU of the whole process, and its own word on the wall time."""
     config = {"percentageOfNodesToScore": 100, "profiles": [{"schedulerName": "default-scheduler"}]}
     with Rig(ensure_built()) as rig:
@@ -334,7 +334,7 @@ def time_kube_scheduler(nodes: Sequence[Node], pods: Sequence[Pod]) -> Span:
     )
 
 
-def post_all(rig: Rig, path: str, things: Sequence[Node] | Sequence[Pod]) -> None:
+def post_all(rig: Rig, path: str, things: Sequence[Node] | Sequence[SchedulerPod]) -> None:
     """Create them over a few connections that stay open."""
     lanes = 8
 

@@ -31,7 +31,7 @@ from fairlead.jobs.plan import PlanOptions
 from fairlead.jobs.spec import TYJOBS
 from fairlead.model.intents import PatchStatus
 from fairlead.model.node import Node
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.testing.clock import ManualClock, settle
 from tests.jobs.cluster import FakeCluster, Together
 from tests.rigs.kube.build import RigUnavailable
@@ -62,13 +62,13 @@ def a_table(nodes: int) -> NodeTable:
 
 
 def a_unit(pods: int, gpus: int) -> Unit:
-    def pod(name: str, requests: dict[str, str]) -> Pod:
+    def pod(name: str, requests: dict[str, str]) -> SchedulerPod:
         metadata = {"name": name, "namespace": "bench", "labels": {"fairlead.io/job": "gang"}}
         document = {
             "metadata": metadata,
             "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]},
         }
-        return msgspec.convert(document, Pod)
+        return msgspec.convert(document, SchedulerPod)
 
     worker = {"cpu": "4", "memory": "16Gi", GPU: str(gpus)}
     members = [Member(pod("leader", {"cpu": "1", "memory": "1Gi"}), "leader", essential=True)]

@@ -44,7 +44,7 @@ from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import PersistentVolume, PersistentVolumeClaim
 
 VARIANTS: Final = ("none", "fluid", "ours1", "ours2", "ours3")
@@ -227,7 +227,7 @@ class Simulation:
             node = self.kube.decide(raw)
         else:
             metadata = {**raw["metadata"], "namespace": "default", "uid": arrival.name}
-            outcome = self.cycle.decide(msgspec.convert({**raw, "metadata": metadata}, Pod))
+            outcome = self.cycle.decide(msgspec.convert({**raw, "metadata": metadata}, SchedulerPod))
             node = outcome.node if isinstance(outcome, Placed) else None
         return int(node[1:]) if node is not None else None
 

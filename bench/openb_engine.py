@@ -18,7 +18,7 @@ from fairlead.engine.profile import Profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node as NodeObject
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 GPU: Final = "nvidia.com/gpu"
 # The published runs know no such limit.
@@ -63,7 +63,7 @@ def a_table(nodes: Sequence[Node]) -> NodeTable:
     return table
 
 
-def a_pod(number: int, shape: Shape) -> Pod:
+def a_pod(number: int, shape: Shape) -> SchedulerPod:
     """Whole devices by resource name, shares by annotation."""
     gpu = shape.gpu
     requests = {"cpu": f"{shape.cpu_milli}m", "memory": f"{shape.memory_mib}Mi"}
@@ -78,7 +78,7 @@ def a_pod(number: int, shape: Shape) -> Pod:
         "metadata": {"name": f"pod-{number}", "namespace": "openb", "uid": str(number), "annotations": annotations},
         "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]},
     }
-    return msgspec.convert(document, Pod)
+    return msgspec.convert(document, SchedulerPod)
 
 
 def run(cycle: Cycle, pods: Iterable[Shape]) -> Outcome:

@@ -42,6 +42,7 @@ from fairlead.nodes.node import NODES, PROVIDER_LABEL
 from fairlead.nodes.server import Access, LogProblem, log_options, open_log
 from fairlead.nodes.streaming.serving import Streams
 from fairlead.runtime import Capability, Runtime, open_runtime
+from fairlead.serving import listening, serving
 from fairlead.settings import Settings, WebhookSettings, identity
 from fairlead.web.aggregated import AUTHENTICATION
 from fairlead.web.guard import Guard
@@ -118,7 +119,7 @@ async def up(
         classes = app.select_capabilities(_left_in(known, options.without, say), known)
         await _bootstrap(runtime.writer, settings.namespace, classes.values(), demo=options.demo)
         runtime.routes.guard = Guard(runtime.reader, clock)
-        url = await stack.enter_async_context(app.listening(settings, probes, runtime.routes, clock, metrics))
+        url = await stack.enter_async_context(listening(settings, probes, runtime.routes, clock, metrics))
         write_secret(options.data / "api.url", url.encode())
         write_secret(options.data / "api.token", cluster.admin_token.encode())
         parts = [part for part in options.parts if part not in known or part in classes]
@@ -132,7 +133,7 @@ async def up(
             working.append(tasks.create_task(_controllers(runtime, cluster, options), name="controllers"))
         capabilities = {name: capability(runtime) for name, capability in classes.items()}
         capabilities |= app.webhooks_of(capabilities, runtime, BY_LOOPBACK)
-        await stack.enter_async_context(app.serving(capabilities, probes, runtime.routes))
+        await stack.enter_async_context(serving(capabilities, probes, runtime.routes))
         working += _start(tasks, capabilities, runtime)
         mode = ""
         cluster.server.logs = _logs(runtime.offers.kubelets, clock)

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.apiserver.failures import Failure
-from fairlead.apiserver.request.selectors import field_selector, label_selector, labels_match
+from fairlead.apiserver.request.selectors import check_fields, label_selector, labels_match, parse_fields
 
 LABELS = {"app": "web", "tier": "front", "n": "5", "example.com/x": "y"}
 
@@ -52,11 +52,12 @@ def test_a_label_selector_that_makes_no_sense_is_the_askers_mistake(text: str) -
 
 def test_a_field_selector_takes_the_fields_the_kind_offers() -> None:
     known = frozenset({"metadata.name", "status.phase"})
-    name, phase = field_selector("metadata.name=x,status.phase!=Running", known, "Pod")
+    name, phase = parse_fields("metadata.name=x,status.phase!=Running")
+    check_fields((name, phase), known, "field label not supported: {key}")
     assert name.matches({"metadata.name": "x"})
     assert not phase.matches({"status.phase": "Running"})
     with pytest.raises(Failure, match=r"field label not supported: spec\.foo"):
-        field_selector("spec.foo=1", known, "Pod")
+        check_fields(parse_fields("spec.foo=1"), known, "field label not supported: {key}")
 
 
 @pytest.mark.parametrize(

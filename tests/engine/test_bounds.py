@@ -16,7 +16,7 @@ from fairlead.engine.table import MOST_SCALARS, NodeTable
 from fairlead.engine.unit import Member, Unit
 from fairlead.model.node import Node
 from fairlead.model.outcome import Placed, Refused
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Service
 from fairlead.testing.builders import a_node, a_pod, a_table
 
@@ -120,7 +120,7 @@ def test_devices_told_apart_have_a_limit() -> None:
 # -- labels ---------------------------------------------------------------------------------------------------
 
 
-def selecting(*keys: str, name: str = "p") -> Pod:
+def selecting(*keys: str, name: str = "p") -> SchedulerPod:
     return a_pod(name, nodeSelector=dict.fromkeys(keys, "1"))
 
 
@@ -188,7 +188,7 @@ def test_a_column_of_many_nodes_goes_with_the_last_of_them() -> None:
 def test_counts_by_a_column_that_was_dropped_are_right_when_it_returns() -> None:
     anti = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "a"}}}]}}
 
-    def alone(name: str) -> Pod:
+    def alone(name: str) -> SchedulerPod:
         return a_pod(name, labels={"app": "a"}, affinity=anti)
 
     table = a_table([a_node("n1", labels={"rack": "1"}), a_node("n2", labels={"rack": "2"})])

@@ -13,17 +13,17 @@ from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Domains, Member, Unit, UnitPlaced
 from fairlead.model.node import Node
 from fairlead.model.outcome import Placed, Refused
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import PersistentVolume, PersistentVolumeClaim
 
 ZONE = "topology.kubernetes.io/zone"
 
 
-def pod(name: str, *claims: str, cpu: str = "1") -> Pod:
+def pod(name: str, *claims: str, cpu: str = "1") -> SchedulerPod:
     volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
     containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
     metadata = {"name": name, "namespace": "default", "uid": name}
-    return msgspec.convert({"metadata": metadata, "spec": {"containers": containers, "volumes": volumes}}, Pod)
+    return msgspec.convert({"metadata": metadata, "spec": {"containers": containers, "volumes": volumes}}, SchedulerPod)
 
 
 def cluster(held: dict[str, float], zones: str = "aaabbb") -> NodeTable:

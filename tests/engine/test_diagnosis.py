@@ -8,11 +8,11 @@ from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Diagnosis, NearestMiss, Refusal, Refused
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 
-def refuse(table: NodeTable, pod: Pod) -> Diagnosis:
+def refuse(table: NodeTable, pod: SchedulerPod) -> Diagnosis:
     outcome = Cycle(table, kube_profile()).decide(pod)
     assert isinstance(outcome, Refused)
     return outcome.diagnosis

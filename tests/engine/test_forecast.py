@@ -11,7 +11,7 @@ from fairlead.engine.forecast import Change, Forecast, Rises, change, unmatched
 from fairlead.engine.profile import seed_profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import ReplicaSet, Service, StatefulSet
 from fairlead.testing.builders import a_node, a_pod, a_table
 
@@ -29,11 +29,11 @@ def a_catalog(forecast: Forecast) -> Catalog:
     return found
 
 
-def of(app: str, name: str, node: str = "") -> Pod:
+def of(app: str, name: str, node: str = "") -> SchedulerPod:
     return a_pod(name, node=node, cpu="10m", memory="1Mi", labels={"app": app})
 
 
-def expected(table: NodeTable, pod: Pod) -> dict[str, float]:
+def expected(table: NodeTable, pod: SchedulerPod) -> dict[str, float]:
     change_N = change(table.catalog.forecast, table.view(), table.request(pod))
     return {name: round(float(change_N[row]), 9) for name, row in table.row_of.items()}
 

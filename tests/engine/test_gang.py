@@ -12,13 +12,13 @@ from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Domains, LargestNode, Member, NeverFits, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.node import Node
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 JOB = "example.com/job"
 
 
-def worker(name: str, cpu: str = "1", **more: object) -> Pod:
+def worker(name: str, cpu: str = "1", **more: object) -> SchedulerPod:
     return a_pod(name, cpu=cpu, memory="1Mi", labels={JOB: "train"}, **more)  # type: ignore[arg-type]
 
 

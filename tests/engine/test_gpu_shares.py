@@ -7,17 +7,17 @@ from fairlead.engine.profile import build, job_profile, kube_profile
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Outcome, Placed, Refused
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 MILLI, MEMORY = "fairlead.io/gpu-milli", "fairlead.io/gpu-memory-mib"
 
 
-def share(name: str, milli: int, **more: str) -> Pod:
+def share(name: str, milli: int, **more: str) -> SchedulerPod:
     return a_pod(name, annotations={MILLI: str(milli), **more})
 
 
-def whole(name: str, count: int) -> Pod:
+def whole(name: str, count: int) -> SchedulerPod:
     return a_pod(name, requests={"nvidia.com/gpu": str(count)})
 
 

@@ -8,20 +8,20 @@ from fairlead.engine.priorities.jobs.packing import EVEN, LEADER, WORKER, idle, 
 from fairlead.engine.profile import ProfileError, job_profile, kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 JOB = "example.com/job"
 
 
-def choose(policy: str, table: NodeTable, pod: Pod, *, is_leader: bool = False) -> str:
+def choose(policy: str, table: NodeTable, pod: SchedulerPod, *, is_leader: bool = False) -> str:
     profile = job_profile(policy, kube_profile(), job_label=JOB, is_leader=is_leader)
     outcome = Cycle(table, profile).decide(pod)
     assert isinstance(outcome, Placed)
     return outcome.node
 
 
-def of_job(name: str, node: str = "", **more: object) -> Pod:
+def of_job(name: str, node: str = "", **more: object) -> SchedulerPod:
     return a_pod(name, node=node, labels={JOB: "train"}, **more)  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ from fairlead.model import resources
 from fairlead.model.node import Node
 from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed, Refused
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import MOST, QuantityError, nanos
 from fairlead.model.selectors import SelectorError, parse_requirement
 from fairlead.model.volumes import CsiNode
@@ -118,7 +118,7 @@ def test_asking_for_less_than_nothing_gives_no_room() -> None:
                 "overhead": {"cpu": "-5"},
             },
         },
-        Pod,
+        SchedulerPod,
     )
     assert dict(resources.counted(resources.pod_requests(pod))) == {"cpu": 2000, "memory": 0}
 
@@ -175,10 +175,10 @@ def test_devices_given_are_numbers_of_devices() -> None:
 @pytest.mark.parametrize(
     ("struct", "document"),
     [
-        (Pod, {"spec": {"priority": 10**30}}),
-        (Pod, {"spec": {"containers": [{"ports": [{"hostPort": 2**31}]}]}}),
-        (Pod, {"spec": {"topologySpreadConstraints": [{"maxSkew": 10**30}]}}),
-        (Pod, {"metadata": {"generation": 10**30}}),
+        (SchedulerPod, {"spec": {"priority": 10**30}}),
+        (SchedulerPod, {"spec": {"containers": [{"ports": [{"hostPort": 2**31}]}]}}),
+        (SchedulerPod, {"spec": {"topologySpreadConstraints": [{"maxSkew": 10**30}]}}),
+        (SchedulerPod, {"metadata": {"generation": 10**30}}),
         (Node, {"status": {"images": [{"sizeBytes": 10**30}]}}),
         (CsiNode, {"spec": {"drivers": [{"allocatable": {"count": 10**30}}]}}),
     ],
@@ -188,7 +188,7 @@ def test_a_whole_number_that_no_api_server_serves_does_not_decode(struct: type, 
         msgspec.json.decode(msgspec.json.encode(document), type=struct)
 
 
-def a_huge_pod(name: str, resource: str) -> Pod:
+def a_huge_pod(name: str, resource: str) -> SchedulerPod:
     return a_pod(name, cpu=None, memory=None, node="n1", requests={resource: "9E"})
 
 

@@ -9,7 +9,7 @@ from fairlead.engine.preemption import NO_VICTIMS, Preemption
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Placed, Refused
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import PodDisruptionBudget
 from fairlead.testing.builders import a_node, a_pod, a_table
 
@@ -20,7 +20,7 @@ def crowded(*nodes: str) -> NodeTable:
     return a_table([a_node(node, cpu="2") for node in nodes], pods)
 
 
-def urgent(name: str, node: str = "", priority: int = 10) -> Pod:
+def urgent(name: str, node: str = "", priority: int = 10) -> SchedulerPod:
     return a_pod(name, cpu="2", priority=priority, status={"nominatedNodeName": node} if node else None)
 
 

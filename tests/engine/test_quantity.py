@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.model import resources
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import MOST, NANO, QuantityError, milli, nanos, whole
 
 
@@ -62,8 +62,8 @@ def test_rounding_is_upwards_and_within_64_bits() -> None:
     assert whole(nanos("100E")) == 2**63 - 1
 
 
-def pod(**spec: object) -> Pod:
-    return msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, Pod)
+def pod(**spec: object) -> SchedulerPod:
+    return msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, SchedulerPod)
 
 
 def container(cpu: str, **more: object) -> dict[str, object]:

@@ -11,7 +11,7 @@ from fairlead.engine.pick import FirstByName
 from fairlead.engine.registry import REMOVAL_PREDICATES
 from fairlead.engine.removal import RemovalWeights, Standing
 from fairlead.engine.statement import Statement
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 
@@ -26,7 +26,7 @@ def test_a_standing_kept_up_is_a_standing_made_afresh(seed: int, sign: int) -> N
     table = a_table(nodes, pods)
     if rng.random() < 0.5:
         table.catalog.set_forecast(Forecast(nodes={node.metadata.name: rng.uniform(-1, 1) for node in nodes}))
-    on_row: dict[int, list[Pod]] = {}
+    on_row: dict[int, list[SchedulerPod]] = {}
     for pod in pods:
         on_row.setdefault(table.occupants[pod.uid].row, []).append(pod)
     rules, weights = [rule() for rule in REMOVAL_PREDICATES.values()], RemovalWeights(forecast_sign=sign)

@@ -20,7 +20,7 @@ from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Service
 from fairlead.testing.builders import a_node, a_pod, a_table
 
@@ -28,7 +28,7 @@ NODES = [a_node("a", cpu="4", memory="1000Mi"), a_node("b", cpu="2", memory="200
 NOW = float(epoch_s("2026-03-01T12:00:00Z"))
 
 
-def scores(priority: Priority, table: NodeTable, pod: Pod) -> dict[str, int]:
+def scores(priority: Priority, table: NodeTable, pod: SchedulerPod) -> dict[str, int]:
     view, request = table.view(), table.request(pod)
     everywhere = np.ones(view.size, dtype=np.bool_)
     raw_N = priority.raw(view, request, everywhere)
@@ -44,7 +44,7 @@ def catalog(forecast: Forecast | None = None) -> Catalog:
     return found
 
 
-def web(name: str, node: str = "", **more: object) -> Pod:
+def web(name: str, node: str = "", **more: object) -> SchedulerPod:
     return a_pod(name, node=node, cpu="1", memory="500Mi", labels={"app": "web"}, **more)  # type: ignore[arg-type]
 
 
@@ -205,7 +205,7 @@ OLD, NEW = "2026-01-01T00:00:00Z", "2026-03-01T11:59:00Z"
         ),
     ],
 )
-def test_the_pod_is_chosen_in_the_order_of_scale_down(stays: Pod, goes: Pod) -> None:
+def test_the_pod_is_chosen_in_the_order_of_scale_down(stays: SchedulerPod, goes: SchedulerPod) -> None:
     table = a_table(NODES, [stays, goes])
     plan = plan_removal(Statement(table), [stays, goes], 1, now_s=NOW)
     assert [r.pod for r in plan.removed] == [goes.key]

@@ -32,14 +32,16 @@ from fairlead.engine.priorities.v113.selector_spread import SelectorSpreadPriori
 from fairlead.engine.profile import Conditions, kube_profile, seed_profile
 from fairlead.engine.rule import Predicate, Priority
 from fairlead.engine.table import NodeTable
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Service
 from fairlead.testing.builders import a_node, a_pod, a_table
 
 MB = 2**20
 
 
-def scores(priority: Priority, table: NodeTable, pod: Pod, feasible: Sequence[str] | None = None) -> dict[str, int]:
+def scores(
+    priority: Priority, table: NodeTable, pod: SchedulerPod, feasible: Sequence[str] | None = None
+) -> dict[str, int]:
     view, request = table.view(), table.request(pod)
     feasible_N = view.take(table.valid_N).copy()
     if feasible is not None:
@@ -48,7 +50,7 @@ def scores(priority: Priority, table: NodeTable, pod: Pod, feasible: Sequence[st
     return {name: int(final_N[row]) for name, row in table.row_of.items() if feasible_N[row]}
 
 
-def refused(rule: Predicate, table: NodeTable, pod: Pod) -> dict[str, list[str]]:
+def refused(rule: Predicate, table: NodeTable, pod: SchedulerPod) -> dict[str, list[str]]:
     view, request = table.view(), table.request(pod)
     if not rule.applies(table, request):
         return {}
@@ -167,7 +169,7 @@ def served() -> Catalog:
     return catalog
 
 
-def web(name: str, node: str, **more: object) -> Pod:
+def web(name: str, node: str, **more: object) -> SchedulerPod:
     return a_pod(name, node=node, labels={"app": "web"}, **more)  # type: ignore[arg-type]
 
 

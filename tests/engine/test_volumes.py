@@ -9,7 +9,7 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.statement import Statement
 from fairlead.model.outcome import Placed, Refused, VolumeChoice
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from fairlead.testing.builders import a_node, a_pod, a_table
 
@@ -38,7 +38,7 @@ def volume(name: str, node: str, size: str = "1Gi") -> PersistentVolume:
     )
 
 
-def user(name: str, *claims: str) -> Pod:
+def user(name: str, *claims: str) -> SchedulerPod:
     volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
     return a_pod(name, volumes=volumes)
 

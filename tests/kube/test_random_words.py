@@ -19,7 +19,7 @@ from fairlead.engine.profile import kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Namespace
 from tests.kube.test_placement import MANIFESTS
 from tests.kube.test_runtime import said, serving
@@ -93,14 +93,14 @@ class World:
                 body["spec"]["priorityClassName"] = rng.choice(("low", "middle"))
                 answer = rig.request("POST", f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", body)
                 if answer.status == 201:
-                    self.table.add_pod(msgspec.json.decode(answer.body, type=Pod))
+                    self.table.add_pod(msgspec.json.decode(answer.body, type=SchedulerPod))
 
     def fits_nowhere(self, namespace: str, body: Doc) -> bool:
         """Whether the server takes such a pod, and nothing can be done for it."""
         answer = self.rig.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)
         if answer.status != 201:
             return False
-        pod = msgspec.json.decode(answer.body, type=Pod)
+        pod = msgspec.json.decode(answer.body, type=SchedulerPod)
         profile = kube_profile()
         outcome = Cycle(self.table, profile).decide(pod)
         if isinstance(outcome, Placed):

@@ -10,7 +10,7 @@ import pytest
 from fairlead.cluster.writer import Outcome, Result
 from fairlead.engine.unit import NoTrial, Unit, UnitPlaced
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.modules.heal_grants import GrantWriter
 from fairlead.modules.healing import GRANT, Grant, Step, read_grant
 from fairlead.testing.clock import ManualClock
@@ -22,13 +22,13 @@ class Cluster:
     """Nodes as a mirror, pods as a reader, and what is written."""
 
     nodes: list[Any]
-    pods: list[Pod]
+    pods: list[SchedulerPod]
     written: list[Any] = field(default_factory=list)
 
     def __iter__(self) -> Any:
         return iter(self.nodes)
 
-    async def list(self, kind: Any, namespace: str = "", **_: Any) -> Sequence[Pod]:
+    async def list(self, kind: Any, namespace: str = "", **_: Any) -> Sequence[SchedulerPod]:
         return self.pods
 
     async def carry_out(self, intent: Any, **_: Any) -> Result:
@@ -51,7 +51,7 @@ class Table:
     answer: Callable[[Unit], Any]
     asked: list[Unit] = field(default_factory=list)
 
-    async def on_copy(self, pods: Sequence[Pod], work: Callable[[Any], Any]) -> Any:
+    async def on_copy(self, pods: Sequence[SchedulerPod], work: Callable[[Any], Any]) -> Any:
         return work(self)
 
     def decide(self, unit: Unit) -> Any:

@@ -15,7 +15,7 @@ from fairlead.cluster.writer import Outcome, Result
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject
 from fairlead.model.node import Node
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.modules.deployments import DEPLOYMENTS
 from fairlead.modules.heal_grants import candidates, fits_by_sums, homeless, parse_window
 from fairlead.modules.healer import Healer
@@ -194,12 +194,12 @@ def test_a_window_that_says_nothing_is_refused(text: str) -> None:
         parse_window(text)
 
 
-def module_pod(name: str, module: str, on: str, *, ready: str = "True", memory: str = "40Mi") -> Pod:
+def module_pod(name: str, module: str, on: str, *, ready: str = "True", memory: str = "40Mi") -> SchedulerPod:
     metadata = {"name": name, "namespace": "ns", "labels": {f"module.koupleless.io/{module}": "1"}}
     container = {"name": module, "image": "x", "resources": {"requests": {"memory": memory}}}
     status = {"conditions": [{"type": "Ready", "status": ready}]}
     body = {"metadata": metadata, "spec": {"nodeName": on, "containers": [container]}, "status": status}
-    return msgspec.convert(body, Pod)
+    return msgspec.convert(body, SchedulerPod)
 
 
 def test_modules_that_others_serve_need_no_place_and_the_rest_must_fit() -> None:

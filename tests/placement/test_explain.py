@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.profile import Profile, build, kube_profile
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.columns import Columns
 from fairlead.placement.explain import explain, weight_changes
 from fairlead.placement.explanation import Explanation
@@ -21,7 +21,7 @@ from tests.properties.test_twins import build as table_from
 seeds = st.integers(min_value=0, max_value=2**32)
 
 
-def explained(cycle: Cycle, pod: Pod, **more: object) -> Explanation:
+def explained(cycle: Cycle, pod: SchedulerPod, **more: object) -> Explanation:
     return explain(cycle, pod, **more)  # type: ignore[arg-type]
 
 
@@ -30,7 +30,7 @@ def explained(cycle: Cycle, pod: Pod, **more: object) -> Explanation:
 def test_the_explanation_says_what_is_decided_and_leaves_the_table_alone(seed: int) -> None:
     rng = Random(seed)
     cycle = Cycle(table_from(worlds.a_world(rng)), kube_profile())
-    pod = msgspec.convert(worlds.a_pod(rng, "incoming", fancy=0.4), Pod)
+    pod = msgspec.convert(worlds.a_pod(rng, "incoming", fancy=0.4), SchedulerPod)
     explained(cycle, pod)  # counts are made when first asked for
     before = state(cycle.table)
     told = explained(cycle, pod, whole=True)
@@ -66,7 +66,7 @@ def with_weight(profile: Profile, rule: str, weight: int) -> Profile:
 def test_the_nearest_weight_that_flips_the_choice_does_and_none_nearer_does(seed: int) -> None:
     rng = Random(seed)
     world = worlds.a_world(rng, nodes=8)
-    pod = msgspec.convert(worlds.a_pod(rng, "incoming", fancy=0.2), Pod)
+    pod = msgspec.convert(worlds.a_pod(rng, "incoming", fancy=0.2), SchedulerPod)
     profile = kube_profile()
 
     def chosen(with_profile: Profile) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.profile import Conditions, kube_profile
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.explain import explain
 from fairlead.placement.extender import (
     UNKNOWN,
@@ -89,7 +89,7 @@ def test_victims_are_read_with_and_without_the_cache() -> None:
 def test_answers_are_the_engines_and_about_nobody_else(seed: int) -> None:
     rng = Random(seed)
     cycle = Cycle(table_from(worlds.a_world(rng)), kube_profile(conditions=Conditions.BOTH))
-    pod = msgspec.convert(worlds.a_pod(rng, "incoming", fancy=0.4), Pod)
+    pod = msgspec.convert(worlds.a_pod(rng, "incoming", fancy=0.4), SchedulerPod)
     every = [*sorted(cycle.table.row_of), "unheard-of"]
     names = rng.sample(every, rng.randint(0, len(every)))
     told = explain(cycle, pod, whole=True, preempting=False)

@@ -16,7 +16,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.model.intents import Delete, Intent, RecordEvent
 from fairlead.model.kinds import Kind
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim
 from fairlead.placement.binding import MOST_IN_DOUBT_S, Binder
 from fairlead.placement.reservations import GIVEN_UP, Reservation
@@ -111,7 +111,7 @@ async def test_a_pod_that_breaks_the_table_in_any_way_is_left_out_and_the_others
     """Whatever the reason: nothing that is known of it need be wrong."""
     add = NodeTable.add_pod
 
-    def breaking(self: NodeTable, pod: Pod) -> None:
+    def breaking(self: NodeTable, pod: SchedulerPod) -> None:
         if pod.metadata.name == "hostile":
             raise RecursionError("no matter why")
         add(self, pod)
@@ -346,7 +346,7 @@ def hold(
                 "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
             },
         },
-        Pod,
+        SchedulerPod,
     )
 
     def held(handle: TableHandle) -> None:

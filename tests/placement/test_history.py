@@ -24,7 +24,7 @@ from fairlead.engine.statement import Statement
 from fairlead.engine.unit import Member, Unit
 from fairlead.model.node import Node
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from fairlead.model.workloads import Namespace, ReplicaSet, ReplicationController, Service, StatefulSet
 from fairlead.placement.columns import sheet
@@ -65,7 +65,7 @@ class Story:
         self.profile = some_profile(rng)
         self.cycle = Cycle(self.state.table, self.profile)
         self.nodes: dict[str, Node] = {}
-        self.pods: dict[str, Pod] = {}
+        self.pods: dict[str, SchedulerPod] = {}
         self.sheets: dict[int, Sheet] = {}
         self.count = 0
         world = worlds.a_world(rng)
@@ -97,10 +97,10 @@ class Story:
         worlds.dress(self.rng, document, placed=True)
         mount(self.rng, document, 0.3)
         document["spec"]["priority"] = self.rng.randint(0, 2)
-        pod = msgspec.convert(document, Pod)
+        pod = msgspec.convert(document, SchedulerPod)
         self.see_pod(pod)
 
-    def see_pod(self, pod: Pod) -> None:
+    def see_pod(self, pod: SchedulerPod) -> None:
         self.state.pods([Change(pod.key, self.pods.get(pod.key), pod)])
         self.pods[pod.key] = pod
 
@@ -135,7 +135,7 @@ class Story:
             case _:
                 self.decide()
 
-    def later(self, pod: Pod) -> Pod:
+    def later(self, pod: SchedulerPod) -> SchedulerPod:
         """The same pod as the cluster shows it later: started, or on its way out for another."""
         status = msgspec.structs.replace(pod.status, start_time=f"2026-01-01T00:00:{self.rng.randint(10, 59)}Z")
         if worlds.some(self.rng, 0.3):
@@ -156,7 +156,7 @@ class Story:
                 return
             statement.rollback()
 
-    def occupant(self, pod: Pod, node: str) -> Occupant:
+    def occupant(self, pod: SchedulerPod, node: str) -> Occupant:
         return occupant_of(pod, self.state.table.request(pod), node)
 
     def decide(self) -> None:
@@ -167,7 +167,7 @@ class Story:
         mount(rng, document, 0.3)
         document["spec"]["priority"] = rng.randint(0, 2)
         document["spec"].pop("nodeName", None)
-        pod = msgspec.convert(document, Pod)
+        pod = msgspec.convert(document, SchedulerPod)
         first = f"node-{rng.randint(0, 7)}" if worlds.some(rng, 0.2) else ""
         nominated = self.nominated()
         position, turn = self.history.mark(), self.cycle.pick.counter
@@ -187,13 +187,13 @@ class Story:
             elif worlds.some(rng, 0.3):
                 self.state.table.remove_pod(pod.uid)  # its binding came to nothing
 
-    def nominated(self) -> tuple[Pod, ...]:
+    def nominated(self) -> tuple[SchedulerPod, ...]:
         if worlds.some(self.rng, 0.7):
             return ()
         document = worlds.a_pod(self.rng, "nominated")
         document["spec"]["priority"] = self.rng.randint(0, 2)
         document["status"]["nominatedNodeName"] = f"node-{self.rng.randint(0, 7)}"
-        return (msgspec.convert(document, Pod),)
+        return (msgspec.convert(document, SchedulerPod),)
 
 
 def written(history: History, number: int) -> DecisionDocument:
@@ -238,20 +238,20 @@ class Told:
     def __init__(self, *things: Any) -> None:
         self.state = State()
         self.cycle = Cycle(self.state.table, kube_profile())
-        self.seen: dict[str, Pod] = {}
+        self.seen: dict[str, SchedulerPod] = {}
         for thing in things:
             if isinstance(thing, Node):
                 self.state.nodes([Change(thing.name, None, thing)])
-            elif isinstance(thing, Pod):
+            elif isinstance(thing, SchedulerPod):
                 self.see(thing)
             else:
                 self.state.related_objects([Change(thing.metadata.key, None, thing)])
 
-    def see(self, pod: Pod) -> None:
+    def see(self, pod: SchedulerPod) -> None:
         self.state.pods([Change(pod.key, self.seen.get(pod.key), pod)])
         self.seen[pod.key] = pod
 
-    def decide(self, pod: Pod) -> DecisionDocument:
+    def decide(self, pod: SchedulerPod) -> DecisionDocument:
         history = self.state.history
         position, turn = history.mark(), self.cycle.pick.counter
         outcome = self.cycle.decide(pod)
@@ -265,7 +265,7 @@ class Told:
 def test_when_pods_started_is_part_of_the_world_though_no_journal_tells() -> None:
     """Of two nodes that cost the same, the one is cleared whose pod started later."""
 
-    def victim(node: str, second: int) -> Pod:
+    def victim(node: str, second: int) -> SchedulerPod:
         return a_pod(f"on-{node}", cpu="8", node=node, priority=0, status={"startTime": f"2026-01-01T00:00:{second}Z"})
 
     told = Told(a_node("n1"), a_node("n2"), victim("n1", 10), victim("n2", 20))
@@ -279,7 +279,7 @@ def test_when_pods_started_is_part_of_the_world_though_no_journal_tells() -> Non
 
 
 def test_which_device_a_share_is_on_is_part_of_the_world() -> None:
-    def share(name: str, milli: int) -> Pod:
+    def share(name: str, milli: int) -> SchedulerPod:
         return a_pod(name, annotations={"fairlead.io/gpu-milli": str(milli)})
 
     told = Told(a_node("n1", nvidia__com_gpu=2))

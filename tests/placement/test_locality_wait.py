@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.engine.locality import CacheMap, DatasetCache, NodeCache
 from fairlead.engine.profile import kube_profile
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import PersistentVolume, PersistentVolumeClaim
 from fairlead.placement.replay import document_of, replay
 from fairlead.testing.builders import a_node
@@ -18,7 +18,7 @@ ZONE = "topology.kubernetes.io/zone"
 TERABYTE = 1e12
 
 
-def reader(name: str, wait: str, cpu: str = "3") -> Pod:
+def reader(name: str, wait: str, cpu: str = "3") -> SchedulerPod:
     document: dict[str, Any] = {
         "metadata": {
             "name": name,
@@ -32,7 +32,7 @@ def reader(name: str, wait: str, cpu: str = "3") -> Pod:
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "hbase"}}],
         },
     }
-    return msgspec.convert(document, Pod)
+    return msgspec.convert(document, SchedulerPod)
 
 
 def warm(server: Server, size: float = TERABYTE) -> None:

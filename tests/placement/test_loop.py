@@ -29,7 +29,7 @@ from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Service, ServiceSpec
 from fairlead.placement.loop import MOST_EVENTS, Loop, NotLeading
 from fairlead.placement.reservations import Reservation
@@ -52,13 +52,13 @@ class Server:
         for thing in things:
             self._version += 1
             metadata = msgspec.structs.replace(thing.metadata, resource_version=str(self._version))
-            mirror = self.loop.pods if isinstance(thing, Pod) else self.loop.nodes
+            mirror = self.loop.pods if isinstance(thing, SchedulerPod) else self.loop.nodes
             mirror.apply([(True, msgspec.structs.replace(thing, metadata=metadata))])
 
-    def delete(self, *pods: Pod) -> None:
+    def delete(self, *pods: SchedulerPod) -> None:
         self.loop.pods.apply([(False, pod) for pod in pods])
 
-    def bound(self, pod: Pod, node: str) -> None:
+    def bound(self, pod: SchedulerPod, node: str) -> None:
         self.put(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node)))
 
 
@@ -122,10 +122,10 @@ class Source:
         offers, self.offers = self.offers, []
         return offers
 
-    def unit_of(self, pod: Pod) -> str | None:
+    def unit_of(self, pod: SchedulerPod) -> str | None:
         return pod.metadata.labels.get("gang")
 
-    def member_of(self, pod: Pod) -> str | None:
+    def member_of(self, pod: SchedulerPod) -> str | None:
         return pod.metadata.annotations.get("member")
 
     def decided(self, outcome: UnitOutcome) -> None:
@@ -174,7 +174,7 @@ async def looping(
         await asyncio.gather(following, return_exceptions=True)
 
 
-def wanting(name: str, cpu: str = "1", **more: Any) -> Pod:
+def wanting(name: str, cpu: str = "1", **more: Any) -> SchedulerPod:
     return a_pod(name, cpu=cpu, schedulerName=NAME, **more)
 
 
@@ -376,7 +376,7 @@ def deletions(server: Server) -> int:
     return sum(isinstance(each, Delete) for each in server.writes.sent)
 
 
-def nominated(pod: Pod, node: str) -> Pod:
+def nominated(pod: SchedulerPod, node: str) -> SchedulerPod:
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=node))
 
 
@@ -432,7 +432,7 @@ async def test_a_new_term_begins_with_the_servers_nominations() -> None:
 async def test_a_pod_that_cannot_be_decided_costs_nobody_else_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     decide = Cycle.decide
 
-    def breaking(cycle: Cycle, pod: Pod, *more: Any, **named: Any) -> Any:
+    def breaking(cycle: Cycle, pod: SchedulerPod, *more: Any, **named: Any) -> Any:
         outcome = decide(cycle, pod, *more, **named)
         if pod.metadata.name == "odd":
             raise ZeroDivisionError("half-way")
@@ -603,7 +603,7 @@ async def test_an_error_of_work_on_the_table_is_raised_to_its_caller() -> None:
 # -- gangs ----------------------------------------------------------------------------------------------------
 
 
-def gang(key: str, *pods: Pod, minimum: int | None = None) -> tuple[str, Unit]:
+def gang(key: str, *pods: SchedulerPod, minimum: int | None = None) -> tuple[str, Unit]:
     return key, Unit(key, tuple(Member(pod) for pod in pods), minimum=minimum)
 
 

@@ -16,7 +16,7 @@ from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Writer
 from fairlead.model.intents import PatchStatus
 from fairlead.model.kinds import Kind
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.pod_groups import PodGroup, PodGroups
 from fairlead.testing.builders import a_node
 from fairlead.testing.clock import ManualClock, settle
@@ -97,7 +97,7 @@ async def grouping(discovery: Discovery | None = None, nodes: int = 2) -> AsyncI
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def of_group(name: str, group: str = "g", cpu: str = "3") -> Pod:
+def of_group(name: str, group: str = "g", cpu: str = "3") -> SchedulerPod:
     return wanting(name, cpu=cpu, schedulingGroup={"podGroupName": group})
 
 

@@ -7,12 +7,13 @@ import pytest
 
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.meta import ObjectMeta
-from fairlead.model.pod import Pod, PodSpec
+from fairlead.model.pod import PodSpec, SchedulerPod
 from fairlead.placement.queue import FLUSH_AFTER_S, MOST_VOID, BackoffTimes, UnitQueue
 
 
-def pod(name: str, priority: int = 0, **spec: object) -> Pod:
-    return Pod(metadata=ObjectMeta(name=name, namespace="d", uid=name), spec=PodSpec(priority=priority, **spec))  # type: ignore[arg-type]
+def pod(name: str, priority: int = 0, **spec: object) -> SchedulerPod:
+    made = PodSpec(priority=priority, **spec)  # type: ignore[arg-type]
+    return SchedulerPod(metadata=ObjectMeta(name=name, namespace="d", uid=name), spec=made)
 
 
 def taken(queue: UnitQueue, now_s: float = 0.0) -> list[str]:

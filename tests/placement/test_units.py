@@ -21,14 +21,14 @@ from fairlead.engine.unit import (
     UnitRefused,
 )
 from fairlead.model.intents import Bind, Delete
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.trials import LoopTrials
 from fairlead.testing.builders import a_node
 from fairlead.testing.clock import settle
 from tests.placement.test_loop import Server, Source, looping, wanting
 
 
-def planned(name: str, cpu: str = "1", **more: Any) -> Pod:
+def planned(name: str, cpu: str = "1", **more: Any) -> SchedulerPod:
     pod = wanting(name, cpu=cpu, **more)
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=""))
 
@@ -84,12 +84,12 @@ class Jobs(Source):
             self.order.append(found.key)
         return found
 
-    def unit_of(self, pod: Pod) -> str | None:
+    def unit_of(self, pod: SchedulerPod) -> str | None:
         return next(
             (unit.key for unit in self.units.values() for each in unit.members if each.pod.key == pod.key), None
         )
 
-    def member_of(self, pod: Pod) -> str | None:
+    def member_of(self, pod: SchedulerPod) -> str | None:
         return pod.key if self.unit_of(pod) is not None else None
 
     def decided(self, outcome: UnitOutcome) -> None:
@@ -118,7 +118,7 @@ class Jobs(Source):
         return [each.unit for each in self.outcomes if isinstance(each, UnitPlaced)]
 
 
-def as_pod(unit: Unit, number: int) -> Pod:
+def as_pod(unit: Unit, number: int) -> SchedulerPod:
     """The pod that is created for a member."""
     pod = unit.members[number].pod
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=f"uid-{pod.metadata.name}"))

@@ -10,7 +10,7 @@ from fairlead.engine.profile import Profile, kube_profile, seed_profile
 from fairlead.engine.removal import RemovalWeights, epoch_s, plan_removal
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Service
 from fairlead.placement.explain import explain
 from fairlead.testing.builders import a_node, a_pod, a_table
@@ -20,7 +20,7 @@ NOW = float(epoch_s("2026-03-01T12:00:00Z"))
 MILLIONTH = 1e-6
 
 
-def web(name: str, node: str = "") -> Pod:
+def web(name: str, node: str = "") -> SchedulerPod:
     return a_pod(name, node=node, cpu="500m", memory="1Gi", labels={"app": "web"})
 
 
@@ -28,7 +28,7 @@ PLACED = [web("web-1", "a"), web("web-2", "b")]
 OTHER = a_pod("other", node="b", cpu="3", memory="1Gi", labels={"app": "other"})
 
 
-def a_cluster(*more: Pod) -> NodeTable:
+def a_cluster(*more: SchedulerPod) -> NodeTable:
     catalog = Catalog()
     service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}}
     catalog.set_selecting(msgspec.convert(service, Service))

@@ -20,7 +20,7 @@ from fairlead.engine.removal import plan_removal
 from fairlead.engine.rule import Predicate
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from fairlead.model.workloads import ReplicaSet, ReplicationController, StatefulSet
 from tests.properties import worlds
@@ -72,7 +72,7 @@ def a_case(rng: Random) -> tuple[Case, NodeTable, PluginArgs]:
     return case, table, args
 
 
-def refused(rule: Predicate, table: NodeTable, pod: Pod) -> set[str]:
+def refused(rule: Predicate, table: NodeTable, pod: SchedulerPod) -> set[str]:
     request = table.request(pod)
     if not rule.applies(table, request):
         return set()
@@ -86,7 +86,7 @@ def refused(rule: Predicate, table: NodeTable, pod: Pod) -> set[str]:
 @settings(max_examples=120, deadline=None)
 def test_every_predicate_is_its_twin(seed: int) -> None:
     case, table, args = a_case(Random(seed))
-    pod = msgspec.convert(case.pod, Pod)
+    pod = msgspec.convert(case.pod, SchedulerPod)
     for name, factory in PREDICATES.items():
         expected = {case.name(node) for node in case.nodes if PREDICATE_TWINS[name](case, node)}
         assert refused(factory(args), table, pod) == expected, name
@@ -103,7 +103,7 @@ def test_every_priority_is_its_twin(seed: int) -> None:
     if not nodes:
         return
     # A request may bring a resource the table has not heard of; views are taken after that, as the cycle does.
-    request = table.request(msgspec.convert(case.pod, Pod))
+    request = table.request(msgspec.convert(case.pod, SchedulerPod))
     view = table.view()
     feasible_V = view.among({table.row_of[case.name(node)] for node in nodes})
     for name, factory in PRIORITIES.items():
@@ -134,7 +134,7 @@ def test_every_removal_predicate_is_its_twin(seed: int) -> None:
         mask = factory().mask(table.view(), mine)
         found = {name for name, row in table.row_of.items() if not mask[row]}
         assert found == {case.name(node) for node in case.nodes if REMOVAL_TWINS[name](case, node)}, name
-    pods = [msgspec.convert(pod, Pod) for pod in case.world["pods"] if pod["metadata"]["uid"] in mine]
+    pods = [msgspec.convert(pod, SchedulerPod) for pod in case.world["pods"] if pod["metadata"]["uid"] in mine]
     there = sum(removable(case, pod) for node in case.nodes for pod in case.on(node))
     wanted = rng.randint(1, 6)
     plan = plan_removal(Statement(table), pods, wanted, now_s=0.0)

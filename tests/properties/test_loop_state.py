@@ -13,7 +13,7 @@ from fairlead.cluster.mirror import Delta as Change
 from fairlead.cluster.writer import Outcome
 from fairlead.model.intents import Bind, Delete
 from fairlead.model.node import Node
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import ReplicaSet
 from fairlead.placement.state import State
 from fairlead.testing.builders import a_node, a_pod
@@ -61,7 +61,7 @@ class Cluster:
 
     # -- what happens -------------------------------------------------------------------------------------------
 
-    def a_pod(self, name: str, **more: Any) -> Pod:
+    def a_pod(self, name: str, **more: Any) -> SchedulerPod:
         rng = self.rng
         asked: dict[str, Any] = {
             "cpu": rng.choice(["100m", "1", "3"]),
@@ -80,10 +80,10 @@ class Cluster:
         return self.with_uid(pod, f"{name}-{self.made}")
 
     @staticmethod
-    def with_uid(pod: Pod, uid: str) -> Pod:
+    def with_uid(pod: SchedulerPod, uid: str) -> SchedulerPod:
         return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
 
-    def any_pod(self) -> Pod | None:
+    def any_pod(self) -> SchedulerPod | None:
         """One whose binding is under way if there is any, mostly: that is when changes are awkward."""
         pods = sorted(self.loop.pods, key=lambda pod: pod.key)
         awkward = [pod for pod in pods if pod.uid in self.loop._assumed]
@@ -115,7 +115,7 @@ class Cluster:
             spec = fresh.spec
         else:
             metadata = msgspec.structs.replace(metadata, annotations=self.rng.choice(HOSTILE).get("annotations", {}))
-        self.server.put(Pod(metadata=metadata, spec=spec, status=status))
+        self.server.put(SchedulerPod(metadata=metadata, spec=spec, status=status))
 
     def delete(self) -> None:
         if (pod := self.any_pod()) is not None:

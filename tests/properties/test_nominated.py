@@ -11,7 +11,7 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.profile import kube_profile
 from fairlead.engine.quirks import KUBE_1_36
 from fairlead.model.outcome import Placed, Refused
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.testing.builders import a_node, a_pod, a_table
 from tests.properties import worlds
 from tests.properties.test_twins import build
@@ -51,13 +51,13 @@ def test_nominated_pods_are_the_twins(seed: int) -> None:
     table = build(world)
     before = table.used_RN.copy()
     profile = kube_profile(KUBE_1_36)
-    others = [msgspec.convert(each, Pod) for each in nominated]
+    others = [msgspec.convert(each, SchedulerPod) for each in nominated]
     refused = {node["metadata"]["name"]: reasons(world, pod, nominated, node) for node in world["nodes"]}
     feasible = [node for node in world["nodes"] if not refused[node["metadata"]["name"]]]
     cycle = Cycle(table, profile)
     # Asked once more, so that what the first answer left behind would show.
     for _ in range(2):
-        outcome = cycle.decide(msgspec.convert(pod, Pod), nominated=others)
+        outcome = cycle.decide(msgspec.convert(pod, SchedulerPod), nominated=others)
         if not feasible:
             assert isinstance(outcome, Refused)
             found = {refusal.reason: refusal.nodes for refusal in outcome.diagnosis.refusals}

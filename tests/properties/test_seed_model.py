@@ -16,7 +16,7 @@ from fairlead.engine.profile import Conditions, seed_profile
 from fairlead.engine.removal import epoch_s, plan_removal
 from fairlead.engine.statement import Statement
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Service
 from fairlead.placement.columns import Columns
 from fairlead.testing.builders import a_node, a_pod, a_table
@@ -101,7 +101,7 @@ def node_of(doc: Doc) -> Any:
     )
 
 
-def pod_of(doc: Doc) -> Pod:
+def pod_of(doc: Doc) -> SchedulerPod:
     spec: Doc = {}
     if doc["zone"]:
         spec["nodeSelector"] = {"zone": doc["zone"]}
@@ -133,7 +133,7 @@ def pod_of(doc: Doc) -> Pod:
     )
 
 
-def on_node(pod: Pod, node: str) -> Pod:
+def on_node(pod: SchedulerPod, node: str) -> SchedulerPod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
@@ -158,7 +158,7 @@ class Run:
         self.table = a_table([node_of(node) for node in nodes], [], catalog)
         self.turns = RoundRobin()
         self.cycle = Cycle(self.table, seed_profile(), self.turns)
-        self.pods: dict[str, Pod] = {}
+        self.pods: dict[str, SchedulerPod] = {}
 
     def add(self, number: int) -> str | None:
         doc = some_pod(self.rng, f"p{number:02}")

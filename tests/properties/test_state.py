@@ -19,7 +19,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Member, Unit
 from fairlead.model.node import Node
 from fairlead.model.outcome import Outcome
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Namespace, Service
 from tests.properties import worlds
 from tests.properties.test_twins import build
@@ -60,8 +60,8 @@ def recounted(domain: DomainTally) -> list[int]:
     return count
 
 
-def pods_of(rng: Random, count: int, fancy: float = 0.4) -> list[Pod]:
-    return [msgspec.convert(worlds.a_pod(rng, f"new{i}", fancy=fancy), Pod) for i in range(count)]
+def pods_of(rng: Random, count: int, fancy: float = 0.4) -> list[SchedulerPod]:
+    return [msgspec.convert(worlds.a_pod(rng, f"new{i}", fancy=fancy), SchedulerPod) for i in range(count)]
 
 
 @given(seeds)
@@ -115,7 +115,7 @@ def test_a_refused_gang_leaves_no_trace(seed: int) -> None:
     members = []
     for i in range(40):
         template["metadata"].update(name=f"m{i}", uid=f"m{i}")
-        members.append(Member(msgspec.convert(template, Pod)))
+        members.append(Member(msgspec.convert(template, SchedulerPod)))
     unit = Unit("gang", tuple(members), minimum=rng.randint(1, 40))
     gangs.decide(unit, Statement(table))
     for member in members:
@@ -135,7 +135,7 @@ class History:
         self.rng = rng
         self.table = NodeTable(capacity=4)
         self.nodes: dict[str, Node] = {}
-        self.pods: dict[str, Pod] = {}
+        self.pods: dict[str, SchedulerPod] = {}
         world = worlds.a_world(rng)
         self.surroundings: list[Namespace | Service] = [
             *(msgspec.convert(each, Namespace) for each in world["namespaces"]),
@@ -179,16 +179,16 @@ class History:
         document = self.new_pod()
         # Some arrive before their node does.
         document["spec"]["nodeName"] = f"node-{self.rng.randint(0, 12)}"
-        pod = msgspec.convert(document, Pod)
+        pod = msgspec.convert(document, SchedulerPod)
         self.pods[pod.uid] = pod
         self.table.add_pod(pod)
 
     def decide(self) -> None:
         document = self.new_pod()
-        outcome = self.cycle.decide(msgspec.convert(document, Pod))
+        outcome = self.cycle.decide(msgspec.convert(document, SchedulerPod))
         if hasattr(outcome, "node"):
             document["spec"]["nodeName"] = outcome.node
-            pod = msgspec.convert(document, Pod)
+            pod = msgspec.convert(document, SchedulerPod)
             self.pods[pod.uid] = pod
 
     def change_pod(self, uid: str) -> None:
@@ -199,7 +199,7 @@ class History:
             document["metadata"]["labels"]["app"] = self.rng.choice(worlds.APPS)
         else:
             document["status"] = {"phase": "Succeeded"}
-        pod = msgspec.convert(document, Pod)
+        pod = msgspec.convert(document, SchedulerPod)
         if pod.holds_a_node:
             self.pods[uid] = pod
         else:
@@ -239,7 +239,7 @@ def told(table: NodeTable) -> dict[str, Any]:
     return {"nodes": of_node, "waiting": waiting, "occupants": sorted(table.occupants)}
 
 
-def answers(table: NodeTable, probes: list[Pod], cycle: Cycle | None = None) -> list[Any]:
+def answers(table: NodeTable, probes: list[SchedulerPod], cycle: Cycle | None = None) -> list[Any]:
     cycle = cycle or Cycle(table, kube_profile())
     found = []
     for probe in probes:
@@ -254,7 +254,7 @@ def answers(table: NodeTable, probes: list[Pod], cycle: Cycle | None = None) -> 
 def test_ten_thousand_changes_end_where_a_rebuild_does(seed: int) -> None:
     rng = Random(seed)
     history = History(rng)
-    probes = [msgspec.convert(template, Pod) for template in history.templates]
+    probes = [msgspec.convert(template, SchedulerPod) for template in history.templates]
     for i in range(10_000):
         history.step()
         if i % 500 == 499:

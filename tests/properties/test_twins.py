@@ -17,7 +17,7 @@ from fairlead.engine.quirks import KUBE_1_36
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Namespace, Service
 from tests.properties import worlds
 from tests.properties.twin import Twin
@@ -32,7 +32,7 @@ def build(world: dict[str, Any]) -> NodeTable:
     for node in world["nodes"]:
         table.add_node(msgspec.convert(node, Node))
     for pod in world["pods"]:
-        table.add_pod(msgspec.convert(pod, Pod))
+        table.add_pod(msgspec.convert(pod, SchedulerPod))
     return table
 
 
@@ -43,7 +43,7 @@ def test_masks_and_reasons_are_the_twins(seed: int) -> None:
     world = worlds.a_world(rng)
     document = worlds.a_pod(rng, "incoming", fancy=0.5)
     table, twin = build(world), Twin(world, document)
-    request = table.request(msgspec.convert(document, Pod))
+    request = table.request(msgspec.convert(document, SchedulerPod))
     view = table.view()
     for rule in kube_profile(KUBE_1_36).predicates:
         if rule.name not in twin.filters:
@@ -66,7 +66,7 @@ def test_scores_are_the_twins(seed: int) -> None:
     world = worlds.a_world(rng)
     document = worlds.a_pod(rng, "incoming", fancy=0.4)
     table, twin = build(world), Twin(world, document)
-    evaluation = Cycle(table, kube_profile(KUBE_1_36)).evaluation(msgspec.convert(document, Pod))
+    evaluation = Cycle(table, kube_profile(KUBE_1_36)).evaluation(msgspec.convert(document, SchedulerPod))
     feasible_N = evaluation.feasible()
     assert sorted(table.name(int(row)) for row in np.flatnonzero(feasible_N)) == sorted(
         node["metadata"]["name"] for node in twin.feasible()
@@ -112,7 +112,7 @@ def test_a_run_of_decisions_is_the_twins(seed: int) -> None:
             )
             for node in twin.feasible()
         }
-        outcome = cycle.decide(msgspec.convert(document, Pod))
+        outcome = cycle.decide(msgspec.convert(document, SchedulerPod))
         if not totals:
             assert not isinstance(outcome, Placed)
             continue
@@ -129,7 +129,7 @@ def test_never_over_capacity(seed: int) -> None:
     world = worlds.a_world(rng, nodes=6, pods=0)
     table = build(world)
     cycle = Cycle(table, kube_profile())
-    pods = [msgspec.convert(worlds.a_pod(rng, f"p{i}", fancy=0.1), Pod) for i in range(400)]
+    pods = [msgspec.convert(worlds.a_pod(rng, f"p{i}", fancy=0.1), SchedulerPod) for i in range(400)]
     for pod in pods:
         cycle.decide(pod)
         held = table.used_RN[:4, : table.size] <= table.alloc_RN[:4, : table.size]

@@ -11,7 +11,7 @@ import pytest
 from fairlead.engine.profile import JOB_POLICIES
 from fairlead.engine.unit import Domains, Member, TrialTable, Unit, UnitOutcome, UnitPlaced
 from fairlead.model.intents import Delete
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.replay import document_of, read, replay
 from fairlead.placement.trials import LoopTrials
 from fairlead.testing.builders import a_node
@@ -42,7 +42,7 @@ class World:
         self.clock = clock
         self.nodes = 0
         self.made = 0
-        self.foreign: list[Pod] = []
+        self.foreign: list[SchedulerPod] = []
 
     def a_unit(self) -> Unit:
         rng = self.rng

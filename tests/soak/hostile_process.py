@@ -8,7 +8,7 @@ from typing import Any
 
 from fairlead.cli.main import cli
 from fairlead.engine.gpu_requests import COUNT, MEMORY_MIB, MILLI
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.api.schedule_pod import SchedulePod
 from fairlead.placement.loop import Loop
 from fairlead.tasks.controller import TaskController
@@ -31,7 +31,7 @@ def deaf() -> None:
     """Some ordinary pods are never seen to want a node."""
     wants = Loop._wants_node
 
-    def wanting(self: Loop, pod: Pod) -> bool:
+    def wanting(self: Loop, pod: SchedulerPod) -> bool:
         return wants(self, pod) and not pod.metadata.name.startswith("ordinary-2")
 
     Loop._wants_node = wanting  # type: ignore[method-assign]

@@ -11,7 +11,7 @@ from fairlead.cluster.clock import RealClock
 from fairlead.lifecycle import stopped_by_signals
 from fairlead.logs import start_logs
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.loop import Loop
 from fairlead.placement.queue import UnitQueue
 from fairlead.placement.requests.spec import Workload
@@ -22,7 +22,7 @@ def oversell() -> None:
     """A decided pod is not counted until the watch shows it: bursts are placed on room that is taken already."""
     assume = Loop._assume
 
-    def forgetful(self: Loop, pod: Pod, placed: Placed) -> None:
+    def forgetful(self: Loop, pod: SchedulerPod, placed: Placed) -> None:
         assume(self, pod, placed)
         self._state.table.remove_pod(pod.uid)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from fairlead import app
-from fairlead.app import listening
+from fairlead import serving
 from fairlead.cluster.clock import RealClock
 from fairlead.cluster.metrics import Metrics
+from fairlead.serving import listening
 from fairlead.settings import BadSettings, Settings, load
 from fairlead.web.probes import Probes
 from fairlead.web.routes import RouteTable
@@ -40,7 +40,7 @@ async def test_every_address_is_called_by_one_that_can_be_reached(listen: str, m
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(app, "served", lambda *_: Bound())
+    monkeypatch.setattr(serving, "served", lambda *_: Bound())
     metrics = Metrics()
     settings = Settings(listen=listen)
     async with listening(settings, Probes(metrics.registry), RouteTable(), RealClock(), metrics) as url:

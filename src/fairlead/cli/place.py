@@ -16,7 +16,7 @@ from fairlead.engine.dialect import parse_configuration
 from fairlead.engine.profile import Conditions, Profile, ProfileError, kube_profile, seed_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Placed, Refused
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.explain import explain
 from fairlead.placement.explanation import Explanation
 from fairlead.placement.scale import format_points as points
@@ -65,7 +65,7 @@ def place(
         raise SystemExit(1)
 
 
-def decide(table: NodeTable, pods: Iterable[Pod], profiles: dict[str, Profile]) -> Iterable[dict[str, Any]]:
+def decide(table: NodeTable, pods: Iterable[SchedulerPod], profiles: dict[str, Profile]) -> Iterable[dict[str, Any]]:
     cycles = {name: Cycle(table, profile) for name, profile in profiles.items()}
     default = next(iter(cycles.values()))
     for pod in pods:
@@ -75,7 +75,7 @@ def decide(table: NodeTable, pods: Iterable[Pod], profiles: dict[str, Profile]) 
         yield _decision(pod, outcome, explanation)
 
 
-def _decision(pod: Pod, outcome: Placed | Refused, explanation: Explanation) -> dict[str, Any]:
+def _decision(pod: SchedulerPod, outcome: Placed | Refused, explanation: Explanation) -> dict[str, Any]:
     if isinstance(outcome, Refused):
         diagnosis = outcome.diagnosis
         return {

@@ -17,7 +17,7 @@ from fairlead.apiserver.schema.shape import DecodeError, Schema, decode, for_kin
 from fairlead.apiserver.validation.registry import validate_create
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import QuantityError
 from fairlead.placement.spec import RELATED_KINDS
 
@@ -121,9 +121,9 @@ def _leaves(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | 
         yield (*at, step)
 
 
-def pods_from(path: Path) -> list[Pod]:
+def pods_from(path: Path) -> list[SchedulerPod]:
     """The pods a manifest asks for: as they are, or as many as a workload's replicas, in order."""
-    pods: list[Pod] = []
+    pods: list[SchedulerPod] = []
     for document in documents(path):
         body = checked(document, is_new=True)
         kind, name = body["kind"], body["metadata"].get("name", "")
@@ -139,7 +139,7 @@ def pods_from(path: Path) -> list[Pod]:
     return pods
 
 
-def _from_template(document: Document, body: dict[str, Any]) -> Iterator[Pod]:
+def _from_template(document: Document, body: dict[str, Any]) -> Iterator[SchedulerPod]:
     spec, name, kind = body["spec"], body["metadata"]["name"], body["kind"]
     count = spec.get("parallelism", 1) if kind == "Job" else spec.get("replicas", 1)
     if count > MOST_PODS:
@@ -156,10 +156,10 @@ def _from_template(document: Document, body: dict[str, Any]) -> Iterator[Pod]:
         yield _pod(document, {"metadata": metadata, "spec": template["spec"]}, f"{name}-{number}")
 
 
-def _pod(document: Document, body: dict[str, Any], name: str) -> Pod:
+def _pod(document: Document, body: dict[str, Any], name: str) -> SchedulerPod:
     body["metadata"] = {**body["metadata"], "uid": f"{document.where}/{name}"}
     try:
-        return msgspec.convert(body, Pod)
+        return msgspec.convert(body, SchedulerPod)
     except msgspec.ValidationError as problem:
         raise BadInput(f"{document.where}: {problem}") from None
 
@@ -168,7 +168,7 @@ def table_from(path: Path) -> NodeTable:
     """The cluster in a `kubectl get nodes,pods -A -o json` dump; other kinds that decisions depend on are read too."""
     table = NodeTable()
     structs: dict[str, type[Any]] = {kind.kind: kind.struct for kind in RELATED_KINDS}
-    structs |= {"Node": Node, "Pod": Pod}
+    structs |= {"Node": Node, "Pod": SchedulerPod}
     found: dict[str, list[tuple[str, Any]]] = {}
     for document in documents(path):
         struct = structs.get(str(document.body.get("kind")))

@@ -148,7 +148,7 @@ class Shell:
                     if isinstance(result.intent, Create):
                         if _is_namespace_going(result.error):
                             continue
-                        refused = await self._tell_refusal(key, result)
+                        refused = await self._report_refusal(key, result)
                     problem = TemporaryError(str(result.error))
         if refused:
             self._context.problems[entry] = refused
@@ -157,7 +157,7 @@ class Shell:
         if problem is not None:
             raise problem
 
-    async def _tell_refusal(self, key: str, result: Result) -> str:
+    async def _report_refusal(self, key: str, result: Result) -> str:
         owner = self._owner(key)
         said = result.error.status.message if isinstance(result.error, ApiError) else str(result.error)
         if owner is not None:

@@ -165,18 +165,18 @@ class Watch(Generic[T]):
             delay_s = self._backoff.next_s(asked_s)
             if problem is not None:
                 sink.trouble(problem)
-                self._say(problem, delay_s)
+                self._log(problem, delay_s)
             await self._clock.sleep(delay_s)
 
     async def _wait_for_kind(self, sink: Sink[T], problem: NotFound) -> None:
         """A list of a kind is not found only where the server does not have the kind."""
-        self._say(problem, self.ABSENT_S)
+        self._log(problem, self.ABSENT_S)
         self._version = ""
         self.listed_at_s = self._clock.elapsed_s()
         sink.absent()
         await self._clock.sleep(self.ABSENT_S)
 
-    def _say(self, problem: ClusterError, delay_s: float) -> None:
+    def _log(self, problem: ClusterError, delay_s: float) -> None:
         """A refusal lasts until a role or a definition changes: it is logged once, and then shown by a metric."""
         if not isinstance(problem, Refused) or isinstance(problem, Gone):
             log.info("watch broke", kind=self._kind.name, problem=str(problem), resume_in_s=round(delay_s, 2))

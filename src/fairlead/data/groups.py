@@ -26,7 +26,7 @@ from fairlead.data.view import DATASET_LABEL, GROUP_LABEL, ClusterView
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitSource
 from fairlead.model.intents import Intent, Patch, PatchStatus, WakeAfter
 from fairlead.model.kinds import Kind
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.times import parse_time_or_none
 from fairlead.runtime import Runtime
 
@@ -36,7 +36,7 @@ WORKER: Final = "worker"
 PREFIX: Final = "datagroup/"
 LOOK_S: Final = 1.0
 MOST_MEMBERS: Final = 2000
-PLACED_PODS: Final = Kind("", "v1", "pods", "Pod", Pod)
+PLACED_PODS: Final = Kind("", "v1", "pods", "Pod", SchedulerPod)
 """As placement mirrors them."""
 
 
@@ -45,7 +45,7 @@ def group_key(namespace: str, labels: Mapping[str, str]) -> str:
     return f"{namespace}/{name}" if name else ""
 
 
-def _by_group(pod: Pod) -> Iterable[str]:
+def _by_group(pod: SchedulerPod) -> Iterable[str]:
     key = group_key(pod.metadata.namespace, pod.metadata.labels)
     return (key,) if key and RELEASED not in pod.metadata.annotations else ()
 
@@ -75,10 +75,10 @@ class WorkerInput(msgspec.Struct, frozen=True):
     """The ordinal of the first worker that is still to come: those older than the group are not its."""
 
 
-def worker_pods(group: DataGroup, datasets: Iterable[WorkerInput], scheduler: str) -> list[Pod]:
+def worker_pods(group: DataGroup, datasets: Iterable[WorkerInput], scheduler: str) -> list[SchedulerPod]:
     """The workers that are still to come, as placement holds room for them, with Fluid's rules about each other."""
     return [
-        msgspec.convert(_worker(group, each, number, scheduler), Pod)
+        msgspec.convert(_worker(group, each, number, scheduler), SchedulerPod)
         for each in datasets
         for number in range(each.first, each.first + group.spec.worker_replicas)
     ]
@@ -136,7 +136,9 @@ def added(*parts: Component | None) -> dict[str, str]:
     return {name: f"{amount}n" for name, amount in totals.items() if amount}
 
 
-def unit_of_group(group: DataGroup, workers: Iterable[Pod], pods: Iterable[Pod], nodes: Mapping[str, str]) -> Unit:
+def unit_of_group(
+    group: DataGroup, workers: Iterable[SchedulerPod], pods: Iterable[SchedulerPod], nodes: Mapping[str, str]
+) -> Unit:
     """`nodes` by key of a member that has one. Pods come first: workers follow them."""
     members = [
         Member(pod=pod, node=pod.spec.node_name or nodes.get(pod.key, ""))
@@ -162,11 +164,13 @@ class GroupSource(UnitSource):
 
     period_s = 0.0
 
-    def __init__(self, view: ClusterView, pods: Callable[[], Mirror[Pod]], now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, view: ClusterView, pods: Callable[[], Mirror[SchedulerPod]], now: Callable[[], datetime]
+    ) -> None:
         self._view = view
         self._make_pods = pods
         self._now = now
-        self._pods: Mirror[Pod] | None = None
+        self._pods: Mirror[SchedulerPod] | None = None
         view.groups.add_index("data: dataset", _by_dataset)
         self._wake: Callable[[], None] = lambda: None
         self._changed: dict[str, None] = {}
@@ -199,7 +203,7 @@ class GroupSource(UnitSource):
             groups.close()
             pods.close()
 
-    def _see(self, delta: Delta[Pod]) -> None:
+    def _see(self, delta: Delta[SchedulerPod]) -> None:
         for pod in (delta.old, delta.new):
             if pod is not None:
                 self._changed.update(dict.fromkeys(_by_group(pod)))
@@ -207,7 +211,7 @@ class GroupSource(UnitSource):
         if delta.new is None or delta.new.spec.node_name:
             self._decided.pop(delta.key, None)  # the cluster's word counts from here on
 
-    def _groups_of_worker(self, pod: Pod) -> list[DataGroup]:
+    def _groups_of_worker(self, pod: SchedulerPod) -> list[DataGroup]:
         labels = pod.metadata.labels
         if not labels.get("role", "").endswith("-worker") or DATASET_LABEL not in labels:
             return []
@@ -282,14 +286,14 @@ class GroupSource(UnitSource):
             first=len(older),
         )
 
-    def unit_of(self, pod: Pod) -> str | None:
+    def unit_of(self, pod: SchedulerPod) -> str | None:
         for key in _by_group(pod):
             group: DataGroup | None = self._view.groups.get(key)
             if group is not None and group.is_open:
                 return PREFIX + key
         return None
 
-    def member_of(self, pod: Pod) -> str | None:
+    def member_of(self, pod: SchedulerPod) -> str | None:
         """A worker that has turned up: room is held for it under its own name."""
         return pod.key if self._groups_of_worker(pod) else None
 
@@ -306,7 +310,7 @@ class GroupSource(UnitSource):
         self._changed[place.unit.removeprefix(PREFIX)] = None
 
 
-def _takes_part(pod: Pod) -> bool:
+def _takes_part(pod: SchedulerPod) -> bool:
     waits = not pod.is_terminating and not pod.spec.scheduling_gates and pod.status.phase in ("", "Pending")
     return pod.holds_a_node or waits
 

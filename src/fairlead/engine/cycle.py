@@ -23,7 +23,7 @@ from fairlead.engine.request import Request
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Diagnosis, Outcome, Placed, Refused
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 LOWEST: Final = np.iinfo(np.int64).min
 # How many classes stay worked out: as many as fit into so much memory, but some in any case. A class weighs by the
@@ -44,10 +44,10 @@ class Cycle:
 
     def decide(
         self,
-        pod: Pod,
+        pod: SchedulerPod,
         statement: Statement | None = None,
         within_N: Bools | None = None,
-        nominated: Sequence[Pod] = (),
+        nominated: Sequence[SchedulerPod] = (),
         first: str = "",
         devices: tuple[int, ...] = (),
     ) -> Outcome:
@@ -86,7 +86,7 @@ class Cycle:
             return Placed(occupant.key, occupant.node, score, occupant.volumes)
         return Placed(occupant.key, occupant.node, score, occupant.volumes, occupant.gpus.devices)
 
-    def decide_all(self, pods: Iterable[Pod]) -> list[Outcome]:
+    def decide_all(self, pods: Iterable[SchedulerPod]) -> list[Outcome]:
         """Decide pod after pod, in order."""
         return [self.decide(pod) for pod in pods]
 
@@ -117,14 +117,14 @@ class Cycle:
             return None
         return row, 0
 
-    def evaluation(self, pod: Pod) -> Evaluation:
+    def evaluation(self, pod: SchedulerPod) -> Evaluation:
         """What is known about pods like this one, up to date."""
         return self._evaluate(self.table.request(pod))
 
-    def explain(self, pod: Pod) -> Explanation:
+    def explain(self, pod: SchedulerPod) -> Explanation:
         return explain(self.evaluation(pod))
 
-    def diagnose(self, pod: Pod) -> Diagnosis:
+    def diagnose(self, pod: SchedulerPod) -> Diagnosis:
         return diagnose(self.evaluation(pod))
 
     def _evaluate(self, request: Request) -> Evaluation:

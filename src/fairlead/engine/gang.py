@@ -20,7 +20,7 @@ from fairlead.engine.standing import Standing
 from fairlead.engine.statement import Statement
 from fairlead.engine.unit import Member, NeverFits, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.outcome import Placed, Refused
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.resources import CPU, MEMORY
 
 # Cycles kept for policies of units; a label of a job's own makes one of its own.
@@ -36,7 +36,7 @@ class Gangs:
         self._standing = standing if standing is not None else Standing(cycle.table)
         self._policies: dict[tuple[str, str, bool], Cycle] = {}
 
-    def decide(self, unit: Unit, statement: Statement, nominated: Sequence[Pod] = ()) -> UnitOutcome:
+    def decide(self, unit: Unit, statement: Statement, nominated: Sequence[SchedulerPod] = ()) -> UnitOutcome:
         """Place members without a node in the statement, up to the minimum at least; else leave it as it was.
 
         `nominated` are pods that nodes were cleared for and that are not on them yet: their room is not given away.
@@ -51,7 +51,7 @@ class Gangs:
         waiting = tuple(member.pod.key for member in unit.waiting if member.pod.key not in keys)
         return UnitPlaced(unit.key, tuple(placed), waiting, domain)
 
-    def fit(self, unit: Unit, statement: Statement, nominated: Sequence[Pod] = ()) -> tuple[list[Placed], str]:
+    def fit(self, unit: Unit, statement: Statement, nominated: Sequence[SchedulerPod] = ()) -> tuple[list[Placed], str]:
         """The places it would get, in the statement, and their domain; none where the minimum does not fit."""
         for within_N, domain in self._domains(unit):
             for members in orders(unit, self._table.request):
@@ -71,7 +71,7 @@ class Gangs:
         members: Sequence[Member],
         statement: Statement,
         within_N: Bools | None,
-        nominated: Sequence[Pod],
+        nominated: Sequence[SchedulerPod],
     ) -> list[Placed]:
         start = statement.checkpoint()
         placed: list[Placed] = []
@@ -98,7 +98,7 @@ class Gangs:
         return placed
 
     def _refuse(
-        self, unit: Unit, statement: Statement, never: NeverFits | None, nominated: Sequence[Pod]
+        self, unit: Unit, statement: Statement, never: NeverFits | None, nominated: Sequence[SchedulerPod]
     ) -> UnitRefused:
         """Place what fits once more, to tell who failed first and why; then leave no trace."""
         start = statement.checkpoint()
@@ -176,7 +176,7 @@ class Gangs:
         table = self._table
         most_N = np.zeros(table.size, dtype=np.int64)
         free_RN = table.alloc_RN - table.used_RN
-        alike: dict[int, list[Pod]] = {}
+        alike: dict[int, list[SchedulerPod]] = {}
         for member in unit.waiting:
             alike.setdefault(table.request(member.pod).number, []).append(member.pod)
         for pods in alike.values():
@@ -200,7 +200,7 @@ class Gangs:
         return cycle
 
 
-def orders(unit: Unit, request_of: Callable[[Pod], Request]) -> list[tuple[Member, ...]]:
+def orders(unit: Unit, request_of: Callable[[SchedulerPod], Request]) -> list[tuple[Member, ...]]:
     """The orders worth trying: as given with essential members first; then largest first, essential ones last."""
     essential = tuple(member for member in unit.waiting if member.essential)
     others = tuple(member for member in unit.waiting if not member.essential)

@@ -17,7 +17,7 @@ from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Unit, UnitOutcome, UnitPlaced
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 
 class UnitEviction(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ def decide_unit(
     table: NodeTable,
     standing: Standing,
     statement: Statement,
-    nominated: Sequence[Pod],
+    nominated: Sequence[SchedulerPod],
     leaving: Sequence[str] = (),
 ) -> tuple[UnitOutcome, UnitEviction | None]:
     """The decision, in the statement, and who has to go if that helps: the same for the loop, replay and a trial.
@@ -60,7 +60,7 @@ def decide_unit(
 
 
 def plan_eviction(
-    gangs: Gangs, unit: Unit, table: NodeTable, standing: Standing, nominated: Sequence[Pod] = ()
+    gangs: Gangs, unit: Unit, table: NodeTable, standing: Standing, nominated: Sequence[SchedulerPod] = ()
 ) -> UnitEviction | None:
     """The cheapest eviction that gives the unit its minimum; None where none does. The table is left as it was."""
     if unit.priority <= table.lowest_priority() or any(

@@ -9,7 +9,7 @@ from typing import Final
 from fairlead.engine.gpus import NO_GPU, WHOLE_MILLI, GpuRequest
 from fairlead.model.node import Node
 from fairlead.model.numbers import whole_number
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import nanos
 from fairlead.model.resources import pod_requests, room
 
@@ -39,7 +39,7 @@ class GpuWishError(ValueError):
     """The annotations cannot be understood; the text names the one that says so."""
 
 
-def gpu_request(pod: Pod) -> GpuRequest:
+def gpu_request(pod: SchedulerPod) -> GpuRequest:
     annotations = pod.metadata.annotations
     models = frozenset(annotations.get(MODELS, "").replace("|", " ").split())
     milli = _number(annotations, MILLI, WHOLE_MILLI)
@@ -57,7 +57,7 @@ def gpu_request(pod: Pod) -> GpuRequest:
     )
 
 
-def is_by_annotation(pod: Pod) -> bool:
+def is_by_annotation(pod: SchedulerPod) -> bool:
     """Whether devices are asked for by annotation; such are not among the resources that a node has counted."""
     return MILLI in pod.metadata.annotations or MEMORY_MIB in pod.metadata.annotations
 
@@ -75,7 +75,7 @@ def _number(annotations: dict[str, str], key: str, most: int) -> int | None:
     return number
 
 
-def given_devices(pod: Pod) -> tuple[int, ...]:
+def given_devices(pod: SchedulerPod) -> tuple[int, ...]:
     """The devices a bound pod was given; none if nobody wrote them down."""
     parts = pod.metadata.annotations.get(DEVICES, "").split(",")
     numbers = [whole_number(part.strip(), 0, MOST_DEVICES - 1) for part in parts[: MOST_DEVICES + 1]]

@@ -15,7 +15,7 @@ from fairlead.engine.occupant import Occupant, occupant_of
 from fairlead.engine.statement import Statement
 from fairlead.engine.table import NodeTable
 from fairlead.model.outcome import Refusal
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Held(msgspec.Struct, frozen=True):
     refusals: tuple[Refusal, ...]
 
 
-def held_rows(evaluation: Evaluation, pod: Pod, nominated: Iterable[Pod]) -> tuple[Held, ...]:
+def held_rows(evaluation: Evaluation, pod: SchedulerPod, nominated: Iterable[SchedulerPod]) -> tuple[Held, ...]:
     """Rows that would not do with their nominated pods on them. The table is as before when this returns."""
     table = evaluation.table
     if evaluation.rejection is not None:
@@ -38,7 +38,7 @@ def held_rows(evaluation: Evaluation, pod: Pod, nominated: Iterable[Pod]) -> tup
     return tuple(held for held in tried if held.refusals)
 
 
-def guests_by_row(table: NodeTable, pod: Pod, nominated: Iterable[Pod]) -> dict[int, list[Occupant]]:
+def guests_by_row(table: NodeTable, pod: SchedulerPod, nominated: Iterable[SchedulerPod]) -> dict[int, list[Occupant]]:
     """Who counts as being on which row when this pod is looked at: nominated pods that matter as much or more."""
     by_row: dict[int, list[Occupant]] = {}
     for other in nominated:

@@ -5,7 +5,7 @@ from fairlead.engine.gpu_requests import given_devices
 from fairlead.engine.gpus import GpuHold
 from fairlead.engine.request import Request
 from fairlead.model.outcome import VolumeChoice
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 
 class Occupant:
@@ -38,7 +38,7 @@ class Occupant:
         return f"Occupant({self.key} on {self.node})"
 
 
-def occupant_of(pod: Pod, request: Request, node: str) -> Occupant:
+def occupant_of(pod: SchedulerPod, request: Request, node: str) -> Occupant:
     meta = pod.metadata
     key = meta.key
     occupant = Occupant(meta.uid or key, key, request, node, pod.status.start_time or "", False)
@@ -51,7 +51,7 @@ def occupant_of(pod: Pod, request: Request, node: str) -> Occupant:
     return occupant
 
 
-def is_preempted(pod: Pod) -> bool:
+def is_preempted(pod: SchedulerPod) -> bool:
     if pod.metadata.deletion_timestamp is None:
         return False
     target = next((c for c in pod.status.conditions or () if c.type == "DisruptionTarget"), None)

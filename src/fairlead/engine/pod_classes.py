@@ -12,7 +12,7 @@ from fairlead.engine.catalog import Catalog
 from fairlead.engine.counters import Picks, Tally
 from fairlead.engine.request import Request, class_key
 from fairlead.engine.terms import Term
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 # Classes without pods are swept when there are so many, a large one counting for several, or more than twice what the
 # last sweep left.
@@ -51,13 +51,13 @@ class PodClasses:
         self._carried_ids: dict[tuple[int, Term, int], Carried] = {}
         self._namespaces_seen = catalog.namespaces_version
 
-    def request(self, pod: Pod, *, incoming: bool = True) -> Request:
+    def request(self, pod: SchedulerPod, *, incoming: bool = True) -> Request:
         """The class of a pod, compiled once. An incoming pod's `nodeName` is a wish, a placed one's a fact."""
         key = class_key(pod, incoming=incoming)
         request = self.requests.get(key)
         return request if request is not None else self._compile(key, pod, incoming=incoming)
 
-    def _compile(self, key: bytes, pod: Pod, *, incoming: bool) -> Request:
+    def _compile(self, key: bytes, pod: SchedulerPod, *, incoming: bool) -> Request:
         self._numbered += 1
         request = Request(key, self._numbered, pod, self._axis, incoming=incoming)
         self.adopt(request)

@@ -21,7 +21,7 @@ from fairlead.engine.standing import Standing
 from fairlead.engine.table import NodeTable
 from fairlead.engine.trial import Trial
 from fairlead.model.outcome import Code
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.selectors import Selector, SelectorError, parse_label_selector
 from fairlead.model.workloads import PodDisruptionBudget
 
@@ -56,7 +56,7 @@ class Preemption:
         self._profile = profile
         self._standing = standing if standing is not None else Standing(table)
 
-    def plan(self, pod: Pod, nominated: Sequence[Pod] = ()) -> PreemptionPlan:
+    def plan(self, pod: SchedulerPod, nominated: Sequence[SchedulerPod] = ()) -> PreemptionPlan:
         """The node to clear and the pods to evict; or why evicting does not help.
 
         `nominated` are pods that nodes were cleared for and that are not on them yet: one that matters as much as
@@ -113,7 +113,7 @@ class Preemption:
         tried = ["no new claims to deallocate"] if self._profile.args.preemption.after_claims else []
         return ", ".join([*tried, f"preemption: {why}"] if why else tried)
 
-    def _ineligible(self, pod: Pod, code_N: Ints) -> str:
+    def _ineligible(self, pod: SchedulerPod, code_N: Ints) -> str:
         if pod.spec.preemption_policy == "Never":
             return "not eligible due to preemptionPolicy=Never."
         row = self._table.row_of.get(pod.status.nominated_node_name)

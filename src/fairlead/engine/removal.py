@@ -27,7 +27,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Diagnosis, Refusal
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}")
@@ -79,7 +79,7 @@ class RemovalPlan(msgspec.Struct, frozen=True):
 
 def plan_removal(
     statement: Statement,
-    pods: Sequence[Pod],
+    pods: Sequence[SchedulerPod],
     count: int,
     *,
     now_s: float,
@@ -98,7 +98,7 @@ def plan_removal(
     for pod in homeless[:count]:
         removed.append(Removed(pod.key, pod.uid, "", why="it has no node yet"))
         del left[pod.uid]
-    on_row: dict[int, list[Pod]] = {}
+    on_row: dict[int, list[SchedulerPod]] = {}
     for pod in left.values():
         occupant = table.occupants.get(pod.uid)
         if occupant is not None and not occupant.terminating:
@@ -121,10 +121,10 @@ def plan_removal(
 
 
 def node_scores(
-    table: NodeTable, pods: Sequence[Pod], weights: RemovalWeights, basis: str = REQUESTS
+    table: NodeTable, pods: Sequence[SchedulerPod], weights: RemovalWeights, basis: str = REQUESTS
 ) -> dict[str, tuple[int, RemovalScores]]:
     """How the nodes of these pods stand, by the pods' uids: for pods that something other than scores takes."""
-    on_row: dict[int, list[Pod]] = {}
+    on_row: dict[int, list[SchedulerPod]] = {}
     for pod in pods:
         occupant = table.occupants.get(pod.uid)
         if occupant is not None and occupant.row >= 0 and not occupant.terminating:
@@ -158,7 +158,7 @@ class Standing:
     def __init__(
         self,
         table: NodeTable,
-        on_row: Mapping[int, Sequence[Pod]],
+        on_row: Mapping[int, Sequence[SchedulerPod]],
         rules: Sequence[RemovalPredicate],
         weights: RemovalWeights,
         basis: str = REQUESTS,
@@ -274,7 +274,7 @@ _WHY: Final = (
 )
 
 
-def first_to_go(pods: Sequence[Pod], now_s: float) -> tuple[Pod, str]:
+def first_to_go(pods: Sequence[SchedulerPod], now_s: float) -> tuple[SchedulerPod, str]:
     """The pod of one node that goes first, and what tells it from the next."""
     beside = len(pods)
     ordered = sorted(pods, key=lambda pod: scale_down_order(pod, beside, now_s))
@@ -284,7 +284,7 @@ def first_to_go(pods: Sequence[Pod], now_s: float) -> tuple[Pod, str]:
     return ordered[0], next(why for why, one, other in zip(_WHY, first, second, strict=True) if one != other)
 
 
-def scale_down_order(pod: Pod, neighbours: int, now_s: float) -> tuple[object, ...]:
+def scale_down_order(pod: SchedulerPod, neighbours: int, now_s: float) -> tuple[object, ...]:
     """Sorts whom Kubernetes would scale down first: idle before busy, young before old, crowded before alone."""
     ready_at = _ready_at(pod)
     return (
@@ -300,13 +300,13 @@ def scale_down_order(pod: Pod, neighbours: int, now_s: float) -> tuple[object, .
     )
 
 
-def _ready_at(pod: Pod) -> str | None:
+def _ready_at(pod: SchedulerPod) -> str | None:
     """Since when the pod is ready; None while it is not."""
     ready = next((c for c in pod.status.conditions or () if c.type == "Ready" and c.status == "True"), None)
     return None if ready is None else ready.last_transition_time or ""
 
 
-def _deletion_cost(pod: Pod) -> int:
+def _deletion_cost(pod: SchedulerPod) -> int:
     cost = whole_number(pod.metadata.annotations.get(DELETION_COST, ""), -(2**31), 2**31 - 1)
     return 0 if cost is None else cost
 

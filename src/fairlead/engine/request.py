@@ -18,7 +18,7 @@ from fairlead.engine.huge_amounts import huge_rows
 from fairlead.engine.locality import BYTES_READ
 from fairlead.engine.terms import parse_terms
 from fairlead.model import resources
-from fairlead.model.pod import Container, Pod
+from fairlead.model.pod import Container, SchedulerPod
 from fairlead.model.volumes import Volume
 
 _encode = msgspec.json.Encoder().encode
@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 Port = tuple[str, str, int]
 
 
-def class_key(pod: Pod, *, incoming: bool) -> bytes:
+def class_key(pod: SchedulerPod, *, incoming: bool) -> bytes:
     """Equal for pods that the rules cannot tell apart; exact, since it is the fields themselves."""
     meta, spec = pod.metadata, pod.spec
     volumes = tuple(volume for volume in spec.volumes if is_watched(volume)) if spec.volumes else None
@@ -74,7 +74,7 @@ def is_watched(volume: Volume) -> bool:
     )
 
 
-def _resize(pod: Pod) -> object:
+def _resize(pod: SchedulerPod) -> object:
     """What a resize under way adds to the class; nothing when status says the same as the spec."""
     status = pod.status
     granted: list[object] = []
@@ -138,7 +138,7 @@ class Request:
         "wanted_node",
     )
 
-    def __init__(self, key: bytes, number: int, pod: Pod, axis: ResourceAxis, *, incoming: bool) -> None:
+    def __init__(self, key: bytes, number: int, pod: SchedulerPod, axis: ResourceAxis, *, incoming: bool) -> None:
         spec = pod.spec
         self.key = key
         self.number = number
@@ -221,7 +221,7 @@ def normalised_image(name: str) -> str:
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
-def _host_ports(pod: Pod) -> tuple[Port, ...]:
+def _host_ports(pod: SchedulerPod) -> tuple[Port, ...]:
     sidecars = (container for container in pod.spec.init_containers or () if container.is_sidecar)
     containers: tuple[Container, ...] = (*(pod.spec.containers or ()), *sidecars)
     return tuple(

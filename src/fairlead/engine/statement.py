@@ -7,7 +7,7 @@ a preemption that was only a trial, leaves no trace.
 from fairlead.engine.occupant import Occupant, occupant_of
 from fairlead.engine.request import Request
 from fairlead.engine.table import NodeTable
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 
 class Statement:
@@ -15,7 +15,7 @@ class Statement:
         self.table = table
         self._done: list[tuple[bool, Occupant]] = []
 
-    def place(self, pod: Pod, request: Request, node: str) -> Occupant:
+    def place(self, pod: SchedulerPod, request: Request, node: str) -> Occupant:
         occupant = occupant_of(pod, request, node)
         self.place_occupant(occupant)
         return occupant

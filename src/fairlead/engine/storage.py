@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fairlead.engine.request import Request
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import (
     WAIT_FOR_FIRST_CONSUMER,
     AwsElasticBlockStore,
@@ -45,7 +45,7 @@ class NamedClaim(msgspec.Struct, frozen=True):
     ephemeral: bool
 
 
-def named_claims(pod: Pod) -> list[NamedClaim]:
+def named_claims(pod: SchedulerPod) -> list[NamedClaim]:
     claims: list[NamedClaim] = []
     for volume in pod.spec.volumes or ():
         if volume.persistent_volume_claim is not None:
@@ -66,7 +66,7 @@ def find_claim(catalog: "Catalog", namespace: str, name: str) -> PersistentVolum
     return claim
 
 
-def check_owner(pod: Pod, claim: PersistentVolumeClaim) -> None:
+def check_owner(pod: SchedulerPod, claim: PersistentVolumeClaim) -> None:
     """A claim made for a pod must say so, or another pod's data might be mounted by accident of names."""
     owner = claim.metadata.controller
     if owner is None or owner.uid != pod.metadata.uid:

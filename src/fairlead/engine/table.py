@@ -26,7 +26,7 @@ from fairlead.engine.view import View
 from fairlead.model import resources
 from fairlead.model.node import Node
 from fairlead.model.outcome import VolumeChoice
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import nanos
 from fairlead.model.taints import Taint
 
@@ -399,11 +399,11 @@ class NodeTable:
 
     # Pods
 
-    def request(self, pod: Pod, *, incoming: bool = True) -> Request:
+    def request(self, pod: SchedulerPod, *, incoming: bool = True) -> Request:
         """The class of a pod. An incoming pod's `nodeName` is a wish, a placed one's a fact."""
         return self.classes.request(pod, incoming=incoming)
 
-    def add_pod(self, pod: Pod) -> None:
+    def add_pod(self, pod: SchedulerPod) -> None:
         """Take over what the cluster says about a pod: placed, changed, or no longer there."""
         known = self.occupants.get(pod.uid)
         if not pod.holds_a_node:

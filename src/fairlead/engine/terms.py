@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fairlead.model.pod import Pod, PodAffinity, PodAffinityTerm
+from fairlead.model.pod import PodAffinity, PodAffinityTerm, SchedulerPod
 from fairlead.model.selectors import Selector, SelectorError, parse_label_selector
 
 
@@ -76,7 +76,7 @@ def own_terms(
     return OwnTerms(terms, tuple(reach))
 
 
-def parse_terms(pod: Pod) -> PodTerms:
+def parse_terms(pod: SchedulerPod) -> PodTerms:
     affinity = pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return NO_TERMS

@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from fairlead.model.outcome import Diagnosis, Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Member(msgspec.Struct, frozen=True):
     Members of one template should differ in name only: then they share one request of the engine.
     """
 
-    pod: Pod
+    pod: SchedulerPod
     role: str = ""
     # The unit is nothing without it, and it is evicted last.
     essential: bool = False
@@ -244,11 +244,11 @@ class UnitSource(Protocol):
         """
         ...
 
-    def unit_of(self, pod: Pod) -> str | None:
+    def unit_of(self, pod: SchedulerPod) -> str | None:
         """The unit this pod belongs to: it is placed with that unit and never by itself. None: not one of ours."""
         ...
 
-    def member_of(self, pod: Pod) -> str | None:
+    def member_of(self, pod: SchedulerPod) -> str | None:
         """The key of the planned member that this pod has been created for: it goes to that place or nowhere."""
         ...
 
@@ -291,7 +291,7 @@ class NoTrial(Exception):
 class Trials(Protocol):
     """Answers about decisions that are not made, beside the loop; nothing of them remains."""
 
-    async def on_copy(self, pods: Sequence[Pod], work: Callable[[TrialTable], T]) -> T:
+    async def on_copy(self, pods: Sequence[SchedulerPod], work: Callable[[TrialTable], T]) -> T:
         """Do work on a copy of the table, in a thread of its own. `pods` are all that will be asked about.
 
         Raises NoTrial where there is no table to copy.

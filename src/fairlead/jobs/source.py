@@ -14,7 +14,7 @@ from fairlead.engine.unit import Loss, LostPlace, Unit, UnitOutcome, UnitPlaced,
 from fairlead.jobs.order import Cluster, PendingJob, are_mixed, exceeds_quota, head, in_order
 from fairlead.jobs.spec import JOB_LABEL, TYJOBS, QueueSpec
 from fairlead.jobs.units import requests_of
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 log = structlog.get_logger("fairlead.jobs")
 
@@ -222,13 +222,13 @@ class JobSource:
         found = head(jobs, cluster)
         return found.key if found is not None else None
 
-    def unit_of(self, pod: Pod) -> str | None:
+    def unit_of(self, pod: SchedulerPod) -> str | None:
         controller = pod.metadata.controller
         if controller is None or controller.kind != TYJOBS.kind or controller.api_version != TYJOBS.api_version:
             return None
         return f"{pod.metadata.namespace}/{controller.name}" if JOB_LABEL in pod.metadata.labels else None
 
-    def member_of(self, pod: Pod) -> str | None:
+    def member_of(self, pod: SchedulerPod) -> str | None:
         return pod.key if self.unit_of(pod) is not None else None
 
     def decided(self, outcome: UnitOutcome) -> None:

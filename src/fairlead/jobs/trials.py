@@ -18,7 +18,7 @@ from fairlead.jobs.spec import LONGEST_NAME, JobSpec, JobStatus
 from fairlead.jobs.units import Planned, planned_pod
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import QuantityError
 from fairlead.model.resources import pod_requests
 
@@ -27,7 +27,7 @@ TRIAL_S: Final = 5.0
 REFUSED_S: Final = 10.0
 _SUFFIX: Final = "-trial"
 
-PODS: Final = Kind("", "v1", "pods", "Pod", Pod)
+PODS: Final = Kind("", "v1", "pods", "Pod", SchedulerPod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Trials:
         return {name: planned_pod(body) for name, body in self._bodies(metadata, spec).items()}
 
     async def attempt(self, metadata: ObjectMeta, spec: JobSpec) -> Trial:
-        planned: dict[str, Pod] = {}
+        planned: dict[str, SchedulerPod] = {}
         problem = ""
         for name, body in self._bodies(metadata, spec).items():
             body["metadata"]["name"] = body["metadata"]["name"][: LONGEST_NAME - len(_SUFFIX)] + _SUFFIX

@@ -14,17 +14,17 @@ from fairlead.jobs.plan import may_be_planned
 from fairlead.jobs.pods import places_of, pod_name, restarts_of
 from fairlead.jobs.spec import JOB_LABEL, LEADER, WORKER, JobSpec, JobStatus, QueueSpec
 from fairlead.model.meta import ObjectMeta
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.resources import pod_requests
 from fairlead.model.times import parse_time_or_none
 
-Planned = Mapping[str, Pod]
+Planned = Mapping[str, SchedulerPod]
 """The pod of the leader ("") and of each worker set, as the server would store it; their names do not count."""
 
 
-def planned_pod(body: dict[str, Any]) -> Pod:
+def planned_pod(body: dict[str, Any]) -> SchedulerPod:
     """A pod as its body says, without what admission adds."""
-    return msgspec.convert(body, Pod)
+    return msgspec.convert(body, SchedulerPod)
 
 
 def unit_of(

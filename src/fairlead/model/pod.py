@@ -153,7 +153,7 @@ class PodStatus(ApiStruct):
     allocated_resources: dict[str, Quantity] | None = None
 
 
-class Pod(ApiStruct):
+class SchedulerPod(ApiStruct):
     api_version: str = "v1"
     kind: str = "Pod"
     metadata: ObjectMeta = ObjectMeta()

@@ -7,7 +7,7 @@ else in whole units, each rounded up once per pod.
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from fairlead.model.pod import Container, ContainerStatus, Pod
+from fairlead.model.pod import Container, ContainerStatus, SchedulerPod
 from fairlead.model.quantity import LARGEST, NANO, Quantity, milli, nanos, whole
 
 CPU = "cpu"
@@ -61,7 +61,7 @@ def read(quantities: Mapping[str, Quantity] | None) -> Nanos:
 
 
 def pod_requests(
-    pod: Pod, *, assumed: Mapping[str, int] | None = None, pod_level: bool = True, placed: bool = False
+    pod: SchedulerPod, *, assumed: Mapping[str, int] | None = None, pod_level: bool = True, placed: bool = False
 ) -> Nanos:
     """Everything the pod needs at once.
 
@@ -80,7 +80,7 @@ def pod_requests(
     return needs
 
 
-def scoring_requests(pod: Pod, *, pod_level: bool, placed: bool = False) -> Nanos:
+def scoring_requests(pod: SchedulerPod, *, pod_level: bool, placed: bool = False) -> Nanos:
     """The pod's requests for scoring: containers without requests count with assumed amounts.
 
     With requests for the whole pod only a resource missing at both levels is assumed.
@@ -93,7 +93,7 @@ def scoring_requests(pod: Pod, *, pod_level: bool, placed: bool = False) -> Nano
     return pod_requests(pod, assumed=missing, placed=placed) if missing else needs
 
 
-def is_best_effort(pod: Pod) -> bool:
+def is_best_effort(pod: SchedulerPod) -> bool:
     """No container asks for or limits cpu or memory (the v1.13 meaning)."""
     for container in pod.spec.containers or ():
         for quantities in (container.resources.requests, container.resources.limits):
@@ -102,7 +102,7 @@ def is_best_effort(pod: Pod) -> bool:
     return True
 
 
-def _container_requests(pod: Pod, assumed: Mapping[str, int], placed: bool) -> Nanos:
+def _container_requests(pod: SchedulerPod, assumed: Mapping[str, int], placed: bool) -> Nanos:
     statuses: dict[str, ContainerStatus] = {}
     if placed:
         for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())):
@@ -135,14 +135,14 @@ def _container_requests(pod: Pod, assumed: Mapping[str, int], placed: bool) -> N
     return total
 
 
-def _largest(pod: Pod, desired: Nanos, in_force: Nanos, granted: Nanos) -> Nanos:
+def _largest(pod: SchedulerPod, desired: Nanos, in_force: Nanos, granted: Nanos) -> Nanos:
     largest: Nanos = {} if _is_resize_infeasible(pod) else dict(desired)
     _raise_to(largest, in_force)
     _raise_to(largest, granted)
     return largest
 
 
-def _is_resize_infeasible(pod: Pod) -> bool:
+def _is_resize_infeasible(pod: SchedulerPod) -> bool:
     pending = next((c for c in pod.status.conditions or () if c.type == "PodResizePending"), None)
     return pending is not None and pending.reason == "Infeasible"
 

@@ -23,7 +23,7 @@ from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.node import Node
 from fairlead.model.numbers import whole_number
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import nanos
 from fairlead.modules.healing import GRANT, STATE, Grant, HealState, Step, read_grant, read_state
 from fairlead.modules.names import CLUSTER_NAME, MODULE_LABEL_PREFIX
@@ -33,7 +33,7 @@ from fairlead.nodes.node import NODES
 log = structlog.get_logger("fairlead.modules")
 
 TURN_S: Final = 2.0
-PLACED_PODS: Final = Kind("", "v1", "pods", "Pod", Pod)
+PLACED_PODS: Final = Kind("", "v1", "pods", "Pod", SchedulerPod)
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
@@ -122,7 +122,7 @@ def is_ready(node: Node) -> bool:
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
 
 
-def homeless(leaving: Sequence[Pod], elsewhere: Sequence[Pod]) -> list[Pod]:
+def homeless(leaving: Sequence[SchedulerPod], elsewhere: Sequence[SchedulerPod]) -> list[SchedulerPod]:
     """Pods whose modules no other Ready pod has: they need a place before their base goes.
 
     A module that every base has, one each, has nowhere else to go; its other instances serve meanwhile.
@@ -134,14 +134,16 @@ def homeless(leaving: Sequence[Pod], elsewhere: Sequence[Pod]) -> list[Pod]:
     return [pod for pod in leaving if not (_modules(pod) and _modules(pod) <= served)]
 
 
-def _modules(pod: Pod) -> set[tuple[str, str, str]]:
+def _modules(pod: SchedulerPod) -> set[tuple[str, str, str]]:
     labels = pod.metadata.labels
     return {
         (pod.metadata.namespace, key, value) for key, value in labels.items() if key.startswith(MODULE_LABEL_PREFIX)
     }
 
 
-def fits_by_sums(pods: Sequence[Pod], others: Sequence[Node], placed: Mapping[str, Sequence[Pod]]) -> bool:
+def fits_by_sums(
+    pods: Sequence[SchedulerPod], others: Sequence[Node], placed: Mapping[str, Sequence[SchedulerPod]]
+) -> bool:
     """Whether the free room of the others, added up, is enough; for want of a scheduler that could be asked."""
     needed = _requests(pods)
     for name, amount in needed.items():
@@ -154,7 +156,7 @@ def fits_by_sums(pods: Sequence[Pod], others: Sequence[Node], placed: Mapping[st
     return True
 
 
-def _requests(pods: Sequence[Pod]) -> dict[str, int]:
+def _requests(pods: Sequence[SchedulerPod]) -> dict[str, int]:
     total: dict[str, int] = {"pods": len(pods) * 1_000_000_000}
     for pod in pods:
         for container in pod.spec.containers or ():
@@ -229,7 +231,9 @@ class GrantWriter:
         waiting = await self._surges.begin(node.name, needing) if self._surges is not None else []
         return f"waits for the next pods of {', '.join(sorted(waiting))} on other bases" if waiting else ""
 
-    async def _no_room(self, node: Node, nodes: Sequence[Node], needing: Sequence[Pod], pods: Sequence[Pod]) -> str:
+    async def _no_room(
+        self, node: Node, nodes: Sequence[Node], needing: Sequence[SchedulerPod], pods: Sequence[SchedulerPod]
+    ) -> str:
         """Why the others cannot take these; empty if they can."""
         unit = Unit(f"heal/{node.name}", tuple(Member(_planned(pod)) for pod in needing))
         if self._trials:
@@ -247,13 +251,13 @@ class GrantWriter:
             if each.name != node.name and _cluster(each) == _cluster(node) and is_ready(each)
             if read_state(each.metadata.annotations.get(STATE, "")) is None
         ]
-        placed: dict[str, list[Pod]] = {}
+        placed: dict[str, list[SchedulerPod]] = {}
         for pod in pods:
             placed.setdefault(pod.spec.node_name, []).append(pod)
         return "" if fits_by_sums(needing, others, placed) else f"the other bases have no room for {needing[0].key}"
 
 
-def _planned(pod: Pod) -> Pod:
+def _planned(pod: SchedulerPod) -> SchedulerPod:
     """The pod that would replace it: it has no node yet."""
     metadata = ObjectMeta(
         name=f"{pod.metadata.name}-again", namespace=pod.metadata.namespace, labels=pod.metadata.labels

@@ -16,7 +16,7 @@ from fairlead.cluster.writer import Writer
 from fairlead.model.intents import Patch
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.modules.deployments import DEPLOYMENTS, ModuleDeployment
 from fairlead.modules.names import PEER, STRATEGY
 
@@ -24,7 +24,7 @@ log = structlog.get_logger("fairlead.modules")
 
 LABEL: Final = "fairlead.io/surge"
 NOTE: Final = "fairlead.io/surge-for"
-PODS: Final = Kind("", "v1", "pods", "Pod", Pod)
+PODS: Final = Kind("", "v1", "pods", "Pod", SchedulerPod)
 REPLICA_SETS: Final = Kind("apps", "v1", "replicasets", "ReplicaSet", ApiObject)
 
 
@@ -49,7 +49,7 @@ class Surges:
         self._reader = reader
         self._writer = writer
 
-    async def begin(self, node: str, pods: Sequence[Pod]) -> list[str]:
+    async def begin(self, node: str, pods: Sequence[SchedulerPod]) -> list[str]:
         """Raise the Deployments of these pods; those whose next pods are waited for."""
         grouped: dict[tuple[str, str], list[str]] = {}
         for pod in pods:
@@ -93,7 +93,7 @@ class Surges:
             )
         )
 
-    async def _deployment_of(self, pod: Pod) -> str:
+    async def _deployment_of(self, pod: SchedulerPod) -> str:
         owner = pod.metadata.controller
         if owner is None or owner.kind != "ReplicaSet":
             return ""

@@ -11,8 +11,8 @@ from fairlead.model.meta import Condition, ObjectMeta
 from fairlead.model.node import Node
 from fairlead.model.pod import Affinity
 from fairlead.model.pod import Container as PlacedContainer
-from fairlead.model.pod import Pod as PlacedPod
 from fairlead.model.pod import PodSpec as PlacedSpec
+from fairlead.model.pod import SchedulerPod as PlacedPod
 from fairlead.model.quantity import nanos
 from fairlead.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, amount, counted, is_extended, pod_requests
 from fairlead.model.selectors import NodeSelectorTerm, SelectorError, equal_to, parse_requirement

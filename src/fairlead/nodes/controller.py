@@ -180,7 +180,7 @@ class PodController:
             return await self._look_at(pod, seen, held)
         except ProviderError as problem:
             if seen is not None and not isinstance(problem, NotNow):
-                self._tell(seen, PodEvent("FailedCreatePodSandBox", str(problem), warning=True))
+                self._record_event(seen, PodEvent("FailedCreatePodSandBox", str(problem), warning=True))
             raise TemporaryError(str(problem), delay_s=1.0) from problem
 
     async def _take_up(self, pod: KubeletPod) -> PodRecord | None:
@@ -194,7 +194,7 @@ class PodController:
             await self._patch(pod, pod, held, rejected_status(pod, rejection, rfc3339(self._clock.now())))
             if held.answer is None:
                 return None  # it is gone
-            self._tell(pod, PodEvent(rejection.reason, rejection.message, warning=True))
+            self._record_event(pod, PodEvent(rejection.reason, rejection.message, warning=True))
         elif held.memory.lives and not pod.is_finished:
             await provider.adopt(pod)
         self._held[pod.key] = held
@@ -236,7 +236,7 @@ class PodController:
             due, result = held.results.pop(0)
             held.memory, said = after_probe(pod, held.memory, due, result.ok, result.output, now)
             for event in said:
-                self._tell(pod, event)
+                self._record_event(pod, event)
 
         missing = await self._make_ready(pod, held)
         plan = await self._carry_out(seen, held) if missing is None else self._plan(pod, held)
@@ -268,7 +268,7 @@ class PodController:
         except (Missing, NotFound) as problem:
             if held.told_missing != str(problem):
                 held.told_missing = str(problem)
-                self._tell(pod, PodEvent("FailedMount", f"MountVolume.SetUp failed: {problem}", warning=True))
+                self._record_event(pod, PodEvent("FailedMount", f"MountVolume.SetUp failed: {problem}", warning=True))
             if held.is_created:
                 held.refresh_at_s = now_s + REFRESH_S
                 return None
@@ -299,7 +299,7 @@ class PodController:
             # Only now: what the provider was not told must not be remembered as told.
             held.memory = plan.memory
             for event in plan.said:
-                self._tell(pod, event)
+                self._record_event(pod, event)
             if is_settled:
                 return plan
 
@@ -391,7 +391,7 @@ class PodController:
         if result.outcome not in (Outcome.DONE, Outcome.CONFLICT):
             raise to_retry(result)
 
-    def _tell(self, pod: KubeletPod, said: PodEvent) -> None:
+    def _record_event(self, pod: KubeletPod, said: PodEvent) -> None:
         part = ""
         if said.container:
             is_init = any(each.name == said.container for each in pod.inits)

@@ -13,7 +13,7 @@ from fairlead.engine.occupant import occupant_of
 from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Unit
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.reservations import Reservation, Reservations
 
 AHEAD = "ahead of "
@@ -23,7 +23,7 @@ KEPT_S = 86_400.0
 
 class Room(msgspec.Struct):
     unit: Unit
-    places: dict[str, tuple[Pod, str]]
+    places: dict[str, tuple[SchedulerPod, str]]
     # When the unit is expected to fit, in Unix time; None: as soon as those that are being evicted are gone.
     fits_at_s: float | None
     # UIDs of those that are being evicted for it.
@@ -117,6 +117,6 @@ class Ahead:
                 self._reservations.claim(key)
 
 
-def without_uid(pod: Pod) -> Pod:
+def without_uid(pod: SchedulerPod) -> SchedulerPod:
     """A stand-in for the pod, which can be in the table beside it."""
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=""))

@@ -17,7 +17,7 @@ from fairlead.engine.catalog import Catalog
 from fairlead.engine.gpu_requests import DEVICES
 from fairlead.model.intents import Bind, Patch
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import SELECTED_NODE_ANNOTATION, PersistentVolume, PersistentVolumeClaim
 from fairlead.placement import events_and_conditions
 from fairlead.placement.spec import CLAIMS, PODS, VOLUMES
@@ -50,7 +50,7 @@ class Binder:
         self._news = asyncio.Event()
 
     async def bind(
-        self, pod: Pod, placed: Placed, volumes_timeout_s: float, is_wanted: Callable[[], bool] = lambda: True
+        self, pod: SchedulerPod, placed: Placed, volumes_timeout_s: float, is_wanted: Callable[[], bool] = lambda: True
     ) -> str | None:
         """None when the pod is bound there; else it came to nothing, and there may be a sentence about it to tell.
 
@@ -75,7 +75,7 @@ class Binder:
         await self._writer.carry_out(events_and_conditions.scheduled(pod, placed.node))
         return None
 
-    async def _was_bound(self, pod: Pod, node: str) -> bool:
+    async def _was_bound(self, pod: SchedulerPod, node: str) -> bool:
         """The write got no answer: its room stays taken until a read shows whether it was carried out.
 
         A server that refuses the read, or never answers, is waited for only so long.

@@ -17,7 +17,7 @@ from fairlead.engine.nominated import Held, held_rows
 from fairlead.engine.predicates.node_resources_fit import NodeResourcesFit
 from fairlead.engine.rule import Failed
 from fairlead.model.outcome import Code
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.explanation import NodeRefusal, NodeScores, ReasonCount, RuleScore, Sheet
 from fairlead.placement.scale import on_scale
 
@@ -166,7 +166,7 @@ class Columns:
         return tuple(found[row] for row in self.table.order.tolist() if row in found)
 
 
-def sheet(cycle: Cycle, pod: Pod, nominated: Sequence[Pod] = ()) -> Sheet:
+def sheet(cycle: Cycle, pod: SchedulerPod, nominated: Sequence[SchedulerPod] = ()) -> Sheet:
     evaluation = cycle.evaluation(pod)
     columns = Columns(evaluation, held_rows(evaluation, pod, nominated) if nominated else ())
     order = cycle.table.order

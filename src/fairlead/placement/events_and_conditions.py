@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from fairlead.model.intents import Patch, RecordEvent, Regarding
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.times import rfc3339
 from fairlead.placement.spec import PODS
 
@@ -12,27 +12,27 @@ UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
 
 
-def about(pod: Pod) -> Regarding:
+def about(pod: SchedulerPod) -> Regarding:
     metadata = pod.metadata
     return Regarding(kind="Pod", name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
 
 
-def scheduled(pod: Pod, node: str) -> RecordEvent:
+def scheduled(pod: SchedulerPod, node: str) -> RecordEvent:
     note = f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {node}"
     return RecordEvent(regarding=about(pod), reason="Scheduled", action="Binding", note=note)
 
 
-def failed_scheduling(pod: Pod, message: str) -> RecordEvent:
+def failed_scheduling(pod: SchedulerPod, message: str) -> RecordEvent:
     return RecordEvent(regarding=about(pod), reason="FailedScheduling", action="Scheduling", note=message, warning=True)
 
 
-def preempted(victim: Regarding, pod: Pod, node: str) -> RecordEvent:
+def preempted(victim: Regarding, pod: SchedulerPod, node: str) -> RecordEvent:
     note = f"Preempted by pod {pod.uid} on node {node}"
     return RecordEvent(regarding=victim, reason="Preempted", action="Preempting", note=note, related=about(pod))
 
 
 def refused(
-    pod: Pod, message: str, now: datetime, nominate: str | None = None, because: str = UNSCHEDULABLE
+    pod: SchedulerPod, message: str, now: datetime, nominate: str | None = None, because: str = UNSCHEDULABLE
 ) -> Patch | None:
     """The condition that says why a pod has no node, with the node being cleared for it; None if it says so already.
 
@@ -56,7 +56,7 @@ def refused(
     return _status(pod.metadata.namespace, pod.metadata.name, pod.uid, status) if status else None
 
 
-def not_nominated(pod: Pod) -> Patch:
+def not_nominated(pod: SchedulerPod) -> Patch:
     """A pod of higher priority gets the node that was cleared for this one."""
     return _status(pod.metadata.namespace, pod.metadata.name, pod.uid, {"nominatedNodeName": None})
 

@@ -24,7 +24,7 @@ from fairlead.engine.preemption import Preemption
 from fairlead.engine.statement import Statement
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Diagnosis, NearestMiss
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.columns import EXAMPLES, Columns
 from fairlead.placement.explanation import (
     Blockage,
@@ -63,9 +63,9 @@ WAKEUP_TEXTS: Final = {
 
 def explain(
     cycle: Cycle,
-    pod: Pod,
+    pod: SchedulerPod,
     *,
-    nominated: Sequence[Pod] = (),
+    nominated: Sequence[SchedulerPod] = (),
     first: str = "",
     whole: bool = False,
     preempting: bool = True,
@@ -94,7 +94,9 @@ def explain(
     )
 
 
-def explain_again(cycle: Cycle, pod: Pod, *, nominated: Sequence[Pod] = (), whole: bool = False) -> Explanation:
+def explain_again(
+    cycle: Cycle, pod: SchedulerPod, *, nominated: Sequence[SchedulerPod] = (), whole: bool = False
+) -> Explanation:
     """The same for a pod that may have its node already: as if it had not. The table is as before when this returns."""
     statement = Statement(cycle.table)
     occupant = cycle.table.occupants.get(pod.uid)
@@ -206,7 +208,12 @@ def _room(columns: Columns, row: int) -> tuple[Room, ...]:
 
 
 def _blockage(
-    cycle: Cycle, columns: Columns, pod: Pod, nominated: Sequence[Pod], held: Sequence[Held], preempting: bool
+    cycle: Cycle,
+    columns: Columns,
+    pod: SchedulerPod,
+    nominated: Sequence[SchedulerPod],
+    held: Sequence[Held],
+    preempting: bool,
 ) -> Blockage:
     diagnosis = diagnose(columns.evaluation, held)
     return Blockage(
@@ -255,7 +262,7 @@ def _near_miss(columns: Columns, row: int, slack: Sequence[tuple[str, int, Ints]
     return NearMiss(columns.table.name(row), short, less)
 
 
-def clearing(cycle: Cycle, pod: Pod, nominated: Sequence[Pod] = ()) -> Clearing:
+def clearing(cycle: Cycle, pod: SchedulerPod, nominated: Sequence[SchedulerPod] = ()) -> Clearing:
     plan = Preemption(cycle.table, cycle.profile).plan(pod, nominated)
     return Clearing(
         helps=plan.node is not None,

@@ -16,7 +16,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.engine.trial import Trial
 from fairlead.model.node import Node
 from fairlead.model.outcome import Code
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.columns import Columns
 from fairlead.placement.history import Former
 from fairlead.placement.snapshot import bare_node, profile_document, profile_of, table_of
@@ -32,7 +32,7 @@ class BadQuestion(ValueError):
 class Question(msgspec.Struct, frozen=True):
     """About one pod: nodes by name (`nodeCacheCapable: true`), or the nodes themselves as they were sent."""
 
-    pod: Pod
+    pod: SchedulerPod
     names: tuple[str, ...]
     sent: Mapping[str, Any] | None = None
 
@@ -44,7 +44,7 @@ class Question(msgspec.Struct, frozen=True):
 class Clearance(msgspec.Struct, frozen=True):
     """About a pod that fits nowhere: by node whom kube-scheduler would evict, by UID, and how many budgets break."""
 
-    pod: Pod
+    pod: SchedulerPod
     victims: Mapping[str, tuple[str, ...]]
     violations: Mapping[str, int]
 
@@ -108,11 +108,11 @@ def _lower(value: Any, what: str) -> dict[str, Any]:
     return {str(key).lower(): each for key, each in value.items()}
 
 
-def _pod(found: Mapping[str, Any]) -> Pod:
+def _pod(found: Mapping[str, Any]) -> SchedulerPod:
     if found.get("pod") is None:
         raise BadQuestion("Pod: wanted the pod that is to be placed")
     try:
-        return msgspec.convert(found["pod"], Pod)
+        return msgspec.convert(found["pod"], SchedulerPod)
     except msgspec.ValidationError as problem:
         raise BadQuestion(f"Pod: {problem}") from None
 
@@ -139,7 +139,7 @@ def _uid(victim: Any) -> str:
 # Answering
 
 
-def filtered(cycle: Cycle, pod: Pod, names: Sequence[str]) -> Filtered:
+def filtered(cycle: Cycle, pod: SchedulerPod, names: Sequence[str]) -> Filtered:
     table = cycle.table
     evaluation = cycle.evaluation(pod)
     feasible_N = evaluation.feasible()
@@ -162,7 +162,7 @@ def filtered(cycle: Cycle, pod: Pod, names: Sequence[str]) -> Filtered:
     return Filtered(tuple(passed), failed, unresolvable)
 
 
-def prioritised(cycle: Cycle, pod: Pod, names: Sequence[str]) -> dict[str, int]:
+def prioritised(cycle: Cycle, pod: SchedulerPod, names: Sequence[str]) -> dict[str, int]:
     """0..10 by name: our totals stretched over the nodes asked about; all 0 when they are level."""
     table = cycle.table
     evaluation = cycle.evaluation(pod)

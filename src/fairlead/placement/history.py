@@ -30,7 +30,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Unit, UnitOutcome
 from fairlead.model.node import Node
 from fairlead.model.outcome import Outcome, Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.snapshot import PlacedPod, Snapshot, placed_pod_of, snapshot_of
 
 MOST_DECISIONS: Final = 4096
@@ -62,8 +62,8 @@ class Decision(msgspec.Struct, frozen=True):
     position: int
     profile: Profile
     forecast: Forecast
-    pod: Pod | None
-    nominated: tuple[Pod, ...]
+    pod: SchedulerPod | None
+    nominated: tuple[SchedulerPod, ...]
     first: str
     outcome: Outcome | None
     plan: PreemptionPlan | None = None
@@ -78,7 +78,7 @@ class Decision(msgspec.Struct, frozen=True):
     cache: CacheMap = CacheMap()
 
     @property
-    def pods(self) -> tuple[Pod, ...]:
+    def pods(self) -> tuple[SchedulerPod, ...]:
         if self.pod is not None:
             return (self.pod,)
         return tuple(member.pod for member in self.unit.members) if self.unit is not None else ()
@@ -206,10 +206,10 @@ class History:
         position: int,
         at: datetime,
         profile: Profile,
-        pod: Pod,
+        pod: SchedulerPod,
         outcome: Outcome,
         *,
-        nominated: Sequence[Pod] = (),
+        nominated: Sequence[SchedulerPod] = (),
         first: str = "",
         plan: PreemptionPlan | None = None,
         turn: int = 0,
@@ -250,7 +250,7 @@ class History:
         profile: Profile,
         unit: Unit,
         outcome: UnitOutcome,
-        nominated: Sequence[Pod] = (),
+        nominated: Sequence[SchedulerPod] = (),
         *,
         turn: int = 0,
         standing: tuple[StandingUnit, ...] = (),
@@ -323,7 +323,7 @@ class History:
         former.undo(islice(reversed(self._log), steps))
         return former
 
-    def present(self, pods: Sequence[Pod]) -> "Former":
+    def present(self, pods: Sequence[SchedulerPod]) -> "Former":
         """The present state, for decisions about these pods."""
         self.mark()
         known = (self._table.catalog.forecast, self._table.catalog.cache)
@@ -340,7 +340,7 @@ class Former:
         around: dict[tuple[type, str], RelatedRecord],
         forecast: Forecast,
         cache: CacheMap,
-        pods: tuple[Pod, ...],
+        pods: tuple[SchedulerPod, ...],
     ) -> None:
         self._stores: tuple[dict[Any, Any], ...] = (placed_pods, nodes, around)
         self._forecast = forecast

@@ -11,14 +11,14 @@ import msgspec
 from fairlead.engine.locality import local_values, readings_of
 from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait, is_worth_it, parse_wait, warm_nodes
 from fairlead.engine.table import NodeTable
-from fairlead.model.pod import Affinity, NodeAffinity, Pod
+from fairlead.model.pod import Affinity, NodeAffinity, SchedulerPod
 from fairlead.model.selectors import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
 
 LOOK_S: Final = 0.5
 LABELS: Final = {"node": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/zone"}
 
 
-def near_its_data(pod: Pod, table: NodeTable, waited_s: float) -> Pod | None:
+def near_its_data(pod: SchedulerPod, table: NodeTable, waited_s: float) -> SchedulerPod | None:
     """The pod as it is decided while it waits; None where it goes anywhere."""
     text = pod.metadata.annotations.get(LOCALITY_WAIT)
     if text is None or table.catalog.cache.is_empty:
@@ -43,7 +43,7 @@ def _values(table: NodeTable, label: str, nodes: list[str]) -> tuple[str, ...]:
     return tuple(sorted(value for value, number in column.numbers.items() if number in numbers))
 
 
-def _required(pod: Pod, label: str, values: tuple[str, ...]) -> Pod:
+def _required(pod: SchedulerPod, label: str, values: tuple[str, ...]) -> SchedulerPod:
     """The pod with one more condition in each of its required terms."""
     condition = LabelSelectorRequirement(key=label, operator="In", values=values)
     affinity = pod.spec.affinity or Affinity()

@@ -33,7 +33,7 @@ from fairlead.engine.unit import Loss, Unit, UnitSource
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.intents import Intent, RecordEvent
 from fairlead.model.outcome import Code, Diagnosis, Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement import events_and_conditions
 from fairlead.placement.binding import Binder
 from fairlead.placement.locality_wait import LOOK_S, near_its_data
@@ -101,7 +101,7 @@ class Loop:
         self._forecast_read = NO_FORECAST
         self._cache = cache
         self._metrics = PlacementMetrics(metrics)
-        self._unreadable = Unreadable(self._metrics.unreadable, now_s=clock.elapsed_s, tell=self._tell_unreadable)
+        self._unreadable = Unreadable(self._metrics.unreadable, now_s=clock.elapsed_s, report=self._report_unreadable)
         self._state = State(self._unreadable)
         # Looked up whenever it is read: what a forecast is about comes and goes without a new forecast.
         table = self._state.table
@@ -252,7 +252,7 @@ class Loop:
             self._prepared = True
             nominated = (pod for pod in self.pods if pod.status.nominated_node_name and self._wants_node(pod))
             self._nominations.begin(pod for pod in nominated if self._state.is_readable(pod))
-            self._unreadable.tell_all()
+            self._unreadable.report_all()
             self.units.begin(self.wake, self.pods)
             for prepare in self.on_lead_start:
                 self._prepare(prepare)
@@ -315,9 +315,9 @@ class Loop:
         self._queue.changed(events, now_s)
         self.units.line.changed(events)
 
-    def _take_pods(self, changes: list[Change[Pod]]) -> set[ClusterEvent]:
+    def _take_pods(self, changes: list[Change[SchedulerPod]]) -> set[ClusterEvent]:
         now_s = self._clock.elapsed_s()
-        seen: list[Change[Pod]] = []
+        seen: list[Change[SchedulerPod]] = []
         for change in changes:
             try:
                 if self._take_pod(change, now_s):
@@ -331,12 +331,12 @@ class Loop:
             self._follow_members(seen)
         return wakeup_events
 
-    def _follow_members(self, changes: Sequence[Change[Pod]]) -> None:
+    def _follow_members(self, changes: Sequence[Change[SchedulerPod]]) -> None:
         """The table knows of these pods: some were members', and some take what members were to have."""
         self.units.left(change.old.uid for change in changes if change.old is not None)
         self.units.foreign_pods(change.new for change in changes if change.new is not None)
 
-    def _take_pod(self, change: Change[Pod], now_s: float) -> bool:
+    def _take_pod(self, change: Change[SchedulerPod], now_s: float) -> bool:
         """Queue the pod, or settle it; whether the table is to hear of the change."""
         old, new = change.old, change.new
         if old is not None and (new is None or change.is_replaced):
@@ -368,7 +368,7 @@ class Loop:
         if since_s is not None:
             self._metrics.bound_seconds.observe(self._clock.elapsed_s() - since_s)
 
-    def _wanting(self, before: Pod | None, pod: Pod, now_s: float) -> None:
+    def _wanting(self, before: SchedulerPod | None, pod: SchedulerPod, now_s: float) -> None:
         self._nominations.observe(before, pod)
         if self._nominations.node_of(pod.uid) and not self._state.is_readable(pod):
             self._nominations.drop(pod.uid)  # others are decided with it in mind, and must be able to
@@ -377,7 +377,7 @@ class Loop:
             return
         self._queue.put(pod, now_s)
 
-    def _wants_node(self, pod: Pod) -> bool:
+    def _wants_node(self, pod: SchedulerPod) -> bool:
         return (
             not pod.spec.node_name
             and pod.spec.scheduler_name in self._cycles
@@ -396,7 +396,7 @@ class Loop:
                 usage = beside_requests(forecast.usage, table)
                 table.catalog.set_forecast(msgspec.structs.replace(forecast, usage=usage) if usage else forecast)
 
-    def _pods_of(self, workload: str) -> Iterable[Pod]:
+    def _pods_of(self, workload: str) -> Iterable[SchedulerPod]:
         found = (self.pods.get(key) for key in self._state.owners.pods_of(workload))
         return [pod for pod in found if pod is not None]
 
@@ -438,7 +438,7 @@ class Loop:
         self.units.ahead.restore()
         return bool(decided)
 
-    def _next(self, now_s: float) -> WaitingUnit | Pod | None:
+    def _next(self, now_s: float) -> WaitingUnit | SchedulerPod | None:
         """The most important, pods and units alike, then the longest waiting."""
         pod = self._queue.head()
         unit = self.units.line.head(now_s, at_least=None if pod is None else -pod[0])
@@ -446,7 +446,7 @@ class Loop:
             return unit[1]
         return self._queue.take(now_s)
 
-    def _broken(self, what: WaitingUnit | Pod, problem: Exception) -> None:
+    def _broken(self, what: WaitingUnit | SchedulerPod, problem: Exception) -> None:
         """Deciding broke off half-way: leave no trace in the table, say so, and try again later."""
         if isinstance(what, WaitingUnit):
             self.units.line.failed(what.unit.key, self._clock.elapsed_s())
@@ -464,7 +464,7 @@ class Loop:
         """Whether more is on its way to the server than is good."""
         return self._binding >= MOST_BINDING or self._writer.events_waiting >= MOST_EVENTS
 
-    def _decide_pod(self, pod: Pod) -> None:
+    def _decide_pod(self, pod: SchedulerPod) -> None:
         member = self.units.member_of(pod)
         if member is not None:
             self._count(self.units.decide_member(pod, member), pod)
@@ -516,9 +516,9 @@ class Loop:
             {ClusterEvent.POD_REMOVED} if plan.node is not None else set()
         )
         self._queue.refused(pod.uid, wakeup_events, self._clock.elapsed_s())
-        self._tell_refused(pod, outcome.diagnosis, plan)
+        self._report_refusal(pod, outcome.diagnosis, plan)
 
-    def _near_its_data(self, pod: Pod) -> Pod | None:
+    def _near_its_data(self, pod: SchedulerPod) -> SchedulerPod | None:
         """The pod with what it waits for as a condition; None where it does not wait, or no longer."""
         if LOCALITY_WAIT not in pod.metadata.annotations or (waiting := self._queue.get(pod.uid)) is None:
             return None
@@ -529,21 +529,21 @@ class Loop:
         # What it is to get next may be decided in this same cycle.
         self.units.take()
 
-    def _count(self, is_placed: bool | None, pod: Pod) -> None:
+    def _count(self, is_placed: bool | None, pod: SchedulerPod) -> None:
         if is_placed is not None:
             result = "scheduled" if is_placed else "unschedulable"
             self._metrics.attempts.labels(result, pod.spec.scheduler_name).inc()
 
     # -- what units need of the loop --------------------------------------------------------------------------
 
-    def assume_member(self, pod: Pod, placed: Placed) -> None:
+    def assume_member(self, pod: SchedulerPod, placed: Placed) -> None:
         self._queue.hold(pod, self._clock.elapsed_s())
         self._assume(pod, placed)
 
-    def refuse_member(self, pod: Pod, message: str) -> None:
+    def refuse_member(self, pod: SchedulerPod, message: str) -> None:
         self._queue.drop(pod.uid)
         if message:
-            self._tell(pod, message)
+            self._report_failure(pod, message)
 
     def has_assumed(self, uid: str) -> bool:
         return uid in self._assumed
@@ -568,13 +568,13 @@ class Loop:
             self.units.evicted(unit.key, gone == len(victims))
             self._wakeup.set()
 
-    def _promised(self, pod: Pod) -> Reservation | None:
+    def _promised(self, pod: SchedulerPod) -> Reservation | None:
         if not len(self.reservations):
             return None
         owner = self._state.owners.top(pod)
         return self.reservations.first_of(owner) if owner else None
 
-    def _preempt(self, pod: Pod, nominated: tuple[Pod, ...]) -> PreemptionPlan:
+    def _preempt(self, pod: SchedulerPod, nominated: tuple[SchedulerPod, ...]) -> PreemptionPlan:
         plan = self._preemptions[pod.spec.scheduler_name].plan(pod, nominated)
         if plan.node is None:
             return plan
@@ -588,7 +588,7 @@ class Loop:
             self._start(self._evict(pod, plan.node, victims), f"preempt for {pod.key}")
         return plan
 
-    def _give_up(self, victim: Occupant, pod: Pod) -> bool:
+    def _give_up(self, victim: Occupant, pod: SchedulerPod) -> bool:
         """A place that is only held is let go of at once: there is no pod there to evict."""
         why = f"{victim.node} {GIVEN_UP} {pod.key}, of priority {pod.priority}"
         is_held = self.units.give_up(victim, why)
@@ -596,7 +596,7 @@ class Loop:
             log.info("held place given up", place=victim.key, node=victim.node, pod=pod.key)
         return is_held
 
-    async def _evict(self, pod: Pod, node: str, victims: Sequence[Occupant]) -> None:
+    async def _evict(self, pod: SchedulerPod, node: str, victims: Sequence[Occupant]) -> None:
         gone = 0
         try:
             gone = await self._preemptor.evict(pod, node, victims)
@@ -608,14 +608,14 @@ class Loop:
 
     # -- binding ----------------------------------------------------------------------------------------------
 
-    def _assume(self, pod: Pod, placed: Placed) -> None:
+    def _assume(self, pod: SchedulerPod, placed: Placed) -> None:
         waiting = self._queue.get(pod.uid)
         self._assumed[pod.uid] = waiting.since_s if waiting else self._clock.elapsed_s()
         self._nominations.drop(pod.uid)
         self._binding += 1
         self._start(self._bind(pod, placed), f"bind {placed.pod}")
 
-    async def _bind(self, pod: Pod, placed: Placed) -> None:
+    async def _bind(self, pod: SchedulerPod, placed: Placed) -> None:
         problem: str | None = ""
         timeout_s = self._cycles[pod.spec.scheduler_name].profile.args.bind_timeout_s
         try:
@@ -625,7 +625,7 @@ class Loop:
             if problem is not None:
                 self._forget(pod, problem)
 
-    def _forget(self, pod: Pod, problem: str) -> None:
+    def _forget(self, pod: SchedulerPod, problem: str) -> None:
         """The binding came to nothing: give the room back and try again, if the pod still wants a node."""
         if self._assumed.pop(pod.uid, None) is None:
             return  # the watch has told us more meanwhile
@@ -641,9 +641,9 @@ class Loop:
         self._wake_refused([ClusterEvent.POD_REMOVED], now_s)
         self._wakeup.set()
         if problem:
-            self._tell(pod, problem, because=events_and_conditions.SCHEDULER_ERROR)
+            self._report_failure(pod, problem, because=events_and_conditions.SCHEDULER_ERROR)
 
-    def _unbound(self, pod: Pod, member: str, problem: str) -> None:
+    def _unbound(self, pod: SchedulerPod, member: str, problem: str) -> None:
         """Refused, the place is lost; otherwise it waits for the next try."""
         if problem:
             self._queue.drop(pod.uid)
@@ -651,36 +651,38 @@ class Loop:
         else:
             self.units.places.hold_back(member)
 
-    # -- telling ----------------------------------------------------------------------------------------------
+    # -- events and conditions ---------------------------------------------------------------------------------
 
-    def _tell_refused(self, pod: Pod, diagnosis: Diagnosis, plan: PreemptionPlan) -> None:
-        message = diagnosis.message()
-        if plan.message:
-            message = f"{message} {plan.message}"
+    def _report_refusal(self, pod: SchedulerPod, diagnosis: Diagnosis, plan: PreemptionPlan) -> None:
+        message = f"{diagnosis.message()} {plan.message}" if plan.message else diagnosis.message()
         nominate: str | None = plan.node
         if plan.node is None and self._awaiting.get(pod.uid, 0.0) > self._clock.elapsed_s():
             nominate = self._nominations.node_of(pod.uid)
-        elif plan.node is None and not plan.waits and (self._nominations.node_of(pod.uid)):
+        elif plan.node is None and not plan.waits and self._nominations.node_of(pod.uid):
             # What was cleared for it has been taken, and nothing else can be cleared.
             nominate = ""
             self._nominations.drop(pod.uid)
-        self._tell(pod, message, nominate)
+        self._report_failure(pod, message, nominate)
 
-    def _tell(
-        self, pod: Pod, message: str, nominate: str | None = None, because: str = events_and_conditions.UNSCHEDULABLE
+    def _report_failure(
+        self,
+        pod: SchedulerPod,
+        message: str,
+        nominate: str | None = None,
+        because: str = events_and_conditions.UNSCHEDULABLE,
     ) -> None:
         self._write(events_and_conditions.failed_scheduling(pod, message))
         condition = events_and_conditions.refused(pod, message, self._clock.now(), nominate, because)
         if condition is not None:
             self._write(condition)
 
-    def _tell_unreadable(self, event: RecordEvent) -> None:
+    def _report_unreadable(self, event: RecordEvent) -> None:
         if self._leading:
-            self._write(event)  # a standby tells nothing; it does when it leads
+            self._write(event)  # a standby reports nothing; it does when it leads
 
     def _write(self, intent: Intent) -> None:
         # A pod that is gone, or another one, needs no condition; anything else the writer has logged.
-        self._start(self._carry_out(intent), "tell")
+        self._start(self._carry_out(intent), "report")
 
     async def _carry_out(self, intent: Intent) -> None:
         await self._writer.carry_out(intent)

@@ -1,6 +1,6 @@
 """Owners: under which workload a pod is, directly or through a ReplicaSet, and which pods a workload has."""
 
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import ReplicaSet
 
 
@@ -13,7 +13,7 @@ class Owners:
         self._pods: dict[str, dict[str, None]] = {}
         self._controllers: dict[str, str] = {}
 
-    def top(self, pod: Pod) -> str:
+    def top(self, pod: SchedulerPod) -> str:
         """UID of the workload at the top of the pod's chain of controllers; empty for a bare pod."""
         owner = pod.metadata.controller
         return "" if owner is None else self._above.get(owner.uid, owner.uid)
@@ -23,7 +23,7 @@ class Owners:
         below = (workload, *self._below.get(workload, ()))
         return [key for controller in below for key in self._pods.get(controller, ())]
 
-    def see_pod(self, key: str, new: Pod | None) -> None:
+    def see_pod(self, key: str, new: SchedulerPod | None) -> None:
         """The pod of this key as it is now; None when it is gone."""
         owner = new.metadata.controller if new is not None else None
         before, after = self._controllers.get(key, ""), owner.uid if owner is not None else ""

@@ -16,7 +16,7 @@ from fairlead.engine.standing import Standing
 from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Loss, LostPlace, Member, Unit, UnitPlaced, UnitSource
 from fairlead.model.outcome import Outcome, Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.reservations import Reservation, Reservations
 
 log = structlog.get_logger("fairlead.placement")
@@ -187,7 +187,7 @@ class Places:
         if uid is not None:
             self._held(uid)
 
-    def put(self, pod: Pod, node: str, devices: tuple[int, ...] = ()) -> Outcome:
+    def put(self, pod: SchedulerPod, node: str, devices: tuple[int, ...] = ()) -> Outcome:
         """The pod on that node, with those GPUs if it had them there, or nowhere."""
         within_N = np.zeros(self._table.size, dtype=np.bool_)
         if (row := self._table.row_of.get(node)) is not None:

@@ -24,7 +24,7 @@ from fairlead.model.intents import PatchStatus
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, Condition, ObjectMeta
 from fairlead.model.numbers import Int32
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.times import rfc3339
 
 log = structlog.get_logger("fairlead.placement")
@@ -72,13 +72,13 @@ def kind_of(version: str) -> Kind[PodGroup]:
     return Kind(GROUP, version, "podgroups", "PodGroup", PodGroup)
 
 
-def group_of(pod: Pod) -> str | None:
+def group_of(pod: SchedulerPod) -> str | None:
     """The group that a pod names, as `namespace/name`."""
     group = pod.spec.scheduling_group
     return f"{pod.metadata.namespace}/{group.pod_group_name}" if group is not None and group.pod_group_name else None
 
 
-def _groups_of(pod: Pod) -> Iterable[str]:
+def _groups_of(pod: SchedulerPod) -> Iterable[str]:
     group = group_of(pod)
     return () if group is None else (group,)
 
@@ -88,7 +88,7 @@ class PodGroups(UnitSource):
 
     def __init__(
         self,
-        pods: Mirror[Pod],
+        pods: Mirror[SchedulerPod],
         *,
         mirror: Callable[[Kind[Any]], Mirror[Any]],
         reader: Client,
@@ -145,7 +145,7 @@ class PodGroups(UnitSource):
             self._is_ready = True
             self._wake()
 
-    def _see(self, groups: Sequence[Delta[PodGroup]], pods: Sequence[Delta[Pod]]) -> None:
+    def _see(self, groups: Sequence[Delta[PodGroup]], pods: Sequence[Delta[SchedulerPod]]) -> None:
         for change in groups:
             self._changed[change.key] = None
         for delta in pods:
@@ -219,7 +219,7 @@ class PodGroups(UnitSource):
             domains=Domains(topology[0].key) if topology else None,
         )
 
-    def _is_ours(self, pod: Pod) -> bool:
+    def _is_ours(self, pod: SchedulerPod) -> bool:
         waits = not pod.is_terminating and not pod.spec.scheduling_gates and pod.status.phase in ("", "Pending")
         return pod.spec.scheduler_name in self._schedulers and (pod.holds_a_node or waits)
 
@@ -230,14 +230,14 @@ class PodGroups(UnitSource):
         group = self._groups.get(unit.key.removeprefix(PREFIX)) if self._groups is not None else None
         return (group.metadata.creation_timestamp or "" if group is not None else "", unit.key)
 
-    def unit_of(self, pod: Pod) -> str | None:
+    def unit_of(self, pod: SchedulerPod) -> str | None:
         """A pod waits for its group, also where that does not exist yet; without the kind it goes by itself."""
         group = group_of(pod)
         if group is None or self._groups is None or self._groups.is_absent:
             return None
         return PREFIX + group
 
-    def member_of(self, pod: Pod) -> str | None:
+    def member_of(self, pod: SchedulerPod) -> str | None:
         return None  # pods exist before they are decided on
 
     def decided(self, outcome: UnitOutcome) -> None:

@@ -12,7 +12,7 @@ from fairlead.cluster.clock import Clock
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.engine.occupant import Occupant
 from fairlead.model.intents import Delete, Regarding
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement import events_and_conditions
 from fairlead.placement.spec import PODS
 
@@ -23,19 +23,19 @@ class Nominations:
     """Pods that a node is being cleared for. What we decided counts at once, before the server shows it."""
 
     def __init__(self) -> None:
-        self._pods: dict[str, Pod] = {}
+        self._pods: dict[str, SchedulerPod] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
 
-    def all(self) -> tuple[Pod, ...]:
+    def all(self) -> tuple[SchedulerPod, ...]:
         return tuple(self._pods.values())
 
     def node_of(self, uid: str) -> str:
         pod = self._pods.get(uid)
         return pod.status.nominated_node_name if pod else ""
 
-    def observe(self, before: Pod | None, pod: Pod) -> None:
+    def observe(self, before: SchedulerPod | None, pod: SchedulerPod) -> None:
         """Take the nomination of a pending pod from the server where it changed; otherwise keep our own.
 
         What we set or cleared shows on the server a little later: until then it has the old one.
@@ -49,18 +49,18 @@ class Nominations:
         elif pod.uid in self._pods:
             self.set(pod, self.node_of(pod.uid))
 
-    def begin(self, waiting: Iterable[Pod]) -> None:
+    def begin(self, waiting: Iterable[SchedulerPod]) -> None:
         """A new leader starts from the server's nominations alone: those of its earlier terms are out of date."""
         self._pods = {pod.uid: pod for pod in waiting if pod.status.nominated_node_name}
 
-    def set(self, pod: Pod, node: str) -> None:
+    def set(self, pod: SchedulerPod, node: str) -> None:
         status = msgspec.structs.replace(pod.status, nominated_node_name=node)
         self._pods[pod.uid] = msgspec.structs.replace(pod, status=status)
 
     def drop(self, uid: str) -> None:
         self._pods.pop(uid, None)
 
-    def give_way(self, pod: Pod, node: str) -> list[Pod]:
+    def give_way(self, pod: SchedulerPod, node: str) -> list[SchedulerPod]:
         """Those of lower priority that wait for this node lose it."""
         losing = [
             other
@@ -77,14 +77,14 @@ class Preemptor:
         self._writer = writer
         self._clock = clock
 
-    async def evict(self, pod: Pod, node: str, victims: Iterable[Occupant]) -> int:
+    async def evict(self, pod: SchedulerPod, node: str, victims: Iterable[Occupant]) -> int:
         """Evict the victims for the pod; returns how many are on their way out."""
         gone = 0
         for victim in victims:
             gone += await self._evict(pod, node, victim)
         return gone
 
-    async def _evict(self, pod: Pod, node: str, victim: Occupant) -> bool:
+    async def _evict(self, pod: SchedulerPod, node: str, victim: Occupant) -> bool:
         if victim.terminating:
             return True  # it is being deleted already, and has the condition of whoever deleted it
         namespace, _, name = victim.key.rpartition("/")

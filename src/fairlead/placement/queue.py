@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fairlead.model.cluster_events import ClusterEvent
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 # Whoever was forgotten by every event is looked at again after this long.
 FLUSH_AFTER_S = 300.0
@@ -30,7 +30,7 @@ class BackoffTimes:
 
 @dataclass(slots=True)
 class Waiting:
-    what: Pod
+    what: SchedulerPod
     since_s: float
     refusals: int = 0
     # Consecutive ones: a refusal in between means that the way was clear.
@@ -89,7 +89,7 @@ class UnitQueue:
             return "unschedulable"
         return "deciding" if key in self._in_hand else ""
 
-    def put(self, what: Pod, now_s: float) -> None:
+    def put(self, what: SchedulerPod, now_s: float) -> None:
         """A pod that wants a place appeared or changed; a change of its own wakes it."""
         key = what.uid
         waiting = self._all.get(key)
@@ -112,7 +112,7 @@ class UnitQueue:
         self._pausing.pop(key, None)
         self._in_hand.discard(key)
 
-    def hold(self, what: Pod, now_s: float) -> None:
+    def hold(self, what: SchedulerPod, now_s: float) -> None:
         """Have it in hand without its having been in line, as a member that was taken with its unit."""
         key = what.uid
         waiting = self._all.get(key)
@@ -129,7 +129,7 @@ class UnitQueue:
             heapq.heappop(self._active)
         return None
 
-    def take(self, now_s: float) -> Pod | None:
+    def take(self, now_s: float) -> SchedulerPod | None:
         """The most important, the longest waiting of those; held until it is settled.
 
         With nobody in line, whoever's back-off after a refusal ends first is looked at before it does: backing off
@@ -144,7 +144,7 @@ class UnitQueue:
                 return self._all[key].what
         return self._take_early(now_s)
 
-    def _take_early(self, now_s: float) -> Pod | None:
+    def _take_early(self, now_s: float) -> SchedulerPod | None:
         while self._unripe and self._unripe[0][0] <= now_s:
             _, ticket, key = heapq.heappop(self._unripe)
             if self._pausing.get(key) == ticket:
@@ -260,6 +260,6 @@ class UnitQueue:
                 heapq.heapify(heap)
 
 
-def _asks_otherwise(before: Pod, now: Pod) -> bool:
+def _asks_otherwise(before: SchedulerPod, now: SchedulerPod) -> bool:
     """Whether it asks for something else than when it was refused; its status changes with every refusal."""
     return before.spec != now.spec or before.metadata.labels != now.metadata.labels

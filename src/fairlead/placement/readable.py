@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.node import Node, NodeSpec, NodeStatus
-from fairlead.model.pod import Container, Pod, PodSpec, PodStatus, ResourceRequirements
+from fairlead.model.pod import Container, PodSpec, PodStatus, ResourceRequirements, SchedulerPod
 from fairlead.model.quantity import LARGEST, Quantity, QuantityError, nanos
 from fairlead.model.volumes import (
     CsiStorageCapacity,
@@ -22,7 +22,7 @@ from fairlead.model.volumes import (
 STORAGE: Final = "storage"
 
 
-def plain_pod(pod: Pod) -> Pod:
+def plain_pod(pod: SchedulerPod) -> SchedulerPod:
     """The pod as a holder of its node: what its containers ask for, as far as that can be read, and nothing else."""
     spec = pod.spec
     containers = tuple(_plain(container) for container in spec.containers or ())
@@ -38,14 +38,14 @@ def plain_pod(pod: Pod) -> Pod:
     )
 
 
-def least_pod(pod: Pod) -> Pod:
+def least_pod(pod: SchedulerPod) -> SchedulerPod:
     """The pod as one more on its node."""
     return _holding(pod)
 
 
-def _holding(pod: Pod, **spec: Any) -> Pod:
+def _holding(pod: SchedulerPod, **spec: Any) -> SchedulerPod:
     meta = pod.metadata
-    return Pod(
+    return SchedulerPod(
         metadata=ObjectMeta(
             name=meta.name,
             namespace=meta.namespace,
@@ -139,14 +139,14 @@ def without_measures(thing: Any) -> Any:
 UNDECODED: Final = "fairlead.io/undecoded"
 
 
-def rest_of_pod(document: Any) -> Pod | None:
+def rest_of_pod(document: Any) -> SchedulerPod | None:
     """A holder of its node, if it has one; nobody's to schedule, for what it wants is not known."""
     metadata = _rest_of_metadata(document)
     if metadata is None:
         return None
     spec = _part(document, "spec")
     whole = ResourceRequirements(requests=_rest_of_amounts(_part(spec, "resources").get("requests")))
-    return Pod(
+    return SchedulerPod(
         metadata=metadata,
         spec=PodSpec(
             node_name=_text(spec.get("nodeName")),
@@ -214,5 +214,5 @@ def _text(told: Any) -> str:
     return told if isinstance(told, str) else ""
 
 
-PODS_REST: Final[tuple[Callable[[Pod], Pod], ...]] = (plain_pod, least_pod)
+PODS_REST: Final[tuple[Callable[[SchedulerPod], SchedulerPod], ...]] = (plain_pod, least_pod)
 NODES_REST: Final[tuple[Callable[[Node], Node], ...]] = (plain_node, least_node)

@@ -19,7 +19,7 @@ from fairlead.engine.standing import Standing, StandingUnit
 from fairlead.engine.statement import Statement
 from fairlead.engine.unit import Unit, UnitOutcome, UnitPlaced
 from fairlead.model.outcome import Diagnosis, Outcome, Placed, VolumeChoice
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.columns import sheet
 from fairlead.placement.explanation import Sheet
 from fairlead.placement.history import Decision, Former
@@ -72,8 +72,8 @@ class DecisionDocument(Part, frozen=True):
     api_version: str = API_VERSION
     kind: str = KIND
     version: str = __version__
-    pod: Pod | None = None
-    nominated: tuple[Pod, ...] = ()
+    pod: SchedulerPod | None = None
+    nominated: tuple[SchedulerPod, ...] = ()
     # The node that is taken before all others if it will do: cleared or reserved for the pod.
     first: str = ""
     # GPUs that were held for it there.

@@ -11,12 +11,12 @@ from typing import Final
 import msgspec
 
 from fairlead.engine.table import NodeTable
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 
 
 class Reservation(msgspec.Struct, frozen=True):
     # The planned pod, already on `node` in the table; its key (it has no UID) names the reservation.
-    pod: Pod
+    pod: SchedulerPod
     node: str
     # UID of the workload whose pods may claim it: the top of the pod's chain of controllers.
     owner: str

@@ -23,7 +23,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.model.meta import Condition, ObjectMeta
 from fairlead.model.node import Node, NodeStatus
 from fairlead.model.outcome import VolumeChoice
-from fairlead.model.pod import Pod, PodStatus
+from fairlead.model.pod import PodStatus, SchedulerPod
 from fairlead.model.workloads import (
     Namespace,
     PodDisruptionBudget,
@@ -95,7 +95,7 @@ class Snapshot(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     nodes: tuple[Node, ...] = ()
     # Sizes that count where nodes tell different ones: the first heard of.
     image_sizes: Mapping[str, int] = {}
-    classes: tuple[Pod, ...] = ()
+    classes: tuple[SchedulerPod, ...] = ()
     pods: tuple[SeatLine, ...] = ()
     # By kind: namespaces, services, controllers, budgets, storage.
     related_objects: Mapping[str, tuple[Any, ...]] = {}
@@ -111,14 +111,14 @@ def snapshot_of(
     placed_pods: Mapping[str, PlacedPod],
     around: Iterable[Any],
     forecast: Forecast,
-    pods: Iterable[Pod],
+    pods: Iterable[SchedulerPod],
     cache: CacheMap = NO_CACHE,
 ) -> Snapshot:
     """The snapshot that decisions about these pods depend on."""
     pods = tuple(pods)
     images = _images_of(pods)
     classes: dict[int, int] = {}
-    exemplars: list[Pod] = []
+    exemplars: list[SchedulerPod] = []
     lines: list[SeatLine] = []
     for uid, placed in placed_pods.items():
         number = classes.get(id(placed.request))
@@ -190,7 +190,7 @@ def table_of(snapshot: Snapshot) -> NodeTable:
 # What rules can see
 
 
-def bare_pod(pod: Pod) -> Pod:
+def bare_pod(pod: SchedulerPod) -> SchedulerPod:
     """The pod without what no rule reads: other annotations, messages, addresses."""
     meta, status = pod.metadata, pod.status
     annotations = {key: meta.annotations[key] for key in _READ if key in meta.annotations}
@@ -200,7 +200,7 @@ def bare_pod(pod: Pod) -> Pod:
         if each.type in ("PodResizePending", "DisruptionTarget")
     )
     owners = tuple(owner for owner in meta.owner_references if owner.controller)
-    return Pod(
+    return SchedulerPod(
         metadata=ObjectMeta(
             name=meta.name,
             namespace=meta.namespace,
@@ -242,12 +242,12 @@ def bare_node(node: Node, images: frozenset[str]) -> Node:
     )
 
 
-def _images_of(pods: Iterable[Pod]) -> frozenset[str]:
+def _images_of(pods: Iterable[SchedulerPod]) -> frozenset[str]:
     table = NodeTable(capacity=1)
     return frozenset(name for pod in pods for name in table.request(pod).images)
 
 
-def _related(around: Iterable[Any], forecast: Forecast, pods: tuple[Pod, ...]) -> dict[str, tuple[Any, ...]]:
+def _related(around: Iterable[Any], forecast: Forecast, pods: tuple[SchedulerPod, ...]) -> dict[str, tuple[Any, ...]]:
     """By kind what such decisions look at: selectors of the pods' namespaces, storage if a pod has any, the rest."""
     namespaces = {pod.metadata.namespace for pod in pods} | {namespace for namespace, _ in forecast.services}
     stored = any(pod.spec.volumes for pod in pods)

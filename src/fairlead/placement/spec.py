@@ -4,7 +4,7 @@ from typing import Any
 
 from fairlead.model.kinds import Kind
 from fairlead.model.node import Node
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import (
     CsiDriver,
     CsiNode,
@@ -24,7 +24,7 @@ from fairlead.model.workloads import (
 )
 from fairlead.placement.readable import rest_of_node, rest_of_pod
 
-PODS = Kind("", "v1", "pods", "Pod", Pod, rest=rest_of_pod)
+PODS = Kind("", "v1", "pods", "Pod", SchedulerPod, rest=rest_of_pod)
 NODES = Kind("", "v1", "nodes", "Node", Node, namespaced=False, rest=rest_of_node)
 
 VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume, namespaced=False)

@@ -10,7 +10,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.kinds import Kind
 from fairlead.model.node import Node
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import QuantityError
 from fairlead.model.volumes import CsiStorageCapacity, PersistentVolume, PersistentVolumeClaim
 from fairlead.model.workloads import (
@@ -94,7 +94,7 @@ class State:
 
     # -- pods -------------------------------------------------------------------------------------------------
 
-    def pods(self, changes: Iterable[Change[Pod]]) -> set[ClusterEvent]:
+    def pods(self, changes: Iterable[Change[SchedulerPod]]) -> set[ClusterEvent]:
         wakeup_events: set[ClusterEvent] = set()
         for change in changes:
             try:
@@ -105,7 +105,7 @@ class State:
                 wakeup_events |= _ALL_OF_PODS
         return wakeup_events
 
-    def _take_pod(self, change: Change[Pod], wakeup_events: set[ClusterEvent]) -> None:
+    def _take_pod(self, change: Change[SchedulerPod], wakeup_events: set[ClusterEvent]) -> None:
         old, new = change.old, change.new
         self.owners.see_pod(change.key, new)
         if old is not None and (new is None or change.is_replaced):
@@ -125,7 +125,7 @@ class State:
         elif holds:
             wakeup_events.add(ClusterEvent.POD_CHANGED)
 
-    def _take_odd_pod(self, change: Change[Pod], problem: Exception) -> None:
+    def _take_odd_pod(self, change: Change[SchedulerPod], problem: Exception) -> None:
         old, new = change.old, change.new
         self._unreadable.met(PODS, change.key, new or old, problem)
         for rest_of in PODS_REST:
@@ -147,7 +147,7 @@ class State:
         except Exception:
             log.exception("bug in forgetting a pod", uid=uid)
 
-    def is_readable(self, pod: Pod) -> bool:
+    def is_readable(self, pod: SchedulerPod) -> bool:
         """Whether a pending pod can be compiled; reported where not."""
         try:
             self.table.request(pod)

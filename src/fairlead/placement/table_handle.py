@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.table import NodeTable
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.history import History
 from fairlead.placement.queue import UnitQueue
 from fairlead.placement.reservations import Reservations
@@ -22,8 +22,8 @@ class TableHandle:
         cycles: Mapping[str, Cycle],
         reservations: Reservations,
         *,
-        pods_of: Callable[[str], Iterable[Pod]],
-        nominated: Callable[[], Iterable[Pod]],
+        pods_of: Callable[[str], Iterable[SchedulerPod]],
+        nominated: Callable[[], Iterable[SchedulerPod]],
         now_s: Callable[[], float],
         queue: UnitQueue | None = None,
         history: History | None = None,
@@ -52,10 +52,10 @@ class TableHandle:
         """By the scheduler name they serve."""
         return self._cycles
 
-    def pods_of(self, workload: str) -> list[Pod]:
+    def pods_of(self, workload: str) -> list[SchedulerPod]:
         """Every pod under the workload with this UID, directly or through a ReplicaSet, in the order of their names."""
         return sorted(self._pods_of(workload), key=lambda pod: pod.key)
 
-    def nominated(self) -> list[Pod]:
+    def nominated(self) -> list[SchedulerPod]:
         """Pods that a node was cleared for and that are not on it yet."""
         return list(self._nominated())

@@ -18,7 +18,7 @@ from fairlead.engine.standing import Standing, StandingUnit
 from fairlead.engine.statement import Statement
 from fairlead.engine.unit import NoTrial, TrialTable, Unit, UnitOutcome, UnitPlaced
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.ahead import Ahead
 from fairlead.placement.history import Former
 from fairlead.placement.loop import Loop, NotLeading, TableBusy
@@ -44,7 +44,7 @@ class Copied(msgspec.Struct, frozen=True):
     world: Former
     profiles: Mapping[str, tuple[Profile, int]]
     standing: tuple[StandingUnit, ...]
-    nominated: tuple[Pod, ...]
+    nominated: tuple[SchedulerPod, ...]
     rooms: tuple[KeptRoom, ...]
     # Unix time.
     now_s: float
@@ -57,7 +57,7 @@ class LoopTrials:
         self._loop = loop
         self._copies = asyncio.Semaphore(MOST_COPIES)
 
-    async def on_copy(self, pods: Sequence[Pod], work: Callable[[TrialTable], T]) -> T:
+    async def on_copy(self, pods: Sequence[SchedulerPod], work: Callable[[TrialTable], T]) -> T:
         async with self._copies:
             try:
                 copied = await self._loop.run_on_table(lambda handle: self._copy(handle, pods))
@@ -65,7 +65,7 @@ class LoopTrials:
                 raise NoTrial(str(problem)) from None
             return await asyncio.to_thread(lambda: work(CopiedTable(copied)))
 
-    def _copy(self, handle: TableHandle, pods: Sequence[Pod]) -> Copied:
+    def _copy(self, handle: TableHandle, pods: Sequence[SchedulerPod]) -> Copied:
         units = self._loop.units
         units.ahead.lift()
         try:

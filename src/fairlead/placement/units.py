@@ -22,7 +22,7 @@ from fairlead.engine.table import NodeTable
 from fairlead.engine.unit import Loss, Unit, UnitOutcome, UnitPlaced, UnitRefused, UnitSource
 from fairlead.model.cluster_events import ClusterEvent
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.ahead import Ahead
 from fairlead.placement.history import History
 from fairlead.placement.places import Places
@@ -36,9 +36,9 @@ log = structlog.get_logger("fairlead.placement")
 class Effects(Protocol):
     """What the loop does for a unit that was decided."""
 
-    def assume_member(self, pod: Pod, placed: Placed) -> None: ...
+    def assume_member(self, pod: SchedulerPod, placed: Placed) -> None: ...
 
-    def refuse_member(self, pod: Pod, message: str) -> None: ...
+    def refuse_member(self, pod: SchedulerPod, message: str) -> None: ...
 
     def evict_for(self, unit: Unit, victims: Sequence[Occupant]) -> None: ...
 
@@ -58,7 +58,7 @@ class Units:
         *,
         clock: Clock,
         backoff: BackoffTimes,
-        nominated: Callable[[], tuple[Pod, ...]],
+        nominated: Callable[[], tuple[SchedulerPod, ...]],
         effects: Effects,
     ) -> None:
         self.sources = sources
@@ -82,7 +82,7 @@ class Units:
 
     # -- sources ----------------------------------------------------------------------------------------------
 
-    def begin(self, wake: Callable[[], None], pods: Iterable[Pod]) -> None:
+    def begin(self, wake: Callable[[], None], pods: Iterable[SchedulerPod]) -> None:
         """A leader's term: everything is offered again."""
         self.line.clear()
         self.ahead.clear()
@@ -127,20 +127,20 @@ class Units:
             self.line.drop(key)
             self.ahead.drop(key)
 
-    def unit_of(self, pod: Pod) -> str | None:
+    def unit_of(self, pod: SchedulerPod) -> str | None:
         return next((key for source in self.sources if (key := source.unit_of(pod)) is not None), None)
 
-    def member_of(self, pod: Pod) -> str | None:
+    def member_of(self, pod: SchedulerPod) -> str | None:
         return next((key for source in self.sources if (key := source.member_of(pod)) is not None), None)
 
-    def wants(self, pod: Pod, node: str) -> bool:
+    def wants(self, pod: SchedulerPod, node: str) -> bool:
         """Whether a pod may still be bound to a node: a member's only while it has its place there."""
         member = self.member_of(pod) if self.sources else None
         return member is None or self.places.node_of(member) == node
 
     # -- the cluster ------------------------------------------------------------------------------------------
 
-    def see(self, pod: Pod) -> None:
+    def see(self, pod: SchedulerPod) -> None:
         """A pod exists; it may be that of a member."""
         if self.sources and not pod.is_finished and (member := self.member_of(pod)) is not None:
             self.standing.joined(member, pod.uid)
@@ -164,7 +164,7 @@ class Units:
         for node in nodes if len(self.standing) else ():
             self.places.node_changed(node)
 
-    def foreign_pods(self, pods: Iterable[Pod]) -> None:
+    def foreign_pods(self, pods: Iterable[SchedulerPod]) -> None:
         """Pods were bound, some perhaps by others, where members were to go."""
         if len(self.standing):
             nodes = {pod.spec.node_name for pod in pods if pod.holds_a_node and self.member_of(pod) is None}
@@ -207,7 +207,7 @@ class Units:
         waiting.source.decided(outcome)
         return isinstance(outcome, UnitPlaced)
 
-    def decide_member(self, pod: Pod, member: str) -> bool | None:
+    def decide_member(self, pod: SchedulerPod, member: str) -> bool | None:
         """A member's pod goes to its place, or nowhere; without one it waits for the source's next word."""
         reservation = self._reservations.get(member)
         if reservation is None or self.standing.unit_of_member(member) is None:

@@ -22,10 +22,10 @@ MOST_SHOWN = 200
 
 
 class Unreadable:
-    def __init__(self, counter: Counter, *, now_s: Callable[[], float], tell: Callable[[RecordEvent], None]) -> None:
+    def __init__(self, counter: Counter, *, now_s: Callable[[], float], report: Callable[[RecordEvent], None]) -> None:
         self._counter = counter
         self._now_s = now_s
-        self._tell = tell
+        self._report = report
         self._known: dict[tuple[str, str], RecordEvent] = {}
         self._quiet_until_s = float("-inf")
         self._unsaid = 0
@@ -34,7 +34,7 @@ class Unreadable:
     def untold(cls) -> "Unreadable":
         """Reports and counts nothing."""
         counter = Counter("unreadable", "Nobody's.", ["kind"], registry=CollectorRegistry())
-        return cls(counter, now_s=lambda: 0.0, tell=lambda event: None)
+        return cls(counter, now_s=lambda: 0.0, report=lambda event: None)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -54,17 +54,17 @@ class Unreadable:
             return
         if len(self._known) < MOST_KNOWN or (kind.kind, key) in self._known:
             self._known[kind.kind, key] = event
-            self._tell(event)
+            self._report(event)
         self._log(kind, key, said, problem)
 
     def forget(self, kind: Kind[Any], key: str) -> None:
         """It can be read again, or is gone."""
         self._known.pop((kind.kind, key), None)
 
-    def tell_all(self) -> None:
+    def report_all(self) -> None:
         """A new leader reports what it met as a standby."""
         for event in self._known.values():
-            self._tell(event)
+            self._report(event)
 
     def _log(self, kind: Kind[Any], key: str, said: str, problem: BaseException) -> None:
         now_s = self._now_s()

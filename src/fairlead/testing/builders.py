@@ -8,7 +8,7 @@ import msgspec
 from fairlead.engine.catalog import Catalog
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.quantity import Quantity
 
 Document = dict[str, Any]
@@ -65,7 +65,7 @@ def a_pod(
     deleted: bool = False,
     created_at: str | None = None,
     **spec: Any,
-) -> Pod:
+) -> SchedulerPod:
     """A pod of one container; further fields of its spec by their names in the API."""
     wanted = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value is not None}
     wanted.update(requests or {})
@@ -84,10 +84,10 @@ def a_pod(
         "spec": {"nodeName": node, "priority": priority, "containers": [container], **spec},
         "status": status or {},
     }
-    return msgspec.convert(document, Pod)
+    return msgspec.convert(document, SchedulerPod)
 
 
-def a_table(nodes: Sequence[Node] = (), pods: Sequence[Pod] = (), catalog: Catalog | None = None) -> NodeTable:
+def a_table(nodes: Sequence[Node] = (), pods: Sequence[SchedulerPod] = (), catalog: Catalog | None = None) -> NodeTable:
     table = NodeTable(catalog)
     for node in nodes:
         table.add_node(node)

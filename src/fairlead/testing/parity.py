@@ -31,7 +31,7 @@ from fairlead.engine.quirks import KUBE_1_36, Quirks
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
 from fairlead.model.outcome import Code, Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.volumes import (
     CsiDriver,
     CsiNode,
@@ -91,10 +91,10 @@ class RecordedCluster:
         for node in vector.get("nodes") or ():
             self.table.add_node(msgspec.convert(node, Node))
         for pod in vector.get("pods") or ():
-            self.table.add_pod(msgspec.convert(pod, Pod))
+            self.table.add_pod(msgspec.convert(pod, SchedulerPod))
         self.profile: Profile = parse_profile(vector.get("config") or {}, quirks)
 
-    def evaluation(self, pod: Pod) -> Evaluation:
+    def evaluation(self, pod: SchedulerPod) -> Evaluation:
         evaluation = Evaluation(self.table, self.profile, self.table.request(pod))
         evaluation.refresh()
         return evaluation
@@ -122,7 +122,7 @@ def differences(vector: Vector, _folder: Path | None = None) -> Iterator[str]:
 
 
 def check_single(cluster: RecordedCluster, vector: Vector, expected: Vector) -> Iterator[str]:
-    pod = msgspec.convert(vector["pod"], Pod)
+    pod = msgspec.convert(vector["pod"], SchedulerPod)
     evaluation = cluster.evaluation(pod)
     yield from check_filters(cluster, evaluation, expected)
     table = cluster.table
@@ -206,7 +206,7 @@ def check_sequence(cluster: RecordedCluster, vector: Vector, expected: list[Vect
     cycle = Cycle(cluster.table, cluster.profile)
     table = cluster.table
     for i, (document, wanted) in enumerate(zip(vector["queue"], expected, strict=True)):
-        pod = msgspec.convert(document, Pod)
+        pod = msgspec.convert(document, SchedulerPod)
         evaluation = cycle.evaluation(pod)
         feasible_N = evaluation.feasible()
         yield from differ(f"[{i}].feasible_count", int(feasible_N.sum()), wanted["feasible_count"])
@@ -227,7 +227,7 @@ def check_sequence(cluster: RecordedCluster, vector: Vector, expected: list[Vect
 
 
 def check_preemption(cluster: RecordedCluster, vector: Vector, expected: Vector) -> Iterator[str]:
-    pod = msgspec.convert(vector["pod"], Pod)
+    pod = msgspec.convert(vector["pod"], SchedulerPod)
     evaluation = cluster.evaluation(pod)
     table = cluster.table
     yield from differ("message", diagnose(evaluation).message(), expected["message"])

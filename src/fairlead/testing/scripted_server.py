@@ -252,7 +252,7 @@ class ScriptedServer:
         self._connections[handler] = writer
         self._connection_count += 1
         self.peak_connections = max(self.peak_connections, self.open_connections)
-        await self._tell()
+        await self._notify()
         try:
             await self._serve(reader, writer, self._connection_count)
         except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
@@ -263,16 +263,16 @@ class ScriptedServer:
         finally:
             writer.transport.abort()
             del self._connections[handler]
-            await self._tell()
+            await self._notify()
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int) -> None:
         while (request := await self._read(reader, connection)) is not None:
             self.requests.append(request)
-            await self._tell()
+            await self._notify()
             match await self._play(self._next(request), reader, writer):
                 case Then.END:
                     continue

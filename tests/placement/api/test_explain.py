@@ -16,7 +16,7 @@ from fairlead.cli.replay import replay as replay_command
 from fairlead.cluster.client import Client
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.api.explain import HIDDEN, Explain
 from fairlead.placement.explanation import PodExplanation
 from fairlead.testing.builders import a_pod
@@ -50,7 +50,7 @@ async def server(api: Api, cluster: Embedded, client: Client) -> AsyncIterator[S
         yield server
 
 
-def pod(name: str, cpu: str = "1", **more: Any) -> Pod:
+def pod(name: str, cpu: str = "1", **more: Any) -> SchedulerPod:
     return a_pod(name, cpu=cpu, schedulerName=NAME, **more)
 
 

@@ -10,7 +10,7 @@ from fairlead.engine.cycle import Cycle
 from fairlead.engine.profile import Profile, kube_profile
 from fairlead.engine.table import NodeTable
 from fairlead.model.node import Node
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.requests.plan import ItemInput
 from fairlead.placement.requests.spec import Item, ItemStatus, Operation, Workload, WorkloadRef
 from fairlead.placement.reservations import Reservations
@@ -56,7 +56,7 @@ def a_workload(
 
 def a_replica(
     name: str, node: str = "", *, of: str = "web", ready: bool = True, cpu: str = "1", owner: str = "", **more: Any
-) -> Pod:
+) -> SchedulerPod:
     """A pod of a workload: running and ready on its node unless said otherwise."""
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T10:00:00Z"}]
     status = {"phase": "Running" if node else "Pending", "conditions": conditions if ready and node else []}
@@ -73,7 +73,12 @@ def an_item(
 
 
 def wanted(
-    item: Item, workload: Workload | None = None, *, request: str = "sr-1", index: int = 0, loose: Sequence[Pod] = ()
+    item: Item,
+    workload: Workload | None = None,
+    *,
+    request: str = "sr-1",
+    index: int = 0,
+    loose: Sequence[SchedulerPod] = (),
 ) -> ItemInput:
     return ItemInput(request, index, item, ItemStatus(), ACCEPTED, workload, tuple(loose))
 
@@ -84,7 +89,7 @@ class AtTable:
     def __init__(
         self,
         nodes: Sequence[Node] | int = 3,
-        pods: Sequence[Pod] = (),
+        pods: Sequence[SchedulerPod] = (),
         *,
         cpu: str = "8",
         above: Mapping[str, str] | None = None,
@@ -115,6 +120,6 @@ class AtTable:
         return sorted(occupant.node for uid, occupant in self.table.occupants.items() if uid.startswith("default/sr-"))
 
 
-def _top(pod: Pod, above: Mapping[str, str]) -> str:
+def _top(pod: SchedulerPod, above: Mapping[str, str]) -> str:
     owner = pod.metadata.controller
     return above.get(owner.uid, owner.uid) if owner is not None else ""

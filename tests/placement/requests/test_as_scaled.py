@@ -18,7 +18,7 @@ from fairlead.local.controllers.replicasets import ReplicaSetInput, plan_replica
 from fairlead.local.controllers.statefulsets import StatefulSetInput, plan_stateful_set
 from fairlead.model.intents import Create, PatchStatus
 from fairlead.model.node import Node
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Namespace, ReplicaSet, Service, StatefulSet
 from fairlead.placement.requests.model import next_maker, pod_body
 from fairlead.placement.requests.plan import ItemInput, RoundOptions, plan_round
@@ -105,7 +105,7 @@ class Case:
         assert selector is not None
         return plan_replica_set(ReplicaSetInput(controllers.REPLICA_SETS, owner_set, selector, pods), now)
 
-    def admit(self, body: Doc) -> Pod:
+    def admit(self, body: Doc) -> SchedulerPod:
         """What admission makes of a pod: more than its template says."""
         body = copy.deepcopy(body)
         body["metadata"] = {**body["metadata"], "namespace": self.namespace, "uid": f"uid-{body['metadata']['name']}"}
@@ -116,9 +116,9 @@ class Case:
             body["spec"]["priority"] = 7
             for container in body["spec"]["containers"]:
                 container["resources"]["requests"].setdefault("cpu", "40m")
-        return msgspec.convert(body, Pod)
+        return msgspec.convert(body, SchedulerPod)
 
-    def made(self) -> list[Pod]:
+    def made(self) -> list[SchedulerPod]:
         """The pods that scaling makes."""
         creates = [
             each.body
@@ -158,7 +158,7 @@ class Case:
             mirror.apply([(True, thing)])
         server.put(*(msgspec.convert(each, Node) for each in self.world["nodes"]))
         pods = [*self.world["pods"], *self.placed_pods()]
-        server.put(*(msgspec.convert(each, Pod) for each in pods))
+        server.put(*(msgspec.convert(each, SchedulerPod) for each in pods))
 
 
 async def planned(case: Case) -> list[str]:

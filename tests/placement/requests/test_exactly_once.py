@@ -28,7 +28,7 @@ from fairlead.engine.removal import DELETION_COST, RemovalWeights
 from fairlead.model.intents import Apply, Evict, Intent, RecordEvent, Scale
 from fairlead.model.kinds import NAMESPACES, Kind
 from fairlead.model.meta import ApiObject
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.requests import controller
 from fairlead.placement.requests.admission import Admission
 from fairlead.placement.requests.controller import RequestController
@@ -127,7 +127,7 @@ class World:
     async def set_of(self, name: str) -> Workload:
         return await self.client.get(SETS, name, "default")
 
-    async def pods(self) -> list[Pod]:
+    async def pods(self) -> list[SchedulerPod]:
         return await self.client.list(PODS, "default")
 
     async def tend(self, node_of: Callable[[str], str]) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.model.meta import Condition
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.requests.progress import (
     are_all_created,
     by_node,
@@ -42,7 +42,7 @@ def removing(*victims: str, seen: str, after: int, shortfall: int = 0) -> ItemSt
 
 
 def after(
-    status: ItemStatus, *pods: Pod, number: int = 2, operation: Operation = "Add", now: datetime = SOON
+    status: ItemStatus, *pods: SchedulerPod, number: int = 2, operation: Operation = "Add", now: datetime = SOON
 ) -> ItemStatus:
     return follow(an_item(operation, number), status, pods, now=now, settle_s=300.0)
 

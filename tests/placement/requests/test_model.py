@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.cluster.errors import Forbidden, Invalid, Status
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.requests.admission import MOST_REMEMBERED, REFUSED_S, REMEMBERED_S, Admission, Unadmitted
 from fairlead.placement.requests.conditions import admission_condition
 from fairlead.placement.requests.model import Maker, model_pod, next_maker, numbered, pod_body
@@ -95,7 +95,7 @@ def test_what_admission_adds_counts() -> None:
     body = pod_body(maker)
     body["spec"] = {**body["spec"], "priority": 9, "nodeName": ""}
     body["metadata"]["labels"] = {**body["metadata"]["labels"], "mesh": "on"}
-    model = model_pod(a_workload(), [], maker, msgspec.convert(body, Pod))
+    model = model_pod(a_workload(), [], maker, msgspec.convert(body, SchedulerPod))
     assert model.priority == 9
     assert model.metadata.labels["mesh"] == "on"
 
@@ -132,11 +132,11 @@ def test_a_claim_that_is_there_goes_with_its_ordinal_and_one_that_is_not_says_no
 class Trials:
     """Stands for the server: answers a trial as told, and counts."""
 
-    def __init__(self, answer: Pod | Exception) -> None:
+    def __init__(self, answer: SchedulerPod | Exception) -> None:
         self.answer = answer
         self.asked: list[tuple[str, bool]] = []
 
-    async def create(self, kind: Any, body: Any, namespace: str, *, dry_run: bool) -> Pod:
+    async def create(self, kind: Any, body: Any, namespace: str, *, dry_run: bool) -> SchedulerPod:
         self.asked.append((namespace, dry_run))
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -148,10 +148,10 @@ def refusal(message: str) -> Forbidden:
 
 
 async def test_a_trial_is_made_once_for_a_template_until_it_is_too_old() -> None:
-    clock, server = ManualClock(), Trials(Pod())
+    clock, server = ManualClock(), Trials(SchedulerPod())
     admission = Admission(server, clock)  # type: ignore[arg-type]
     for _ in range(3):
-        assert await admission.admitted("default", {"spec": {}}) == Pod()
+        assert await admission.admitted("default", {"spec": {}}) == SchedulerPod()
     assert server.asked == [("default", True)]
     await clock.advance(REMEMBERED_S)
     await admission.admitted("default", {"spec": {}})
@@ -160,7 +160,7 @@ async def test_a_trial_is_made_once_for_a_template_until_it_is_too_old() -> None
 
 
 async def test_only_so_many_trials_are_remembered() -> None:
-    admission = Admission(Trials(Pod()), ManualClock())  # type: ignore[arg-type]
+    admission = Admission(Trials(SchedulerPod()), ManualClock())  # type: ignore[arg-type]
     for number in range(2 * MOST_REMEMBERED):
         await admission.admitted("default", {"number": number})
     assert len(admission._known) <= MOST_REMEMBERED
@@ -184,9 +184,9 @@ async def test_a_trial_that_fails_is_told_and_tried_again_soon(problem: Exceptio
     (told,) = admission_condition([found, None], (), NOW)
     assert (told.type, told.status, told.reason) == ("AdmissionKnown", "False", reason)
     assert found.sentence in told.message
-    server.answer = Pod()
+    server.answer = SchedulerPod()
     await clock.advance(REFUSED_S)
-    assert await admission.admitted("default", {}) == Pod()
+    assert await admission.admitted("default", {}) == SchedulerPod()
 
 
 def test_a_request_that_adds_nothing_says_nothing_of_admission() -> None:

@@ -42,7 +42,7 @@ def selected(resource: Resource, namespace: str, query: Mapping[str, str]) -> Ma
     fields = parse_fields(query.get("fieldSelector", ""))
     if not is_true(query, "watch"):
         check_list_options(query)
-    check_fields(fields, known, resource.kind, custom=resource.custom is not None)
+    check_fields(fields, known, resource.strategy.unknown_field, custom=resource.custom is not None)
     if not is_true(query, "watch"):
         check_list_version(query)
     return matcher(labels, fields)

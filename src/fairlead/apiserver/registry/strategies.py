@@ -43,6 +43,8 @@ class Strategy:
     """The version that etcd has it in; "" for the one of the request."""
     storage_path = ""
     """Where etcd has the kind, in a message about a precondition; "" for under its plural."""
+    unknown_field = "field label not supported: {key}"
+    """What a field selector by a field it does not offer is answered with."""
     allocates = False
     """Whether its objects hold something there is only one of, such as an address: see `allocate`."""
 
@@ -447,6 +449,7 @@ class Services(Strategy):
 class Jobs(Strategy):
     has_generation = True
     field_names = frozenset({"status.successful"})
+    unknown_field = 'field label "{key}" not supported for Job'
     usual_propagation = "Orphan"
 
     def prepare_create(self, thing: JsonObject) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fairlead.apiserver.failures import Failure, bad_request
+from fairlead.apiserver.failures import bad_request
 from fairlead.apiserver.validation import names
 
 Matches = Callable[[Mapping[str, str]], bool]
@@ -182,21 +182,16 @@ def parse_fields(text: str) -> tuple[Requirement, ...]:
     return tuple(requirements)
 
 
-def field_selector(text: str, known: frozenset[str], kind: str) -> tuple[Requirement, ...]:
-    requirements = parse_fields(text)
-    check_fields(requirements, known, kind)
-    return requirements
-
-
 def check_fields(
-    requirements: tuple[Requirement, ...], known: frozenset[str], kind: str, *, custom: bool = False
+    requirements: tuple[Requirement, ...], known: frozenset[str], message: str, *, custom: bool = False
 ) -> None:
-    """A field the kind does not offer is the asker's mistake."""
+    """A field the kind does not offer is the asker's mistake. `message` has `{key}` in it."""
     for each in requirements:
-        if each.key not in known:
-            if custom:
-                raise bad_request(f"field label not supported: {each.key}")
-            raise unknown_field(each.key, kind, known)
+        if each.key in known:
+            continue
+        if not custom and known <= {"metadata.name", "metadata.namespace"}:
+            raise bad_request(f'"{each.key}" is not a known field selector: only "metadata.name", "metadata.namespace"')
+        raise bad_request(message.replace("{key}", each.key))
 
 
 def _unescaped(value: str) -> str:
@@ -215,14 +210,6 @@ def _unescaped(value: str) -> str:
             made.append(character)
         at += 1
     return "".join(made)
-
-
-def unknown_field(key: str, kind: str, known: frozenset[str] = frozenset()) -> Failure:
-    if known <= {"metadata.name", "metadata.namespace"}:
-        return bad_request(f'"{key}" is not a known field selector: only "metadata.name", "metadata.namespace"')
-    if kind == "Job":
-        return bad_request(f'field label "{key}" not supported for Job')
-    return bad_request(f"field label not supported: {key}")
 
 
 def matcher(

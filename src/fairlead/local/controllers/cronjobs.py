@@ -32,7 +32,7 @@ class CronJobInput:
 
 def plan_cron_job(seen: CronJobInput, now: datetime) -> list[Intent]:
     cron, spec = seen.cron, seen.cron.spec
-    intents = [*_plan_history(seen), *_plan_status(seen), *_tell_strangers(seen)]
+    intents = [*_plan_history(seen), *_plan_status(seen), *_unexpected_jobs(seen)]
     if cron.is_terminating or spec.suspend:
         return intents
     try:
@@ -132,7 +132,7 @@ def _plan_history(seen: CronJobInput) -> list[Intent]:
     return intents
 
 
-def _tell_strangers(seen: CronJobInput) -> list[Intent]:
+def _unexpected_jobs(seen: CronJobInput) -> list[Intent]:
     """Jobs of the CronJob that another client created, as `kubectl create job --from` does."""
     note = "Saw a job that the controller did not create or forgot: "
     return [

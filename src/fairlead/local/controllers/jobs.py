@@ -317,9 +317,9 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
     started = job.status.get("startTime") or (None if job.spec.suspend else rfc3339(now))
     if ending is not None:
         kind, reason, message = ending
-        conditions = _say(conditions, kind, reason, message, now)
+        conditions = _with_condition(conditions, kind, reason, message, now)
         if count.is_settled:
-            conditions = _say(
+            conditions = _with_condition(
                 conditions, "Complete" if kind == "SuccessCriteriaMet" else "Failed", reason, message, now
             )
             if kind == "SuccessCriteriaMet":
@@ -328,11 +328,11 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
                 told.append(event(JOBS, job.metadata, reason, message, warning=True))
     elif job.spec.suspend:
         if not job.has("Suspended"):
-            conditions = _say(conditions, "Suspended", "JobSuspended", "Job suspended", now)
+            conditions = _with_condition(conditions, "Suspended", "JobSuspended", "Job suspended", now)
             told.append(event(JOBS, job.metadata, "Suspended", "Job suspended"))
             started = None
     elif job.has("Suspended"):
-        conditions = _say(conditions, "Suspended", "JobResumed", "Job resumed", now, status="False")
+        conditions = _with_condition(conditions, "Suspended", "JobResumed", "Job resumed", now, status="False")
         told.append(event(JOBS, job.metadata, "Resumed", "Job resumed"))
         started = rfc3339(now)
     wanted: Json = {
@@ -357,7 +357,7 @@ def _plan_status(job: Job, count: Count, ending: Ending | None, now: datetime) -
     return [*plan_status(JOBS, job, wanted), *told]
 
 
-def _say(
+def _with_condition(
     conditions: list[Json], kind: str, reason: str, message: str, now: datetime, *, status: str = "True"
 ) -> list[Json]:
     return with_condition(conditions, kind, status, reason, message, now, more={"lastProbeTime": rfc3339(now)})

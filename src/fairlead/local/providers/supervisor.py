@@ -297,7 +297,7 @@ class Supervisor:
     def work(self) -> None:
         """Until the other end is gone."""
         ways, why = namespaces.ways(os.path.join(self._folder, "try"))
-        self._say({"event": "ready", "ways": ways, "why": why})
+        self._send_event({"event": "ready", "ways": ways, "why": why})
         while True:
             is_behind = any(each.unread for run in self._runs.values() for each in run.attached)
             for number, _ in self._poll.poll(20 if is_behind else 1000):
@@ -350,28 +350,30 @@ class Supervisor:
             pid, output = start(order, files)
         except StartFailed as failed:
             said = {"event": "failed", "id": name, "stage": failed.stage, "errno": failed.errno}
-            self._say({**said, "problem": failed.problem})
+            self._send_event({**said, "problem": failed.problem})
             return
         except OSError as problem:
             said = {"event": "failed", "id": name, "stage": "start", "errno": problem.errno}
-            self._say({**said, "problem": str(problem)})
+            self._send_event({**said, "problem": str(problem)})
             return
         run = Run(name, pid, output, log, order["env"].get(MARK, ""))
         self._runs[name] = run
         if output >= 0:
             self._outputs[output] = run
             self._poll.register(output, select.POLLIN)
-        self._say({"event": "started", "id": name, "pid": pid})
+        self._send_event({"event": "started", "id": name, "pid": pid})
 
     def _attach(self, order: dict[str, Any], files: list[int]) -> None:
         run = self._runs.get(order["run"])
         if run is None or not files:
             for file in files:
                 os.close(file)
-            self._say({"event": "failed", "id": order["id"], "stage": "attach", "errno": 0, "problem": "it has ended"})
+            self._send_event(
+                {"event": "failed", "id": order["id"], "stage": "attach", "errno": 0, "problem": "it has ended"}
+            )
             return
         run.attached.append(Attachment(files[0]))
-        self._say({"event": "attached", "id": order["id"]})
+        self._send_event({"event": "attached", "id": order["id"]})
 
     def _signal(self, name: str, number: int) -> None:
         run = self._runs.get(name)
@@ -409,7 +411,7 @@ class Supervisor:
             text = run.text.decode("utf-8", "replace") if run.log is None else ""
             if run.log is not None:
                 run.log.close()
-            self._say({**said, "signal": number, "text": text})
+            self._send_event({**said, "signal": number, "text": text})
 
     def _sweep(self, run: Run) -> None:
         """With its first process a container ends as a whole, and so does a command in it.
@@ -432,7 +434,7 @@ class Supervisor:
             self._poll.unregister(run.output)
             os.close(run.output)
 
-    def _say(self, event: dict[str, Any]) -> None:
+    def _send_event(self, event: dict[str, Any]) -> None:
         self._unsent += json.dumps(event).encode() + b"\n"
         self._send()
 

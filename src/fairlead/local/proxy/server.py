@@ -254,7 +254,7 @@ class ServiceProxy:
         unserved = plan_unserved(self._services)
         for key, why in unserved.items():
             if self._unserved.get(key) != why:
-                self._tell(key, why)
+                self._report(key, why)
         self._unserved = unserved
         names = plan_names(self._services, self._slices)
         if names != self._names:
@@ -311,9 +311,9 @@ class ServiceProxy:
         if self._failed.get(place) == why:
             return
         self._failed[place] = why
-        self._tell(route.service, why)
+        self._report(route.service, why)
 
-    def _tell(self, key: str, why: str) -> None:
+    def _report(self, key: str, why: str) -> None:
         service = self._services.get(key)
         if service is None or key == API_SERVICE:
             # Pods find the API server by its variables as well.

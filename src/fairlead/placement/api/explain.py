@@ -16,7 +16,7 @@ from fairlead.engine.pick import pick_named
 from fairlead.engine.unit import UnitPlaced
 from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed, Refused
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.times import rfc3339
 from fairlead.placement.api.reading import read_table
 from fairlead.placement.explain import explain, explain_again
@@ -151,7 +151,7 @@ class Explain:
             return self._by_decision(handle, decision, "Placed", key, node, whole)
         return self._by_now(handle, pod, node, whole)
 
-    def _by_now(self, handle: TableHandle, pod: Pod, node: str, whole: bool) -> PodExplanation:
+    def _by_now(self, handle: TableHandle, pod: SchedulerPod, node: str, whole: bool) -> PodExplanation:
         notes: list[str] = []
         scheduler = pod.spec.scheduler_name or "default-scheduler"
         cycle = handle.cycle(scheduler)

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from fairlead.engine.presort import Kind
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.resources import CPU, MEMORY, counted, pod_requests
 from fairlead.placement.forecasts.documents import Subject
 
@@ -43,7 +43,7 @@ class Profiles:
         self._now = now
         self._allocatable = allocatable
 
-    def of(self, namespace: str, names: Sequence[str], pod: Pod) -> ServiceProfile:
+    def of(self, namespace: str, names: Sequence[str], pod: SchedulerPod) -> ServiceProfile:
         """The profile of a service by one of its pods, or a pod as its template would make it, and by what it is
         called: by the caller, as a workload, as a Service; the first name that somebody knows a load of counts.
         """

@@ -14,7 +14,7 @@ import msgspec
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.errors import ClusterError, Forbidden
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.spec import PODS
 
 TRIAL_S: Final = 3.0
@@ -36,9 +36,9 @@ class Admission:
         self._client = client
         self._clock = clock
         # By what was sent: until when it holds, and what was answered.
-        self._known: dict[str, tuple[float, Pod | Unadmitted]] = {}
+        self._known: dict[str, tuple[float, SchedulerPod | Unadmitted]] = {}
 
-    async def admitted(self, namespace: str, body: dict[str, Any]) -> Pod | Unadmitted:
+    async def admitted(self, namespace: str, body: dict[str, Any]) -> SchedulerPod | Unadmitted:
         """The pod as the server would store it."""
         sent = hashlib.sha256(namespace.encode() + b"\0" + msgspec.json.encode(body)).hexdigest()
         now_s = self._clock.elapsed_s()
@@ -50,10 +50,10 @@ class Admission:
             self._known = {key: each for key, each in self._known.items() if each[0] > now_s}
             while len(self._known) >= MOST_REMEMBERED:
                 del self._known[next(iter(self._known))]
-        self._known[sent] = (now_s + (REMEMBERED_S if isinstance(answer, Pod) else REFUSED_S), answer)
+        self._known[sent] = (now_s + (REMEMBERED_S if isinstance(answer, SchedulerPod) else REFUSED_S), answer)
         return answer
 
-    async def _try(self, namespace: str, body: dict[str, Any]) -> Pod | Unadmitted:
+    async def _try(self, namespace: str, body: dict[str, Any]) -> SchedulerPod | Unadmitted:
         try:
             async with asyncio.timeout(TRIAL_S):
                 return await self._client.create(PODS, body, namespace, dry_run=True)

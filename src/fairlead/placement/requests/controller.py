@@ -24,7 +24,7 @@ from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Writer
 from fairlead.engine.forecast import unmatched
 from fairlead.model.intents import Delete, RecordEvent, Regarding
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.loop import NotLeading, TableBusy
 from fairlead.placement.requests import actions, conditions, plan, progress
 from fairlead.placement.requests.admission import Unadmitted
@@ -93,7 +93,7 @@ class RequestController:
         writer: Writer,
         clock: Clock,
         run_on_table: OnTable,
-        find_pod: Callable[[str], Pod | None],
+        find_pod: Callable[[str], SchedulerPod | None],
         options: RoundOptions,
         metrics: RequestMetrics | None = None,
         keep: int = 500,
@@ -376,7 +376,7 @@ class RequestController:
         removed, without = self._removed(), await self._without_workload(scaled)
         changed: dict[str, dict[int, ItemStatus]] = {}
 
-        async def look(entry: Entry, there: Sequence[Pod], request: ScheduleRequest) -> None:
+        async def look(entry: Entry, there: Sequence[SchedulerPod], request: ScheduleRequest) -> None:
             key, item, _ = entry
             gone = removed.get(item.workload.uid, set())
             status = await self._followed(entry, there, gone, has_workload=key not in without)
@@ -395,7 +395,7 @@ class RequestController:
         by_name = {request.name: request for request, _ in scaled}
         await at_once([partial(self._guarded, save, by_name[name]) for name in changed])
 
-    def _pods_of(self, handle: TableHandle, entry: Entry) -> list[Pod]:
+    def _pods_of(self, handle: TableHandle, entry: Entry) -> list[SchedulerPod]:
         """The pods of the item's workload; places of it that others got are remembered until that is written."""
         key, item, status = entry
         self._cache.memory(key).lost.extend(handle.reservations.take_given_up(str(key)))
@@ -405,7 +405,7 @@ class RequestController:
         return [pod for pod in named if pod is not None]
 
     async def _followed(
-        self, entry: Entry, there: Sequence[Pod], removed: AbstractSet[str], *, has_workload: bool
+        self, entry: Entry, there: Sequence[SchedulerPod], removed: AbstractSet[str], *, has_workload: bool
     ) -> ItemStatus:
         """The item with what became of its pods; what is over is let go of."""
         key, item, status = entry

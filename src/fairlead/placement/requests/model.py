@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.model.meta import ObjectMeta, OwnerReference
 from fairlead.model.numbers import whole_number
-from fairlead.model.pod import Pod, PodStatus
+from fairlead.model.pod import PodStatus, SchedulerPod
 from fairlead.model.volumes import Volume
 from fairlead.placement.requests.spec import WORKLOADS, PodTemplate, Workload
 
@@ -109,7 +109,9 @@ def _revision(workload: Workload, ordinal: int) -> str:
     return workload.status.current_revision if is_old else workload.status.update_revision
 
 
-def model_pod(workload: Workload, pods: Sequence[Pod], maker: Maker | None = None, admitted: Pod | None = None) -> Pod:
+def model_pod(
+    workload: Workload, pods: Sequence[SchedulerPod], maker: Maker | None = None, admitted: SchedulerPod | None = None
+) -> SchedulerPod:
     """A pod as the workload will make it: as admission left it on trial; where that is not known, with the fields of
     the youngest pod that was made from the same template, else as the template says.
     """
@@ -117,7 +119,7 @@ def model_pod(workload: Workload, pods: Sequence[Pod], maker: Maker | None = Non
         template = workload.spec.template.pod()
         bare = msgspec.structs.replace(template, metadata=ObjectMeta(labels=template.metadata.labels))
     else:
-        bare = msgspec.convert(pod_body(maker), Pod)
+        bare = msgspec.convert(pod_body(maker), SchedulerPod)
     if admitted is not None:
         metadata, spec = admitted.metadata, msgspec.structs.replace(admitted.spec, node_name="")
     else:
@@ -130,10 +132,10 @@ def model_pod(workload: Workload, pods: Sequence[Pod], maker: Maker | None = Non
     )
     if not spec.scheduler_name:
         spec = msgspec.structs.replace(spec, scheduler_name=DEFAULT_SCHEDULER)
-    return Pod(metadata=metadata, spec=spec, status=PodStatus())
+    return SchedulerPod(metadata=metadata, spec=spec, status=PodStatus())
 
 
-def _spec_like(pods: Sequence[Pod], bare: Pod) -> Any:
+def _spec_like(pods: Sequence[SchedulerPod], bare: SchedulerPod) -> Any:
     """Of a real pod: it has what admission added, such as defaults, a priority, tolerations and side-cars."""
     alike = [pod for pod in pods if _is_alike(pod, bare)]
     if not alike:
@@ -147,7 +149,9 @@ def _spec_like(pods: Sequence[Pod], bare: Pod) -> Any:
     return msgspec.structs.replace(youngest.spec, node_name="", volumes=tuple(kept) or None)
 
 
-def numbered(model: Pod, maker: str, number: int, has_claim: Callable[[str], bool] = lambda key: False) -> Pod:
+def numbered(
+    model: SchedulerPod, maker: str, number: int, has_claim: Callable[[str], bool] = lambda key: False
+) -> SchedulerPod:
     """The pod of this number among those to come, under a name that no real pod has and that makes it one of its own
     in the table.
 
@@ -167,7 +171,7 @@ def numbered(model: Pod, maker: str, number: int, has_claim: Callable[[str], boo
 
 
 def _claims_of(
-    model: Pod, owner: OwnerReference, first: int, ordinal: int, has_claim: Callable[[str], bool]
+    model: SchedulerPod, owner: OwnerReference, first: int, ordinal: int, has_claim: Callable[[str], bool]
 ) -> tuple[Volume, ...]:
     was, now = f"-{owner.name}-{first}", f"-{owner.name}-{ordinal}"
     volumes: list[Volume] = []
@@ -187,7 +191,7 @@ def _claim(volume: Volume) -> str:
     return volume.persistent_volume_claim.claim_name if volume.persistent_volume_claim else ""
 
 
-def _is_alike(pod: Pod, template: Pod) -> bool:
+def _is_alike(pod: SchedulerPod, template: SchedulerPod) -> bool:
     """Whether the pod was made from this template, as far as it matters where it goes."""
     labels = pod.metadata.labels
     own = (POD_NAME, POD_INDEX)

@@ -31,7 +31,7 @@ from fairlead.engine.removal import (
 from fairlead.engine.statement import Statement
 from fairlead.model.numbers import whole_number
 from fairlead.model.outcome import Placed
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.resources import CPU, MEMORY
 from fairlead.model.times import rfc3339
 from fairlead.placement.forecasts.documents import Subject
@@ -93,10 +93,10 @@ class ItemInput:
     accepted_at: str
     # None for pods of nobody behind a Service; those are then `loose`.
     workload: Workload | None
-    loose: tuple[Pod, ...] = ()
+    loose: tuple[SchedulerPod, ...] = ()
     # Of an addition: who makes the pods, and what admission makes of one, or why that is not known.
     maker: Maker | None = None
-    admitted: Pod | Unadmitted | None = None
+    admitted: SchedulerPod | Unadmitted | None = None
 
     @property
     def item_key(self) -> ItemKey:
@@ -111,12 +111,12 @@ class ItemInput:
         assert self.workload is not None, "pods are added to workloads only"
         return self.workload
 
-    def model(self, pods: Sequence[Pod]) -> Pod:
+    def model(self, pods: Sequence[SchedulerPod]) -> SchedulerPod:
         """A pod as the workload will make it."""
-        admitted = self.admitted if isinstance(self.admitted, Pod) else None
+        admitted = self.admitted if isinstance(self.admitted, SchedulerPod) else None
         return model_pod(self.owner, pods, self.maker, admitted)
 
-    def pods(self, handle: TableHandle) -> list[Pod]:
+    def pods(self, handle: TableHandle) -> list[SchedulerPod]:
         """Those that stay unless something is done."""
         pods = self.loose if self.workload is None else handle.pods_of(self.workload.metadata.uid)
         return [pod for pod in pods if not pod.is_terminating and not pod.is_finished]
@@ -223,7 +223,7 @@ def asks(handle: TableHandle, wanted: ItemInput, profiles: Profiles) -> list[Ask
     """One for each pod of the item."""
     pods = wanted.pods(handle)
     if wanted.workload is None:
-        sample = pods[0] if pods else Pod()
+        sample = pods[0] if pods else SchedulerPod()
     else:
         sample = wanted.model(pods)
     names = [wanted.item.service_name, wanted.item.workload.name]
@@ -295,13 +295,15 @@ def _plan_removal(
     )
 
 
-def _pick_for(handle: TableHandle, pods: Sequence[Pod]) -> Pick | None:
+def _pick_for(handle: TableHandle, pods: Sequence[SchedulerPod]) -> Pick | None:
     """Nodes that are level are taken as the profile of the pods takes them."""
     cycle = handle.cycle(pods[0].spec.scheduler_name) if pods else None
     return cycle.pick if cycle is not None else None
 
 
-def _highest(statement: Statement, pods: Sequence[Pod], count: int, options: RoundOptions) -> tuple[Victim, ...]:
+def _highest(
+    statement: Statement, pods: Sequence[SchedulerPod], count: int, options: RoundOptions
+) -> tuple[Victim, ...]:
     ordered = sorted(pods, key=lambda pod: _ordinal(pod.metadata.name), reverse=True)[:count]
     why = "a StatefulSet removes its highest ordinal"
     standing = node_scores(statement.table, pods, options.weights, options.load_basis)
@@ -309,7 +311,12 @@ def _highest(statement: Statement, pods: Sequence[Pod], count: int, options: Rou
 
 
 def _of_replica_sets(
-    statement: Statement, pods: Sequence[Pod], count: int, now_s: float, options: RoundOptions, pick: Pick | None
+    statement: Statement,
+    pods: Sequence[SchedulerPod],
+    count: int,
+    now_s: float,
+    options: RoundOptions,
+    pick: Pick | None,
 ) -> tuple[Victim, ...]:
     sets = {owner.uid for pod in pods if (owner := pod.metadata.controller) is not None}
     if len(sets) > 1:
@@ -327,7 +334,12 @@ def _of_replica_sets(
 
 
 def _by_score(
-    statement: Statement, pods: Sequence[Pod], count: int, now_s: float, options: RoundOptions, pick: Pick | None
+    statement: Statement,
+    pods: Sequence[SchedulerPod],
+    count: int,
+    now_s: float,
+    options: RoundOptions,
+    pick: Pick | None,
 ) -> tuple[Victim, ...]:
     plan = plan_removal(
         statement, pods, count, now_s=now_s, weights=options.weights, pick=pick, basis=options.load_basis
@@ -339,7 +351,7 @@ def _by_score(
 
 
 def _victim(
-    pod: Pod, standing: tuple[int, RemovalScores | None] | None, *, why: str, guaranteed: bool = False
+    pod: SchedulerPod, standing: tuple[int, RemovalScores | None] | None, *, why: str, guaranteed: bool = False
 ) -> Victim:
     score, scores = standing or (0, None)
     return Victim(
@@ -389,8 +401,8 @@ def _plan_additions(
     # Those `leaving` count as being there, in scores as in room: scored as if they were gone, new pods would be
     # reserved nodes that cannot have them yet, or, where a named pod stays, never.
     found: dict[str, ItemStatus] = {}
-    there: dict[str, list[Pod]] = {}
-    models: dict[str, Pod] = {}
+    there: dict[str, list[SchedulerPod]] = {}
+    models: dict[str, SchedulerPod] = {}
     placed: dict[str, list[Placed]] = {}
     refused: dict[str, str] = {}
     statement, nominated, has_claim = (
@@ -453,7 +465,7 @@ def _plan_additions(
 def _after_leaving(
     handle: TableHandle,
     planned: Statement,
-    model: Pod,
+    model: SchedulerPod,
     wanted: ItemInput,
     placed: int,
     leaving: frozenset[str],
@@ -463,7 +475,7 @@ def _after_leaving(
     cycle, statement = handle.cycle(model.spec.scheduler_name), Statement(handle.table)
     assert cycle is not None, "who has no room was decided on"
     found: list[Placed] = []
-    pods: list[Pod] = []
+    pods: list[SchedulerPod] = []
     try:
         for occupant in _going(handle, leaving):
             statement.remove(occupant)
@@ -486,7 +498,7 @@ def _going(handle: TableHandle, leaving: frozenset[str]) -> list[Occupant]:
     return [each for each in handle.table.occupants.values() if each.terminating or each.uid in leaving]
 
 
-def _helped_by_leaving(handle: TableHandle, lacking: Sequence[Pod], leaving: frozenset[str]) -> list[bool]:
+def _helped_by_leaving(handle: TableHandle, lacking: Sequence[SchedulerPod], leaving: frozenset[str]) -> list[bool]:
     """For pods that have no room now: whether they would have some without the pods that are on their way out."""
     if not lacking:
         return []
@@ -510,7 +522,7 @@ def _helped_by_leaving(handle: TableHandle, lacking: Sequence[Pod], leaving: fro
 def _reserve(
     handle: TableHandle,
     wanted: ItemInput,
-    model: Pod,
+    model: SchedulerPod,
     placed: Sequence[Placed],
     late: Sequence[Placed],
     options: RoundOptions,
@@ -532,7 +544,7 @@ def _reserve(
 def _added(
     handle: TableHandle,
     wanted: ItemInput,
-    model: Pod,
+    model: SchedulerPod,
     placed: Sequence[Placed],
     late: Sequence[Placed],
     why_not: str,
@@ -590,7 +602,7 @@ def restore_reservations(
     left = settle_s - (now - moment(status.acted_at or status.planned_at)).total_seconds()
     if left <= 0:
         return
-    model = msgspec.convert(status.planned, Pod)
+    model = msgspec.convert(status.planned, SchedulerPod)
     cycle = handle.cycle(model.spec.scheduler_name)
     if cycle is None:
         return
@@ -618,7 +630,7 @@ def _ordinal(name: str) -> int:
     return -1 if number is None else number
 
 
-def _is_ready(pod: Pod) -> bool:
+def _is_ready(pod: SchedulerPod) -> bool:
     ready = any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or ())
     return ready and bool(pod.spec.node_name) and pod.status.phase == "Running"
 

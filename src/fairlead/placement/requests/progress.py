@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.times import parse_time_or_none
 from fairlead.placement.requests.spec import Item, ItemStatus, Place
 from fairlead.placement.reservations import GIVEN_UP, GivenUp
@@ -16,16 +16,16 @@ GONE_AGAIN: Final = "it came, and is gone again"
 LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def new_pods(status: ItemStatus, item: Item, pods: Sequence[Pod]) -> list[Pod]:
+def new_pods(status: ItemStatus, item: Item, pods: Sequence[SchedulerPod]) -> list[SchedulerPod]:
     """Pods that were not there when the item was planned, oldest first."""
     known = set(names_when_planned(status, item.workload.name))
     fresh = [pod for pod in pods if pod.metadata.name not in known and not pod.is_terminating and not pod.is_finished]
     return sorted(fresh, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
 
 
-def match_places(places: Sequence[Place], new: Sequence[Pod]) -> list[Place]:
+def match_places(places: Sequence[Place], new: Sequence[SchedulerPod]) -> list[Place]:
     """Each place with the pod that came for it: first those on the reserved node, then the others."""
-    on_node: dict[str, list[Pod]] = {}
+    on_node: dict[str, list[SchedulerPod]] = {}
     for pod in new:
         on_node.setdefault(pod.spec.node_name, []).append(pod)
     kept = [on_node[place.node].pop(0) if place.node and on_node.get(place.node) else None for place in places]
@@ -58,11 +58,11 @@ def given_up(status: ItemStatus, lost: Iterable[GivenUp]) -> ItemStatus:
     return msgspec.structs.replace(status, places=tuple(places)) if tuple(places) != status.places else status
 
 
-def _kept(place: Place, pod: Pod) -> Place:
+def _kept(place: Place, pod: SchedulerPod) -> Place:
     return msgspec.structs.replace(place, pod=pod.metadata.name, bound_to=pod.spec.node_name, note="")
 
 
-def _came(place: Place, pod: Pod) -> Place:
+def _came(place: Place, pod: SchedulerPod) -> Place:
     node = pod.spec.node_name
     if not node:
         why = next((c.message for c in pod.status.conditions or () if c.type == "PodScheduled" and c.message), "")
@@ -79,7 +79,7 @@ def are_all_created(item: Item, status: ItemStatus) -> bool:
 def follow(
     item: Item,
     status: ItemStatus,
-    pods: Sequence[Pod],
+    pods: Sequence[SchedulerPod],
     *,
     now: datetime,
     settle_s: float,
@@ -98,7 +98,7 @@ def follow(
 
 
 def _follow_addition(
-    item: Item, status: ItemStatus, pods: Sequence[Pod], is_late: bool, removed: Set[str]
+    item: Item, status: ItemStatus, pods: Sequence[SchedulerPod], is_late: bool, removed: Set[str]
 ) -> ItemStatus:
     new = new_pods(status, item, pods)
     if not status.places:
@@ -145,7 +145,7 @@ def ended(item: Item, status: ItemStatus) -> ItemStatus:
     return msgspec.structs.replace(status, phase="Partial" if status.added else "Failed", message=said)
 
 
-def _follow_removal(item: Item, status: ItemStatus, pods: Sequence[Pod], is_late: bool) -> ItemStatus:
+def _follow_removal(item: Item, status: ItemStatus, pods: Sequence[SchedulerPod], is_late: bool) -> ItemStatus:
     seen = names_when_planned(status, item.workload.name)
     there = {pod.metadata.name: pod for pod in pods if not pod.is_finished}
     uids = {pod.metadata.uid for pod in there.values()}
@@ -184,7 +184,7 @@ def names_when_planned(status: ItemStatus, workload: str) -> list[str]:
     return [end[1:] if end.startswith("=") else f"{workload}{end}" for end in status.seen.split()]
 
 
-def ends_of_names(pods: Sequence[Pod], workload: str) -> str:
+def ends_of_names(pods: Sequence[SchedulerPod], workload: str) -> str:
     """Names without the workload's, which most begin with; whole ones are marked. `names_when_planned` reads it."""
     names = [pod.metadata.name for pod in pods]
     return " ".join(name.removeprefix(workload) if name.startswith(f"{workload}-") else f"={name}" for name in names)

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from fairlead.engine.cycle import Cycle
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.explain import explain
 from fairlead.placement.explanation import (
     Difference,
@@ -77,7 +77,7 @@ class Reasons:
         self.rules: dict[str, str] = {}
         self.lines: dict[str, list[str]] = {}
 
-    def explain(self, key: str, cycle: Cycle, pod: Pod, nominated: Sequence[Pod]) -> None:
+    def explain(self, key: str, cycle: Cycle, pod: SchedulerPod, nominated: Sequence[SchedulerPod]) -> None:
         """To be called just before the pod is decided on: the table is as the decision will see it."""
         left = self._bytes.get(key, MOST_BYTES)
         if self._cells < self._nodes or not self._places or left <= 0:

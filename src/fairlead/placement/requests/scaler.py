@@ -14,7 +14,7 @@ from fairlead.cluster.errors import ClusterError, NotLeader
 from fairlead.cluster.writer import Outcome, Writer
 from fairlead.engine.removal import DELETION_COST
 from fairlead.model.intents import Intent, RecordEvent, Regarding
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.placement.requests import actions, plan
 from fairlead.placement.requests.cache import RequestCache
 from fairlead.placement.requests.held_places import HeldPlaces
@@ -40,7 +40,7 @@ class Scaler:
         *,
         writer: Writer,
         clock: Clock,
-        find_pod: Callable[[str], Pod | None],
+        find_pod: Callable[[str], SchedulerPod | None],
         options: RoundOptions,
         hearing: int,
     ) -> None:

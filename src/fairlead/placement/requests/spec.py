@@ -17,7 +17,7 @@ from msgspec import Meta
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiObject, ApiStruct, Condition, ObjectMeta
 from fairlead.model.numbers import Int32
-from fairlead.model.pod import Pod
+from fairlead.model.pod import SchedulerPod
 from fairlead.model.selectors import LabelSelector
 from fairlead.model.structural import structural_schema
 
@@ -220,11 +220,11 @@ class PodTemplate(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: Any = msgspec.field(default_factory=dict)
 
-    def pod(self) -> Pod:
+    def pod(self) -> SchedulerPod:
         """A pod as the template says; what admission adds to real ones is not there."""
         return msgspec.convert(
             {"metadata": {"labels": self.metadata.labels, "annotations": self.metadata.annotations}, "spec": self.spec},
-            Pod,
+            SchedulerPod,
         )
 
 
