@@ -1,6 +1,7 @@
 """The client against a server that hangs, resets, lies or says no: a typed error in time, and never a second write."""
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import time
@@ -658,3 +659,29 @@ async def test_plain_http_on_a_tls_port_is_a_typed_error(server_tls: ssl.SSLCont
     ):
         with pytest.raises(Unavailable):
             await api.get(CONFIG_MAPS, "a", "ns")
+
+
+async def test_a_silent_server_keeps_no_connection_of_a_client_that_is_gone(
+    server_tls: ssl.SSLContext, authority: Authority
+) -> None:
+    """It never answers the end of TLS, which Python waits for, even beyond the end of the loop."""
+
+    def answer_until_left(listener: socket.socket) -> None:
+        plain, _ = listener.accept()
+        with server_tls.wrap_socket(plain, server_side=True) as connection:
+            connection.settimeout(20)
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+            with contextlib.suppress(ConnectionResetError):
+                while socket.socket.recv(connection, 65536):  # below TLS
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        serving = asyncio.create_task(asyncio.to_thread(answer_until_left, listener))
+        async with (
+            client_of(url, tls=ssl.create_default_context(cafile=authority.ca_file)) as api,
+            api.stream("/w", {"watch": "true"}, silence_s=60) as chunks,
+        ):
+            assert await anext(chunks) == b"abc"
+        await serving

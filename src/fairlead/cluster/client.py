@@ -20,6 +20,7 @@ from yarl import URL
 
 from fairlead import __version__
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.connector import connector
 from fairlead.cluster.errors import (
     UNDECODABLE,
     NotFound,
@@ -120,7 +121,7 @@ class Client:
             self._sessions = None
 
     def _session(self, limit: int) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
+        connections = connector(
             limit=limit,
             keepalive_timeout=60,
             socket_factory=None if self._fence is None else fenced_sockets(self._fence),
@@ -133,7 +134,7 @@ class Client:
             **self._connection.impersonate,
         }
         session = aiohttp.ClientSession(
-            connector=connector,
+            connector=connections,
             headers=headers,
             auto_decompress=False,
             # No API server sets cookies, and looking for them costs on every call.

@@ -10,6 +10,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from fairlead.cluster.connector import connector
 from fairlead.cluster.fence import Fence, fenced_sockets
 from fairlead.modules import arklet
 from fairlead.modules.arklet import Answer, Health
@@ -120,10 +121,10 @@ class ArkletClient:
 
 def connections(fence: Fence | None = None) -> aiohttp.ClientSession:
     """For many bases: a connection per call, as arklet closes it anyway. Nothing is sent while the fence is closed."""
-    connector = aiohttp.TCPConnector(
+    limited = connector(
         limit=200,
         limit_per_host=4,
         force_close=True,
         socket_factory=None if fence is None else fenced_sockets(fence),
     )
-    return aiohttp.ClientSession(connector=connector)
+    return aiohttp.ClientSession(connector=limited)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import aiohttp
 import structlog
 
+from fairlead.cluster.connector import connector
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.kubeconfig import Connection
 from fairlead.cluster.mirror import Mirror
@@ -377,7 +378,7 @@ async def serve_bases(
 ) -> None:
     """One term; `started` is told of the replica while it serves. `connection`: to API server A, if it is another."""
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector()))
         arklet = await stack.enter_async_context(connections(None if member.is_loopback else member.lease))
         pods = await stack.enter_async_context(base_pods(member, connection))
         replica = Replica(member, options, trust, session, arklet, pods, broker, baseline, count)

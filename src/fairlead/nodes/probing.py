@@ -7,6 +7,7 @@ import asyncio
 
 import aiohttp
 
+from fairlead.cluster.connector import connector
 from fairlead.model.numbers import whole_number
 from fairlead.nodes.provider import ProbeResult
 from fairlead.nodes.spec import Container, Probe
@@ -63,9 +64,8 @@ async def _http(host: str, port: int, probe: Probe) -> ProbeResult:
     headers.setdefault("User-Agent", "kube-probe/fairlead")
     headers.setdefault("Accept", "*/*")
     # A probe asks whether it answers, not who it is: certificates are not looked at, as on Kubernetes.
-    connector = aiohttp.TCPConnector(ssl=False, force_close=True)
     async with (
-        aiohttp.ClientSession(connector=connector) as session,
+        aiohttp.ClientSession(connector=connector(ssl=False, force_close=True)) as session,
         session.get(f"{scheme}://{host}:{port}{path}", headers=headers, allow_redirects=False) as answer,
     ):
         if 200 <= answer.status < 400:

@@ -18,6 +18,7 @@ import msgspec
 from fairlead.apiserver.failures import Failure
 from fairlead.apiserver.request.bodies import check_depth
 from fairlead.apiserver.storage.store import Store
+from fairlead.cluster.connector import connector
 
 MAX_ANSWER_BYTES: Final = 4 << 20
 MAX_CONTEXTS: Final = 64
@@ -35,7 +36,7 @@ class WebhookClient:
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(headers={"User-Agent": "kube-apiserver-admission"})
+        self._session = aiohttp.ClientSession(connector=connector(), headers={"User-Agent": "kube-apiserver-admission"})
         return self
 
     async def __aexit__(

@@ -27,6 +27,7 @@ from fairlead.apiserver.request.bodies import Sent
 from fairlead.apiserver.request.info import User
 from fairlead.apiserver.request.options import DeleteOptions, Options
 from fairlead.cluster.clock import rfc3339
+from fairlead.cluster.connector import connector
 
 log = structlog.get_logger("fairlead.apiserver")
 
@@ -134,7 +135,7 @@ class ApiServices:
     # -- whether they answer ------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self.session = aiohttp.ClientSession(headers={"User-Agent": "kube-apiserver"})
+        self.session = aiohttp.ClientSession(connector=connector(), headers={"User-Agent": "kube-apiserver"})
         self._looking = asyncio.create_task(self._look_on(), name="APIServices")
         return self
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from fairlead.cluster.connector import connector
 from fairlead.placement.forecasts.access import Access
 from fairlead.placement.forecasts.documents import RESOURCES, Read, Subject, read_all
 from fairlead.placement.forecasts.sources import SourceProblem
@@ -67,7 +68,7 @@ class Prometheus:
         asked = f"{self.described_as}, query {form['query']!r}"
         headers = self._access.headers()
         if self._session is None:
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=4))
+            self._session = aiohttp.ClientSession(connector=connector(limit=4))
         try:
             async with self._session.post(
                 f"{self._access.url.rstrip('/')}/api/v1/{what}",

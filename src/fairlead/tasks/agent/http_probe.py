@@ -16,6 +16,7 @@ import aiohttp
 import httpx
 
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.connector import connector
 from fairlead.tasks.verdicts import Tally
 
 MOST_BODY: Final = 1 << 20
@@ -102,9 +103,11 @@ class HttpProbe:
 
 class _Http1:
     def __init__(self, target: HttpTarget, tls: ssl.SSLContext | None) -> None:
-        connector = aiohttp.TCPConnector(limit=0, ssl=tls if tls is not None else True)
         self._session = aiohttp.ClientSession(
-            connector=connector, headers=target.headers, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+            connector=connector(limit=0, ssl=tls if tls is not None else True),
+            headers=target.headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
         )
         # A request whose connection was closed counts as failed: aiohttp would send it once more.
         self._session._retry_connection = False

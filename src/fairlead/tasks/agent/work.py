@@ -15,6 +15,7 @@ import structlog
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
+from fairlead.cluster.connector import connector
 from fairlead.model.kinds import Kind
 from fairlead.model.times import parse_time
 from fairlead.tasks.agent.dns_probe import DnsProbe, DnsTarget
@@ -242,8 +243,7 @@ class Worker:
 @contextlib.asynccontextmanager
 async def _api_session(options: AgentOptions) -> AsyncIterator[aiohttp.ClientSession]:
     context = ssl.create_default_context(cadata=options.api_ca) if options.api_ca else None
-    connector = aiohttp.TCPConnector(ssl=context if context is not None else True)
-    async with aiohttp.ClientSession(connector=connector) as session:
+    async with aiohttp.ClientSession(connector=connector(ssl=context if context is not None else True)) as session:
         yield session
 
 
