@@ -410,8 +410,8 @@ def in_cluster_address(environment: Mapping[str, str] | None = None) -> tuple[st
 def service_account_folder(environment: Mapping[str, str] | None = None) -> Path | None:
     """Where a process pod without mounts of its own finds its service account; elsewhere it is in the usual place."""
     environment = environment if environment is not None else os.environ
-    told = environment.get("FAIRLEAD_SERVICE_ACCOUNT")
-    return Path(told) if told else None
+    folder = environment.get("FAIRLEAD_SERVICE_ACCOUNT")
+    return Path(folder) if folder else None
 
 
 def agent_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -489,12 +489,12 @@ def _check(merged: dict[str, Any], source: str) -> Settings:
 
 def _choices(key: str) -> str:
     """The allowed values of a key that is an enum."""
-    wanted: Any = Settings
+    type_: Any = Settings
     for part in re.sub(r"\[\d+\]", "", key).split("."):
-        wanted = next(field.type for field in msgspec.structs.fields(wanted) if field.encode_name == part)
-    if get_origin(wanted) is tuple:
-        wanted = get_args(wanted)[0]
-    return f"; wanted one of {', '.join(get_args(wanted))}"
+        type_ = next(field.type for field in msgspec.structs.fields(type_) if field.encode_name == part)
+    if get_origin(type_) is tuple:
+        type_ = get_args(type_)[0]
+    return f"; wanted one of {', '.join(get_args(type_))}"
 
 
 def _value_at(merged: Any, key: str) -> Any:

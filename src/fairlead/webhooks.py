@@ -202,14 +202,14 @@ class Webhooks(Capability):
 
     async def _reconcile(self) -> None:
         material = self._material()
-        wanted = renewed(material, self._address.names, self._lives, self.runtime.clock.now())
-        if wanted is not material:
-            result = await self.runtime.writer.carry_out(self._store(wanted))
+        current = renewed(material, self._address.names, self._lives, self.runtime.clock.now())
+        if current is not material:
+            result = await self.runtime.writer.carry_out(self._store(current))
             if result.outcome is not Outcome.DONE:
                 log.info("certificate not stored", outcome=result.outcome, problem=str(result.error))
                 return  # another process wrote it: the mirror will show what
-            log.info("certificate issued", secret=SECRET, authorities=len(wanted.authorities))
-        bundle = base64.b64encode(wanted.bundle).decode()
+            log.info("certificate issued", secret=SECRET, authorities=len(current.authorities))
+        bundle = base64.b64encode(current.bundle).decode()
         for kind in self._kinds:
             for configuration in self._of(kind):
                 if (intent := self._repair(kind, configuration, bundle)) is not None:
@@ -245,10 +245,10 @@ class Webhooks(Capability):
         current: Configuration | None = self._mirrors[kind.name].get(configuration.name)
         if self._address.registers:
             found = {each.name: each.client_config for each in (current and current.webhooks) or ()}
-            wanted = {
+            desired = {
                 each.name: ClientConfig(url=self._url + each.path, ca_bundle=bundle) for each in configuration.webhooks
             }
-            if found == wanted:
+            if found == desired:
                 return None
             return Apply(kind=kind, name=configuration.name, body=manifest(configuration, self._url, bundle))
         ours = {each.name for each in configuration.webhooks}

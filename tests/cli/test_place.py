@@ -71,7 +71,9 @@ def test_a_pod_without_a_node_says_why_and_how_far_away_the_nearest_is(handle: D
     assert told.exit_code == 1
     (decision,) = json.loads(told.output)
     assert decision["message"] == "0/2 nodes are available: 2 Insufficient cpu."
-    assert [(miss["node"], miss["wanted"], miss["free"]) for miss in decision["nearestMisses"]] == [("n2", 3000, 2000)]
+    assert [(miss["node"], miss["requested"], miss["free"]) for miss in decision["nearestMisses"]] == [
+        ("n2", 3000, 2000)
+    ]
 
 
 def test_the_table_shows_node_score_and_runner_up(handle: Desk) -> None:

@@ -32,10 +32,10 @@ def test_packing_is_the_mean_use_of_what_is_asked_for() -> None:
     request = table.request(a_pod(cpu="1", memory="500Mi"))
     view = table.view()
     # cpu (1+1)/4, memory 500/1000; the GPU is not asked for
-    assert packed(view, request, EVEN, asked_only=True)[0] == pytest.approx(50.0)
+    assert packed(view, request, EVEN, requested_only=True)[0] == pytest.approx(50.0)
     # cpu 0.5·1, memory 0.5·1, gpu 0·5 over 7; and for workers cpu weighs five
-    assert packed(view, request, LEADER, asked_only=False)[0] == pytest.approx(100 / 7)
-    assert packed(view, request, WORKER, asked_only=False)[0] == pytest.approx(100 * 3 / 7)
+    assert packed(view, request, LEADER, requested_only=False)[0] == pytest.approx(100 / 7)
+    assert packed(view, request, WORKER, requested_only=False)[0] == pytest.approx(100 * 3 / 7)
 
 
 def test_bin_pack_fills_used_nodes_first() -> None:

@@ -37,7 +37,7 @@ class Stage:
         self.pod = played
         self.memory: Memory = recall(played, T0)
         self.reports: dict[str, RunReport] = {}
-        self.said: list[PodEvent] = []
+        self.events: list[PodEvent] = []
 
     def runs(self, name: str = "main", second: float = 0.0, attempt: int | None = None) -> None:
         number = self.memory.lives[name].attempt if attempt is None else attempt
@@ -56,7 +56,7 @@ class Stage:
             self.pod, PodReport("10.0.0.1", dict(self.reports)), self.memory, now=at(second), node_ip="10.1"
         )
         self.memory = plan.memory
-        self.said += plan.said
+        self.events += plan.events
         self.pod = msgspec.structs.replace(self.pod, status=plan.status)
         for order in plan.orders:
             known = self.reports.get(order.name)

@@ -36,7 +36,7 @@ def test_the_same_look_twice_says_the_same() -> None:
     stage = Stage(pod())
     first = stage.started()
     second = stage.look(30)
-    assert (second.status, second.orders, second.said) == (first.status, first.orders, ())
+    assert (second.status, second.orders, second.events) == (first.status, first.orders, ())
 
 
 def test_conditions_of_others_stay() -> None:
@@ -117,8 +117,8 @@ def test_a_crash_loop_says_so_once() -> None:
     stage.runs(second=1)
     stage.exits(code=1, second=2)
     first, again = stage.look(2), stage.look(3)
-    assert [said.reason for said in first.said if said.warning] == ["BackOff"]
-    assert again.said == ()
+    assert [said.reason for said in first.events if said.warning] == ["BackOff"]
+    assert again.events == ()
     assert first.status.phase == "Running"
 
 
@@ -321,11 +321,11 @@ def test_a_run_that_waits_says_why_and_is_told_once() -> None:
     stage.waits("main", "ErrImagePull", "no such image")
     first, again = stage.look(), stage.look(1)
     assert status(first).state.waiting == Waiting(reason="ErrImagePull", message="no such image")
-    assert [(said.reason, said.note) for said in first.said] == [
+    assert [(said.reason, said.note) for said in first.events] == [
         ("Failed", 'Failed to pull image "python:3": no such image'),
         ("Failed", "Error: ErrImagePull"),
     ]
-    assert again.said == ()
+    assert again.events == ()
 
 
 def test_what_never_ran_is_neither_started_nor_killed() -> None:
@@ -337,7 +337,7 @@ def test_what_never_ran_is_neither_started_nor_killed() -> None:
     told = stage.look()
     stage.reports["main"] = RunReport(0, RunPhase.EXITED, finished_at=T0, exit_code=137)
     ended = stage.look(1)
-    assert (told.said, ended.said, ended.is_over) == ((), (), True)
+    assert (told.events, ended.events, ended.is_over) == ((), (), True)
 
 
 def test_a_start_that_failed_is_told_as_that() -> None:
@@ -347,7 +347,7 @@ def test_a_start_that_failed_is_told_as_that() -> None:
     stage.reports["main"] = RunReport(
         0, RunPhase.EXITED, finished_at=T0, exit_code=128, reason="StartError", message=problem
     )
-    assert ("Failed", f"Error: {problem}") in [(said.reason, said.note) for said in stage.look().said]
+    assert ("Failed", f"Error: {problem}") in [(said.reason, said.note) for said in stage.look().events]
 
 
 def test_a_hook_that_failed_is_told_once_the_container_has_ended() -> None:
@@ -359,7 +359,7 @@ def test_a_hook_that_failed_is_told_once_the_container_has_ended() -> None:
     stage.reports["main"] = failed
     stage.look()
     stage.look()
-    told = [(said.reason, said.note, said.warning) for said in stage.said if said.reason == "FailedPostStartHook"]
+    told = [(said.reason, said.note, said.warning) for said in stage.events if said.reason == "FailedPostStartHook"]
     assert told == [("FailedPostStartHook", "postStart hook failed: oops", True)]
 
 

@@ -98,7 +98,7 @@ def test_the_runner_up_and_what_decided_between_them() -> None:
     assert told.choice.runner_up is not None
     assert (told.choice.node, told.choice.runner_up.node, told.choice.by) == ("large", "small", "score")
     assert told.choice.decided_by[0].rule == "NodeResourcesFit"
-    assert next((room.resource, room.wanted, room.free) for room in told.choice.room) == ("cpu", 1000, 16000)
+    assert next((room.resource, room.requested, room.free) for room in told.choice.room) == ("cpu", 1000, 16000)
 
 
 def test_a_reserved_node_is_taken_whatever_the_scores() -> None:

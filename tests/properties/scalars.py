@@ -471,11 +471,11 @@ def tie(case: Case, node: Doc) -> int:
     return (1023 - min(max(gpus, 0), 1023)) * 65536 + 65535 - min(max(tenths, 0), 65535)
 
 
-def packing(case: Case, node: Doc, *, cpu: int = 1, gpu: int = 1, asked_only: bool = True) -> float:
+def packing(case: Case, node: Doc, *, cpu: int = 1, gpu: int = 1, requested_only: bool = True) -> float:
     """0..100: the weighted use of a node after placing."""
     use = total = 0.0
     for name, weight in (("cpu", cpu), ("memory", 1), *((name, gpu) for name in GPUS)):
-        if case.has(node, name) and (case.asks(name) or not asked_only):
+        if case.has(node, name) and (case.asks(name) or not requested_only):
             use += weight * case.real(node, name) / case.has(node, name)
             total += weight
     return min(100 * (use / total), 100.0) if total else 0.0
@@ -487,9 +487,9 @@ def bin_pack(case: Case, node: Doc) -> int:
 
 def leader_first(case: Case, node: Doc) -> int:
     if case.leader:
-        score = 100 - packing(case, node, gpu=5, asked_only=False)
+        score = 100 - packing(case, node, gpu=5, requested_only=False)
     else:
-        score = packing(case, node, cpu=5, asked_only=False)
+        score = packing(case, node, cpu=5, requested_only=False)
     return round(score * FINE) * TIES + tie(case, node)
 
 

@@ -85,12 +85,12 @@ async def _scale(client: Client, namespace: str, name: str, replicas: int | None
         mistake(f"dataset {namespace}/{name} has no runtime yet")
     runtime = await client.get(kind, name, namespace)
     current = worker_replicas(kind, runtime)
-    wish: dict[str, Any] = {"metadata": {"annotations": {SCALE_IN_TO: None}}}
+    patch: dict[str, Any] = {"metadata": {"annotations": {SCALE_IN_TO: None}}}
     if replicas is not None and replicas < current:
-        wish["metadata"]["annotations"][SCALE_IN_TO] = str(replicas)
+        patch["metadata"]["annotations"][SCALE_IN_TO] = str(replicas)
     elif replicas is not None:
-        wish["spec"] = replicas_patch(kind, replicas)
-    await client.patch(kind, name, wish, namespace)
+        patch["spec"] = replicas_patch(kind, replicas)
+    await client.patch(kind, name, patch, namespace)
     if replicas is None:
         return f"{kind.kind} {namespace}/{name}: no scale-in any more"
     if replicas < current:

@@ -268,7 +268,7 @@ def _blockage(blockage: Blockage) -> list[str]:
     found = [f"blocked: {blockage.message}"]
     for near in blockage.nearest:
         short = ", ".join(
-            f"{room.resource}: requests {_amount(room, room.wanted)}, free {_amount(room, room.free)}"
+            f"{room.resource}: requests {_amount(room, room.requested)}, free {_amount(room, room.free)}"
             for room in near.short
         )
         less = "; it fits if the pod requests no more than is free" if near.by_asking_less else ""

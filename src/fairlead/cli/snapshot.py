@@ -132,8 +132,8 @@ def pods_from(path: Path) -> list[SchedulerPod]:
         elif kind in _TEMPLATED:
             pods += _from_template(document, body)
         else:
-            wanted = ", ".join(sorted({"Pod", *_TEMPLATED}))
-            raise BadInput(f"{document.where}: kind {kind} has no pods to place; wanted one of {wanted}")
+            known = ", ".join(sorted({"Pod", *_TEMPLATED}))
+            raise BadInput(f"{document.where}: kind {kind} has no pods to place; wanted one of {known}")
     if not pods:
         raise BadInput(f"{path}: holds no pods")
     return pods

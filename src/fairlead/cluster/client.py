@@ -452,6 +452,6 @@ def _not_a(struct: type, verb: str, what: str, problem: Exception) -> Unavailabl
 
 
 def _preconditions(uid: str, resource_version: str) -> dict[str, Any]:
-    wanted = {"uid": uid, "resourceVersion": resource_version}
-    named = {name: value for name, value in wanted.items() if value}
+    conditions = {"uid": uid, "resourceVersion": resource_version}
+    named = {name: value for name, value in conditions.items() if value}
     return {"preconditions": named} if named else {}

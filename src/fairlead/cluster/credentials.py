@@ -130,7 +130,7 @@ class ExecPlugin:
         self._clock = clock
         self._headers: Mapping[str, str] = {}
         self._expires_at: datetime | None = None
-        self._asked = False
+        self._is_loaded = False
         self._one_at_a_time = asyncio.Lock()
 
     async def headers(self) -> Mapping[str, str]:
@@ -147,7 +147,7 @@ class ExecPlugin:
         return True
 
     def _is_fresh(self) -> bool:
-        return self._asked and (self._expires_at is None or self._clock.now() < self._expires_at - self.EARLY)
+        return self._is_loaded and (self._expires_at is None or self._clock.now() < self._expires_at - self.EARLY)
 
     async def _ask(self) -> None:
         name = self._command[0]
@@ -220,7 +220,7 @@ class ExecPlugin:
             self._use_certificate(status.client_certificate_data, status.client_key_data)
         self._headers = {"Authorization": f"Bearer {status.token}"} if status.token else {}
         self._expires_at = expires_at
-        self._asked = True
+        self._is_loaded = True
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

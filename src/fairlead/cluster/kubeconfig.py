@@ -117,22 +117,24 @@ def connect_by_kubeconfig(paths: Sequence[Path], clock: Clock, context: str = ""
     if not files:
         raise ConfigurationError(f"no kubeconfig at {', '.join(map(str, paths))}: name one with --kubeconfig")
     where = ", ".join(str(path) for path, _ in files)
-    wanted = context or next((file.current_context for _, file in files if file.current_context), "")
-    if not wanted:
+    chosen_name = context or next((file.current_context for _, file in files if file.current_context), "")
+    if not chosen_name:
         raise ConfigurationError(f"{where} has no current-context: set one or name it with --context")
     contexts = {entry.name: entry.context for _, file in reversed(files) for entry in file.contexts or ()}
-    if wanted not in contexts:
+    if chosen_name not in contexts:
         known = ", ".join(sorted(contexts)) or "none"
-        raise ConfigurationError(f"{where} has no context {wanted!r}; it has: {known}")
-    chosen = contexts[wanted]
+        raise ConfigurationError(f"{where} has no context {chosen_name!r}; it has: {known}")
+    chosen = contexts[chosen_name]
     clusters = {entry.name: (path, entry.cluster) for path, file in reversed(files) for entry in file.clusters or ()}
     users = {entry.name: (path, entry.user) for path, file in reversed(files) for entry in file.users or ()}
     if chosen.cluster not in clusters:
         raise ConfigurationError(
-            f"context {wanted!r} of {where} names the cluster {chosen.cluster!r}, which is not there"
+            f"context {chosen_name!r} of {where} names the cluster {chosen.cluster!r}, which is not there"
         )
     if chosen.user and chosen.user not in users:
-        raise ConfigurationError(f"context {wanted!r} of {where} names the user {chosen.user!r}, which is not there")
+        raise ConfigurationError(
+            f"context {chosen_name!r} of {where} names the user {chosen.user!r}, which is not there"
+        )
     cluster_path, cluster = clusters[chosen.cluster]
     user_path, user = users.get(chosen.user, (cluster_path, User()))
     with _blaming(cluster_path):
@@ -143,7 +145,7 @@ def connect_by_kubeconfig(paths: Sequence[Path], clock: Clock, context: str = ""
             namespace=chosen.namespace or "default",
             server_name=cluster.tls_server_name or None,
             proxy=cluster.proxy_url or None,
-            described_as=f"context {wanted!r} of {where}",
+            described_as=f"context {chosen_name!r} of {where}",
         )
     with _blaming(user_path):
         _identify(connection, user, user_path.parent, cluster, cluster_path.parent, clock)

@@ -94,13 +94,13 @@ def _identity(kind: Kind[Any], namespace: str = "", labels: str = "", fields: st
 async def caught_up(mirrors: Sequence[Mirror[Any]], clock: Clock, stop: asyncio.Event) -> None:
     """Until mirrors hold what the leader before us wrote: a watch that was broken just then is still behind, and
     a decision on its old state would use the same room twice."""
-    since_s, is_told = clock.elapsed_s(), False
+    since_s, is_logged = clock.elapsed_s(), False
     while not stop.is_set():
         now_s = clock.elapsed_s()
         behind = [each.kind.plural for each in mirrors if not each.is_current(since_s, now_s)]
         if not behind:
             return
-        if not is_told:
+        if not is_logged:
             log.info("catching up", kinds=behind)
-            is_told = True
+            is_logged = True
         await clock.sleep(CATCH_UP_S)

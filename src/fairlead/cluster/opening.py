@@ -45,8 +45,8 @@ async def first_contact(
     version = await _version(client, clock, rng, patience)
     found = re.match(r"v?(\d+)\.(\d+)", version.git_version)
     if found and (int(found[1]), int(found[2])) < OLDEST_KUBERNETES:
-        wanted = ".".join(map(str, OLDEST_KUBERNETES))
-        raise ConfigurationError(f"the server is Kubernetes {version.git_version}; Fairlead needs {wanted} or newer")
+        oldest = ".".join(map(str, OLDEST_KUBERNETES))
+        raise ConfigurationError(f"the server is Kubernetes {version.git_version}; Fairlead needs {oldest} or newer")
     await _ready(client, clock, rng, patience.unready_s)
     return version
 

@@ -159,12 +159,12 @@ class Shell:
 
     async def _report_refusal(self, key: str, result: Result) -> str:
         owner = self._owner(key)
-        said = result.error.status.message if isinstance(result.error, ApiError) else str(result.error)
+        message = result.error.status.message if isinstance(result.error, ApiError) else str(result.error)
         if owner is not None:
-            note = f"Error creating: {said}"
-            told = event(self._kind, owner.metadata, "FailedCreate", note, warning=True)
-            await self._context.writer.carry_out(told)
-        return said
+            note = f"Error creating: {message}"
+            failed_create = event(self._kind, owner.metadata, "FailedCreate", note, warning=True)
+            await self._context.writer.carry_out(failed_create)
+        return message
 
 
 Pair = tuple[Intent, list[RecordEvent]]

@@ -58,8 +58,8 @@ class Levels:
             self._patched_at.pop(key, None)
             return None
         view, with_levels = self._view, self._runtime.settings.data.affinity == "levels"
-        wanted = levels.levels_of(node, view.datasets(), view.cache, view.demand, with_levels=with_levels)
-        patch = levels.plan_labels(node, wanted)
+        labels = levels.levels_of(node, view.datasets(), view.cache, view.demand, with_levels=with_levels)
+        patch = levels.plan_labels(node, labels)
         if patch is None:
             return None
         now_s, every_s = self._runtime.clock.elapsed_s(), self._runtime.settings.data.label_every_s
@@ -99,8 +99,8 @@ class Advice:
         size = parse_size(dataset.status.ufs_total)
         sentence = levels.advice(name, self._view.demand.get(key, {}), nodes, size) if nodes else ""
         if sentence and sentence != self._given.get(key):
-            told = event(found[0], found[1].metadata, "ScaleOutAdvised", sentence, reporter="fairlead-data")
-            await carry_out(self._runtime, [told])
+            advice = event(found[0], found[1].metadata, "ScaleOutAdvised", sentence, reporter="fairlead-data")
+            await carry_out(self._runtime, [advice])
         self._given[key] = sentence
 
 

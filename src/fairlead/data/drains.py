@@ -107,8 +107,10 @@ def plan(seen: DrainInput) -> DrainStep:
         return DrainStep(tuple(intents), None, tuple(staying))
     if staying and seen.policy == "Abort":
         note = f"scale-in to {wished} given up: still read by {', '.join(staying[:5])}"
-        told = event(seen.kind, seen.runtime.metadata, "ScaleInAborted", note, warning=True, reporter="fairlead-data")
-        return DrainStep((_annotate(seen, dict.fromkeys(MARKS)), told, *_unlabel(key, labelled)))
+        drain_event = event(
+            seen.kind, seen.runtime.metadata, "ScaleInAborted", note, warning=True, reporter="fairlead-data"
+        )
+        return DrainStep((_annotate(seen, dict.fromkeys(MARKS)), drain_event, *_unlabel(key, labelled)))
     note = f"reducing the workers to {wished}: nobody reads on {', '.join(leaving) or 'their nodes'}"
     lowered = Patch(
         kind=seen.kind,
@@ -121,9 +123,9 @@ def plan(seen: DrainInput) -> DrainStep:
         },
         resource_version=seen.runtime.metadata.resource_version,
     )
-    told = event(seen.kind, seen.runtime.metadata, "ScaledIn", note, reporter="fairlead-data")
+    drain_event = event(seen.kind, seen.runtime.metadata, "ScaledIn", note, reporter="fairlead-data")
     # The labels go when the workers have: the next look, without a wish, removes them.
-    return DrainStep((*intents, lowered, told), wake_s=1.0)
+    return DrainStep((*intents, lowered, drain_event), wake_s=1.0)
 
 
 def held_up(pod: ReaderPod, fitting: Collection[str], draining: Collection[str], key: str) -> Intent | None:

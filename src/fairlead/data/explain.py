@@ -127,8 +127,8 @@ def _is_in(note: Note, pod: Mapping[str, Any]) -> bool:
     if note.effect == "preferred":
         return note.term in (affinity.get(PREFERRED) or [])
     terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or []
-    wanted = note.term.get("matchExpressions") or []
-    return any(all(each in (term.get("matchExpressions") or []) for each in wanted) for term in terms)
+    expressions = note.term.get("matchExpressions") or []
+    return any(all(each in (term.get("matchExpressions") or []) for each in expressions) for term in terms)
 
 
 def _labels(node: CacheNode) -> Mapping[str, str]:
@@ -189,7 +189,7 @@ def dry_run(pods: Iterable[Mapping[str, Any]], cache: Any) -> DryRun:
         if not readings:
             continue
         with_datasets += 1
-        size = sum(each.wanted_bytes or cache.datasets[each.dataset].total_bytes or 1.0 for each in readings)
+        size = sum(each.read_bytes or cache.datasets[each.dataset].total_bytes or 1.0 for each in readings)
         values = local_values(cache, readings)
         here = values.get(spec.get("nodeName") or "", 0.0)
         total, local, best = total + size, local + size * here, best + size * max(values.values(), default=0.0)

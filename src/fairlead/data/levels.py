@@ -63,11 +63,11 @@ def levels_of(
     return found
 
 
-def plan_labels(node: CacheNode, wanted: Mapping[str, str]) -> Patch | None:
+def plan_labels(node: CacheNode, desired: Mapping[str, str]) -> Patch | None:
     """The patch that makes the node's labels of ours these; None if they are."""
     ours = {key: value for key, value in node.metadata.labels.items() if key.startswith((LEVEL_PREFIX, DEMAND_PREFIX))}
-    changes: dict[str, Any] = {key: value for key, value in wanted.items() if ours.get(key) != value}
-    changes |= {key: None for key in ours if key not in wanted}
+    changes: dict[str, Any] = {key: value for key, value in desired.items() if ours.get(key) != value}
+    changes |= {key: None for key in ours if key not in desired}
     if not changes:
         return None
     return Patch(kind=NODES, name=node.metadata.name, patch={"metadata": {"labels": changes}})

@@ -247,10 +247,10 @@ class ClusterView:
 
     def fitting(self, pod: ReaderPod) -> frozenset[str]:
         """Nodes that are not cordoned and have the cpu and memory that the pod requests."""
-        wanted = dict(_requests(pod))
-        return frozenset(node.metadata.name for node in self.nodes if self._fits(node, wanted))
+        requests = dict(_requests(pod))
+        return frozenset(node.metadata.name for node in self.nodes if self._fits(node, requests))
 
-    def _fits(self, node: CacheNode, wanted: dict[str, int]) -> bool:
+    def _fits(self, node: CacheNode, requests: dict[str, int]) -> bool:
         if node.spec.unschedulable:
             return False
         try:
@@ -260,7 +260,7 @@ class ClusterView:
         for pod in self.pods.by("data: node", node.metadata.name):
             for name, amount in _requests(pod):
                 free[name] -= amount
-        return all(wanted.get(name, 0) <= free[name] for name in COUNTED)
+        return all(requests.get(name, 0) <= free[name] for name in COUNTED)
 
 
 def _requests(pod: ReaderPod) -> Iterator[tuple[str, int]]:

@@ -160,11 +160,11 @@ def _plan_prefetch(seen: WaitInput) -> WaitStep:
     if left_s <= 0:
         failed = sorted(seen.failed_loads & set(datasets))
         why = f"loading {', '.join(failed)} failed" if failed else "the data was not loaded in time"
-        told = event(
+        timeout_event = event(
             PODS, seen.pod.metadata, "PrefetchMissed", f"{why}; the pod starts cold", warning=True,
             reporter="fairlead-data",
         )  # fmt: skip
-        return WaitStep((_release(seen.pod, PREFETCH_GATE), told))
+        return WaitStep((_release(seen.pod, PREFETCH_GATE), timeout_event))
     loads = tuple((each, prefetch.paths) for each in datasets if seen.loaded.get(each, 0.0) < prefetch.until)
     return WaitStep(wake_s=min(left_s, LOOK_S), loads=loads)
 

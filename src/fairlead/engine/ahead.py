@@ -30,7 +30,7 @@ def expect(gangs: Gangs, unit: Unit, table: NodeTable, standing: Standing, now_s
         for key, other in standing.units.items()
         if key != unit.key and (end_s := _end_s(other, now_s)) is not None
     )
-    wanted = msgspec.structs.replace(unit, most=0)
+    least = msgspec.structs.replace(unit, most=0)
     statement = Statement(table)
 
     def fits(ended: int) -> list[Placed]:
@@ -38,7 +38,7 @@ def expect(gangs: Gangs, unit: Unit, table: NodeTable, standing: Standing, now_s
         for _, key in ends[:ended]:
             for _, occupant in standing.occupants(standing.units[key]):
                 statement.remove(occupant)
-        return gangs.fit(wanted, statement)[0] if gangs.may_fit(wanted) else []
+        return gangs.fit(least, statement)[0] if gangs.may_fit(least) else []
 
     try:
         if not ends or not fits(len(ends)):

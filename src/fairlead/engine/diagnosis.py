@@ -149,10 +149,10 @@ def nearest_misses(evaluation: Evaluation, view: View) -> tuple[NearestMiss, ...
     if rule is None or not candidates_N.any():
         return ()
     misses: list[NearestMiss] = []
-    for name, wanted, free_V in rule.slack(view, evaluation.request):
-        if not (free_V[candidates_N] >= wanted).any():
+    for name, requested, free_V in rule.slack(view, evaluation.request):
+        if not (free_V[candidates_N] >= requested).any():
             row = _first_best(free_V, candidates_N, table.rank)
-            misses.append(NearestMiss(name, table.name(row), wanted, int(free_V[row])))
+            misses.append(NearestMiss(name, table.name(row), requested, int(free_V[row])))
             if len(misses) >= MOST_MISSES:
                 break
     return tuple(misses)

@@ -113,8 +113,8 @@ def _configuration(document: Any) -> _Configuration:
         raise ProfileError(f"kind: want {KIND}, not {document['kind']!r}")
     if document.get("apiVersion", API_VERSION) != API_VERSION:
         raise ProfileError(f"apiVersion: want {API_VERSION}, not {document['apiVersion']!r}")
-    said = {key: each for key, each in document.items() if each is not None}
-    found: _Configuration = convert(said, _Configuration, "")
+    given = {key: each for key, each in document.items() if each is not None}
+    found: _Configuration = convert(given, _Configuration, "")
     if found.parallelism <= 0:
         raise ProfileError(f"parallelism: want more than zero, not {found.parallelism}")
     if found.extenders:

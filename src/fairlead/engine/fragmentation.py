@@ -64,11 +64,11 @@ def typical_shapes(counts: Mapping[Shape, int], coverage: float = 0.95) -> list[
     """The most frequent shapes that together make up `coverage` of all pods, most frequent first."""
     # Equal counts are ordered by size, so that the cut does not depend on the order of arrival.
     ranked = sorted(counts.items(), key=lambda item: (item[1], _size_of(item[0])), reverse=True)
-    wanted = coverage * sum(counts.values())
+    enough = coverage * sum(counts.values())
     typical: list[tuple[Shape, int]] = []
     covered = 0
     for shape, count in ranked:
-        if covered >= wanted:
+        if covered >= enough:
             break
         typical.append((shape, count))
         covered += count

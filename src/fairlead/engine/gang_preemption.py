@@ -68,7 +68,7 @@ def plan_eviction(
     ):
         return None
     # Only the minimum is worth an eviction.
-    wanted = msgspec.structs.replace(unit, most=0)
+    least = msgspec.structs.replace(unit, most=0)
     if unit.has_minimum:
         return None
     groups = sorted(victim_groups(unit, table, standing), key=lambda group: group.key)
@@ -77,7 +77,7 @@ def plan_eviction(
     def fits(evicted: Iterable[Occupant]) -> list[Placed]:
         for occupant in evicted:
             statement.remove(occupant)
-        return gangs.fit(wanted, statement, nominated)[0]
+        return gangs.fit(least, statement, nominated)[0]
 
     def of(some: Iterable[Group]) -> list[Occupant]:
         return [occupant for group in some for occupant in group.occupants]

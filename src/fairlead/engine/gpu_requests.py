@@ -35,7 +35,7 @@ MOST_MEMORY_MIB: Final = 2**30
 _UNBOUNDED: Final = 10**40
 
 
-class GpuWishError(ValueError):
+class GpuRequestError(ValueError):
     """The annotations cannot be understood; the text names the one that says so."""
 
 
@@ -51,7 +51,7 @@ def gpu_request(pod: SchedulerPod) -> GpuRequest:
         return GpuRequest(count=min(whole, MOST_DEVICES + 1), models=models) if whole else NO_GPU
     count = _number(annotations, COUNT, MOST_DEVICES)
     if milli is not None and memory is not None:
-        raise GpuWishError(f"{MILLI} and {MEMORY_MIB}: want one or the other")
+        raise GpuRequestError(f"{MILLI} and {MEMORY_MIB}: want one or the other")
     return GpuRequest(
         count=1 if count is None else count, milli=milli or WHOLE_MILLI, memory_mib=memory or 0, models=models
     )
@@ -69,9 +69,9 @@ def _number(annotations: dict[str, str], key: str, most: int) -> int | None:
     number = whole_number(text, 1, _UNBOUNDED)
     if number is None:
         shown = text if len(text) <= 40 else f"{text[:37]}..."
-        raise GpuWishError(f"{key}: want a whole number above zero, not {shown!r}")
+        raise GpuRequestError(f"{key}: want a whole number above zero, not {shown!r}")
     if number > most:
-        raise GpuWishError(f"{key}: want 1 to {most}, not {number}")
+        raise GpuRequestError(f"{key}: want 1 to {most}, not {number}")
     return number
 
 
@@ -89,6 +89,6 @@ def gpus_of(node: Node) -> tuple[int, str, int]:
     devices = sum(room(name, nanos(allocatable[name])) for name in GPU_NAMES if name in allocatable)
     labels = node.metadata.labels
     model = next((labels[key] for key in MODEL_LABELS if key in labels), "")
-    told = (whole_number(labels.get(key, ""), 0, MOST_MEMORY_MIB) for key in MEMORY_LABELS)
-    memory = next((number for number in told if number is not None), 0)
+    labelled = (whole_number(labels.get(key, ""), 0, MOST_MEMORY_MIB) for key in MEMORY_LABELS)
+    memory = next((number for number in labelled if number is not None), 0)
     return min(devices, MOST_DEVICES), model, memory

@@ -146,8 +146,8 @@ class GpuTable:
     def allows_model(self, models: frozenset[str]) -> Bools:
         if not models:
             return np.ones(len(self.model_N), dtype=np.bool_)
-        wanted = [self.model_ids[model] for model in models if model in self.model_ids]
-        return np.isin(self.model_N, wanted)
+        allowed = [self.model_ids[model] for model in models if model in self.model_ids]
+        return np.isin(self.model_N, allowed)
 
     def fits(self, request: GpuRequest) -> Bools:
         """The mask of the GPU predicate. A request without GPUs fits everywhere, whatever models it names."""

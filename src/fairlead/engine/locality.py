@@ -63,14 +63,14 @@ class Reading(msgspec.Struct, frozen=True):
     """A dataset that a pod reads, and how many bytes of it, where the pod says so."""
 
     dataset: str
-    wanted_bytes: float = 0.0
+    read_bytes: float = 0.0
 
 
-def value(cache: DatasetCache, node: NodeCache, wanted_bytes: float = 0.0) -> float:
+def value(cache: DatasetCache, node: NodeCache, read_bytes: float = 0.0) -> float:
     """0 to 1: the share of a dataset that a reader finds on the node."""
     size = cache.total_bytes or cache.capacity_bytes
-    if wanted_bytes > 0:
-        size = min(size, wanted_bytes) if size > 0 else wanted_bytes
+    if read_bytes > 0:
+        size = min(size, read_bytes) if size > 0 else read_bytes
     share = min(1.0, node.tier_bytes / size) if size > 0 else 0.0
     floor = LABEL_FLOOR if node.is_labelled else 0.0
     return max(floor, node.freshness * share + (1.0 - node.freshness) * min(floor, share))
@@ -84,7 +84,7 @@ def local_values(cache: CacheMap, readings: Sequence[Reading]) -> dict[str, floa
     for reading, share in zip(known, shares, strict=True):
         of_dataset = cache.datasets[reading.dataset]
         for name, node in of_dataset.nodes.items():
-            found[name] = found.get(name, 0.0) + share * value(of_dataset, node, reading.wanted_bytes)
+            found[name] = found.get(name, 0.0) + share * value(of_dataset, node, reading.read_bytes)
     return found
 
 
@@ -94,28 +94,28 @@ def local_value(cache: CacheMap, readings: Sequence[Reading], node: str) -> floa
 
 def _shares(cache: CacheMap, readings: Sequence[Reading]) -> list[float]:
     """Each dataset's part of the bytes that a pod reads; one of unknown size counts as the mean of the others."""
-    sizes = [_size(cache.datasets[each.dataset], each.wanted_bytes) for each in readings]
+    sizes = [_size(cache.datasets[each.dataset], each.read_bytes) for each in readings]
     known = [size for size in sizes if size > 0]
     mean = sum(known) / len(known) if known else 1.0
     filled = [size or mean for size in sizes]
     return [size / sum(filled) for size in filled]
 
 
-def _size(cache: DatasetCache, wanted_bytes: float) -> float:
+def _size(cache: DatasetCache, read_bytes: float) -> float:
     size = cache.total_bytes
-    return min(size, wanted_bytes) if size > 0 and wanted_bytes > 0 else size or wanted_bytes
+    return min(size, read_bytes) if size > 0 and read_bytes > 0 else size or read_bytes
 
 
 def readings_of(
     cache: CacheMap, namespace: str, claims: Sequence[str], annotations: Mapping[str, str]
 ) -> list[Reading]:
     """The datasets behind a pod's claims, with the bytes that its annotation says it reads."""
-    wanted = parse_bytes_read(annotations.get(BYTES_READ, ""))
+    bytes_read = parse_bytes_read(annotations.get(BYTES_READ, ""))
     by_dataset: dict[str, float] = {}
     for claim in claims:
         dataset = cache.claims.get(f"{namespace}/{claim}", "")
         if dataset in cache.datasets:
-            by_dataset.setdefault(dataset, wanted.get(claim, 0.0))
+            by_dataset.setdefault(dataset, bytes_read.get(claim, 0.0))
     return [Reading(dataset, size) for dataset, size in by_dataset.items()]
 
 

@@ -59,7 +59,7 @@ def seconds(text: str, annotation: str) -> float:
 def gain_s(cache: CacheMap, readings: Sequence[Reading]) -> float:
     """Seconds of reading that the warmest node saves."""
     best = max(local_values(cache, readings).values(), default=0.0)
-    total = sum(each.wanted_bytes or cache.datasets[each.dataset].total_bytes for each in readings)
+    total = sum(each.read_bytes or cache.datasets[each.dataset].total_bytes for each in readings)
     return best * total * (1 / cache.remote_bytes_per_s - 1 / cache.local_bytes_per_s)
 
 

@@ -44,7 +44,7 @@ class NodeTerm(msgspec.Struct, frozen=True):
     fields: tuple[FieldRequirement, ...]
 
 
-class NodeWish(msgspec.Struct, frozen=True):
+class NodeRequirement(msgspec.Struct, frozen=True):
     """A pod's nodeSelector and required node affinity; `terms` None means no affinity was asked for."""
 
     selector: Selector = EVERYTHING
@@ -54,10 +54,10 @@ class NodeWish(msgspec.Struct, frozen=True):
 def parse_term(term: NodeSelectorTerm) -> NodeTerm:
     return NodeTerm(
         labels=tuple(
-            parse_requirement(wanted.key, wanted.operator, wanted.values or ())
-            for wanted in term.match_expressions or ()
+            parse_requirement(expression.key, expression.operator, expression.values or ())
+            for expression in term.match_expressions or ()
         ),
-        fields=tuple(_parse_field(wanted) for wanted in term.match_fields or ()),
+        fields=tuple(_parse_field(expression) for expression in term.match_fields or ()),
     )
 
 
@@ -73,33 +73,33 @@ def parse_terms(selector: NodeSelector | None) -> tuple[NodeTerm, ...]:
     return tuple(parsed)
 
 
-def _parse_field(wanted: LabelSelectorRequirement) -> FieldRequirement:
-    if wanted.operator not in (IN, NOT_IN):
-        raise SelectorError(f"{wanted.operator!r} is not an operator for fields")
-    values = wanted.values or ()
+def _parse_field(expression: LabelSelectorRequirement) -> FieldRequirement:
+    if expression.operator not in (IN, NOT_IN):
+        raise SelectorError(f"{expression.operator!r} is not an operator for fields")
+    values = expression.values or ()
     if len(values) != 1:
-        raise SelectorError(f"{wanted.key}: a field wants exactly one value")
-    return FieldRequirement(wanted.key == NAME_FIELD, values[0], wanted.operator == IN)
+        raise SelectorError(f"{expression.key}: a field wants exactly one value")
+    return FieldRequirement(expression.key == NAME_FIELD, values[0], expression.operator == IN)
 
 
-def node_wish(request: Request) -> NodeWish:
-    wish = request.memo.get(NodeWish)
-    if wish is None:
+def node_requirement(request: Request) -> NodeRequirement:
+    requirement = request.memo.get(NodeRequirement)
+    if requirement is None:
         spec = request.pod.spec
         required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
-        wish = request.memo[NodeWish] = NodeWish(
+        requirement = request.memo[NodeRequirement] = NodeRequirement(
             selector=equal_to(spec.node_selector or {}),
             terms=parse_terms(required) if required else None,
         )
-    assert isinstance(wish, NodeWish)
-    return wish
+    assert isinstance(requirement, NodeRequirement)
+    return requirement
 
 
-def wished_mask(view: View, request: Request) -> Bools:
+def required_mask(view: View, request: Request) -> Bools:
     """Nodes the pod's own nodeSelector and required affinity allow."""
-    wish = node_wish(request)
-    passed_V = requirements_mask(view, wish.selector.requirements)
-    return passed_V if wish.terms is None else passed_V & terms_mask(view, wish.terms)
+    requirement = node_requirement(request)
+    passed_V = requirements_mask(view, requirement.selector.requirements)
+    return passed_V if requirement.terms is None else passed_V & terms_mask(view, requirement.terms)
 
 
 def requirements_mask(view: View, requirements: Iterable[Requirement]) -> Bools:

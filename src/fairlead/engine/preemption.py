@@ -81,7 +81,7 @@ class Preemption:
             return self._hopeless(Counter({NO_VICTIMS: len(rows)}) if rows else Counter(), len(rows))
         guests = guests_by_row(table, pod, nominated)
         limits = self._profile.args.preemption
-        wanted = min(max(len(rows) * limits.least_percentage // 100, limits.least_absolute), len(rows))
+        enough = min(max(len(rows) * limits.least_percentage // 100, limits.least_absolute), len(rows))
         budgets = Budget.all_of(table.catalog.budgets.values())
         candidates: list[Candidate] = []
         refused: Counter[str] = Counter()
@@ -92,7 +92,7 @@ class Preemption:
                 candidates.append(tried)
                 harmless += not tried.violations
                 # Enough to choose from, and at least one that breaks no budget.
-                if harmless and len(candidates) >= wanted:
+                if harmless and len(candidates) >= enough:
                     break
             else:
                 refused.update(tried)

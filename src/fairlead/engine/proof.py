@@ -154,15 +154,15 @@ def short_of_a_resource(cycle: Cycle, unit: Unit, shapes: Sequence[Shape]) -> Ne
         if row is None:
             continue
         asks = [(shape.request.needs.get(name, 0), shape.count, shape.essential) for shape in shapes]
-        asked = sum(amount * essential for amount, _, essential in asks)
+        requested = sum(amount * essential for amount, _, essential in asks)
         missing = unit.needed - sum(essential for _, _, essential in asks)
         for amount, count, essential in sorted(asks):
             taken = min(count - essential, max(missing, 0))
-            asked, missing = asked + amount * taken, missing - taken
+            requested, missing = requested + amount * taken, missing - taken
         suits_N = np.logical_or.reduce([shape.room_N > 0 for shape in shapes if shape.request.needs.get(name, 0) > 0])
         has = sum(table.alloc_RN[row, : table.size][suits_N].tolist())  # beyond 64 bits, if need be
-        if asked > has:
-            return NeverFits(shapes[0].pod, asked, has, resource=name)
+        if requested > has:
+            return NeverFits(shapes[0].pod, requested, has, resource=name)
     return None
 
 

@@ -139,7 +139,7 @@ PREDICATE_ALIASES: Final = {
 PRIORITIES: Final[dict[str, Callable[[PluginArgs], Priority]]] = {
     "TaintToleration": lambda args: TaintToleration(),
     "NodeAffinity": lambda args: NodeAffinity(args.added_preferred),
-    "NodeResourcesFit": lambda args: NodeResourcesFit(args.strategy, whole_pod_unseen=args.quirks.pod_level_fit_score),
+    "NodeResourcesFit": lambda args: NodeResourcesFit(args.strategy, without_pod_level=args.quirks.pod_level_fit_score),
     "PodTopologySpread": lambda args: PodTopologySpread(args.spread),
     "InterPodAffinity": lambda args: InterPodAffinity(args.affinity),
     "NodeResourcesBalancedAllocation": lambda args: NodeResourcesBalancedAllocation(args.balanced),

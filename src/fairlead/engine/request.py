@@ -12,7 +12,7 @@ import numpy as np
 from fairlead.engine import axes
 from fairlead.engine.axes import Ints, ResourceAxis
 from fairlead.engine.counters import Tally
-from fairlead.engine.gpu_requests import ANNOTATIONS, GpuWishError, gpu_request, is_by_annotation
+from fairlead.engine.gpu_requests import ANNOTATIONS, GpuRequestError, gpu_request, is_by_annotation
 from fairlead.engine.gpus import NO_GPU
 from fairlead.engine.huge_amounts import huge_rows
 from fairlead.engine.locality import BYTES_READ
@@ -79,14 +79,14 @@ def _resize(pod: SchedulerPod) -> object:
     status = pod.status
     granted: list[object] = []
     if status.container_statuses or status.init_container_statuses:
-        wanted = {
+        desired = {
             container.name: container.resources.requests or {}
             for container in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
         }
         for container in (*(status.container_statuses or ()), *(status.init_container_statuses or ())):
             if container.resources is None:
                 continue
-            requests = wanted.get(container.name)
+            requests = desired.get(container.name)
             in_force, allocated = container.resources.requests or {}, container.allocated_resources or requests
             if in_force != requests or allocated != requests:
                 granted.append(container)
@@ -122,6 +122,7 @@ class Request:
         "memo",
         "namespace",
         "needs",
+        "node_name",
         "number",
         "pod",
         "pods",
@@ -135,7 +136,6 @@ class Request:
         "tolerations",
         "uses",
         "volumes",
-        "wanted_node",
     )
 
     def __init__(self, key: bytes, number: int, pod: SchedulerPod, axis: ResourceAxis, *, incoming: bool) -> None:
@@ -146,7 +146,7 @@ class Request:
         self.namespace = pod.metadata.namespace
         self.labels = pod.metadata.labels
         self.priority = pod.priority
-        self.wanted_node = spec.node_name if incoming else ""
+        self.node_name = spec.node_name if incoming else ""
         self.tolerations = spec.tolerations or ()
         self.containers = len(spec.containers or ())
         self.init_containers = len(spec.init_containers or ())
@@ -168,7 +168,7 @@ class Request:
         self.gpu_error = ""
         try:
             self.gpu = gpu_request(pod)
-        except GpuWishError as error:
+        except GpuRequestError as error:
             self.gpu, self.gpu_error = NO_GPU, str(error)
         # Devices that counting whole ones by resource name does not see.
         self.gpu_uncounted = self.gpu.count > 0 and is_by_annotation(pod)

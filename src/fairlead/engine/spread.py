@@ -12,7 +12,7 @@ import numpy as np
 
 from fairlead.engine.axes import Bools, Ids, LabelColumn
 from fairlead.engine.counters import DomainTally, Tally
-from fairlead.engine.node_terms import tolerated_mask, wished_mask
+from fairlead.engine.node_terms import required_mask, tolerated_mask
 from fairlead.engine.request import Request
 from fairlead.engine.view import View
 from fairlead.model.pod import TopologySpreadConstraint
@@ -154,7 +154,7 @@ def _count(view: View, request: Request, constraint: Constraint, keyed_N: Bools,
     table = view.table
     eligible_N = keyed_N
     if constraint.honours_affinity:
-        eligible_N = eligible_N & wished_mask(view, request)
+        eligible_N = eligible_N & required_mask(view, request)
     if constraint.honours_taints:
         eligible_N = eligible_N & tolerated_mask(view, request)
     column = table.label(constraint.key)

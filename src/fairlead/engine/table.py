@@ -528,15 +528,15 @@ class NodeTable:
         if occupant.gpus is not None and occupant.request.gpu_uncounted:
             self.gpu_shares += sign
 
-    def _allocate(self, row: int, wanted: GpuRequest, devices: tuple[int, ...]) -> GpuHold | None:
+    def _allocate(self, row: int, request: GpuRequest, devices: tuple[int, ...]) -> GpuHold | None:
         """On the given devices; on others where those are not to be had, as when somebody wrote them down by hand."""
         try:
-            return self.gpus.allocate(row, wanted, devices)
+            return self.gpus.allocate(row, request, devices)
         except ValueError:
             # A device below zero stands for none at all.
             if not devices or min(devices) < 0:
                 return None
-        return self._allocate(row, wanted, ())
+        return self._allocate(row, request, ())
 
     def _promise(self, choice: VolumeChoice, node: str, sign: int) -> None:
         """Several pods may share a claim; the reservation stands while any of them is placed."""

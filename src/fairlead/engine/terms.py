@@ -92,10 +92,10 @@ def parse_terms(pod: SchedulerPod) -> PodTerms:
             return ()
 
     def weigh(name: str, kind: PodAffinity, sign: int) -> tuple[WeightedTerm, ...]:
-        wanted = kind.preferred or ()
-        parsed = parse(name, (weighted.pod_affinity_term for weighted in wanted))
+        preferred = kind.preferred or ()
+        parsed = parse(name, (weighted.pod_affinity_term for weighted in preferred))
         return tuple(
-            WeightedTerm(term, sign * weighted.weight) for term, weighted in zip(parsed, wanted, strict=bool(parsed))
+            WeightedTerm(term, sign * weighted.weight) for term, weighted in zip(parsed, preferred, strict=bool(parsed))
         )
 
     return PodTerms(

@@ -31,7 +31,7 @@ class Trial:
         self._spread = self._counted()
         self._lowered: list[tuple[Counted, int]] = []
         self._ports: dict[PortKey, int] = {}
-        self._asked = False
+        self._has_run = False
         # Claims for one pod only, and references to them, counted as Kubernetes counts them in a trial.
         self._claims: set[str] = set()
         self._claim_references = 0
@@ -84,7 +84,7 @@ class Trial:
         view = self._table.view(self._rows)
         for rule in self._rules:
             # What depends on the node alone cannot change in a trial, so it is asked once.
-            if (self._asked and rule.scope is Scope.NODE) or not rule.applies(self._table, self._request):
+            if (self._has_run and rule.scope is Scope.NODE) or not rule.applies(self._table, self._request):
                 continue
             found = [failed.reason for failed in rule.refusals(view, self._request) if failed.rows[0]]
             if isinstance(rule, VolumeRestrictions) and self._claims:
@@ -93,7 +93,7 @@ class Trial:
                     found = [rule.claim_reason]
             if found:
                 return found
-        self._asked = True
+        self._has_run = True
         return []
 
     def _shift(self, occupant: Occupant, sign: int) -> None:

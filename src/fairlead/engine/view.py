@@ -61,9 +61,9 @@ class View:
             return np.zeros(self.size, dtype=np.bool_)
         if self.rows is not None and self.size < len(rows):
             return np.array([row in rows for row in self.rows.tolist()], dtype=np.bool_)
-        wanted = np.fromiter(rows, dtype=np.int64, count=len(rows))
+        chosen = np.fromiter(rows, dtype=np.int64, count=len(rows))
         if self.rows is None:
             found = np.zeros(self.size, dtype=np.bool_)
-            found[wanted] = True
+            found[chosen] = True
             return found
-        return np.isin(self.rows, wanted)
+        return np.isin(self.rows, chosen)

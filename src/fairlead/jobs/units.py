@@ -35,16 +35,16 @@ def unit_of(
     is_planned = may_be_planned(seen, now)
     places = {place: node for place, node in places.items() if place not in seen.done}
     quorum = max(1, (status.quorum if places and status.quorum else spec.quorum) - len(seen.done))
-    wanted = list(places)
+    chosen = list(places)
     if is_planned:
         all_places = [
             place for place in places_of(spec) if place not in seen.done and not _is_exhausted(status, spec, place)
         ]
         # A quota counts every pod: first the quorum, then one worker after the other.
-        wanted = all_places[:quorum] if queue.quota and not places else all_places
-    if not wanted or (not places and len(wanted) < quorum):
+        chosen = all_places[:quorum] if queue.quota and not places else all_places
+    if not chosen or (not places and len(chosen) < quorum):
         return None
-    members = tuple(_member(metadata, spec, place, places, planned) for place in wanted)
+    members = tuple(_member(metadata, spec, place, places, planned) for place in chosen)
     topology = spec.scheduler_policy.topology
     return Unit(
         key=metadata.key,

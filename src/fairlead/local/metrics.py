@@ -84,7 +84,7 @@ class Metrics:
 
     async def _list_pods(self, call: AggregatedCall) -> list[dict[str, Any]]:
         try:
-            wanted = label_selector(call.labels)
+            selector = label_selector(call.labels)
         except Failure as failure:
             raise BadCall(failure.message) from None
         return [
@@ -92,7 +92,7 @@ class Metrics:
             for _, pod in self._pods()
             if (not call.namespace or pod.metadata.namespace == call.namespace)
             and (not call.name or pod.metadata.name == call.name)
-            and all(each.matches(pod.metadata.labels) for each in wanted)
+            and all(each.matches(pod.metadata.labels) for each in selector)
             and any(key[0] == pod.uid for key in self._samples)
         ]
 

@@ -76,13 +76,13 @@ class Schedule:
                     return last if last > since else None
         return None
 
-    def _hours(self, day: date, zone: tzinfo, asked: Iterable[int]) -> Iterator[list[datetime]]:
+    def _hours(self, day: date, zone: tzinfo, hours: Iterable[int]) -> Iterator[list[datetime]]:
         """The times of a day within the hours asked for, in that order; an hour without any is left out."""
         if day.month not in self.months.values or not self._is_day(day):
             return
         # An hour that a clock shows twice counts twice only for those who asked for every hour.
         folds = (0, 1) if self.hours.is_any else (0,)
-        for hour in (hour for hour in asked if hour in self.hours.values):
+        for hour in (hour for hour in hours if hour in self.hours.values):
             found = {
                 time
                 for minute in self.minutes.values

@@ -51,12 +51,12 @@ class NearestMiss(msgspec.Struct, frozen=True):
 
     resource: str
     node: str
-    wanted: int
+    requested: int
     free: int
 
     @property
     def short(self) -> int:
-        return self.wanted - self.free
+        return self.requested - self.free
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

@@ -12,12 +12,12 @@ def qos_class(resources: Iterable[tuple[Amounts, Amounts]]) -> str:
 
     Guaranteed when each limits cpu and memory at what it requests, BestEffort when none says anything.
     """
-    says_anything, is_guaranteed = False, True
+    is_any_set, is_guaranteed = False, True
     for requests, limits in resources:
-        asked, most = _positive(requests), _positive(limits)
-        says_anything = says_anything or bool(asked or most)
-        is_guaranteed = is_guaranteed and len(most) == 2 and {**most, **asked} == most
-    if not says_anything:
+        requested, most = _positive(requests), _positive(limits)
+        is_any_set = is_any_set or bool(requested or most)
+        is_guaranteed = is_guaranteed and len(most) == 2 and {**most, **requested} == most
+    if not is_any_set:
         return "BestEffort"
     return "Guaranteed" if is_guaranteed else "Burstable"
 

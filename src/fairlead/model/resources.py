@@ -71,11 +71,13 @@ def pod_requests(
     needs = _container_requests(pod, assumed or {}, placed)
     whole_pod = pod.spec.resources
     if pod_level and whole_pod is not None and whole_pod.requests:
-        wanted = read(whole_pod.requests)
+        requested = read(whole_pod.requests)
         if placed and pod.status.resources is not None:
-            granted = _largest(pod, wanted, read(pod.status.resources.requests), read(pod.status.allocated_resources))
-            wanted = {name: granted.get(name, 0) for name in wanted}
-        needs.update((name, value) for name, value in wanted.items() if is_pod_level(name))
+            granted = _largest(
+                pod, requested, read(pod.status.resources.requests), read(pod.status.allocated_resources)
+            )
+            requested = {name: granted.get(name, 0) for name in requested}
+        needs.update((name, value) for name, value in requested.items() if is_pod_level(name))
     _add(needs, read(pod.spec.overhead))
     return needs
 

@@ -139,10 +139,10 @@ def parse_label_selector(selector: LabelSelector | None) -> Selector:
     if selector is None:
         return NOTHING
     requirements = [parse_requirement(key, IN, (value,)) for key, value in (selector.match_labels or {}).items()]
-    for wanted in selector.match_expressions or ():
-        if wanted.operator in (GT, LT):
-            raise SelectorError(f"{wanted.operator!r} is not a label selector operator")
-        requirements.append(parse_requirement(wanted.key, wanted.operator, wanted.values or ()))
+    for expression in selector.match_expressions or ():
+        if expression.operator in (GT, LT):
+            raise SelectorError(f"{expression.operator!r} is not a label selector operator")
+        requirements.append(parse_requirement(expression.key, expression.operator, expression.values or ()))
     return Selector(tuple(requirements))
 
 

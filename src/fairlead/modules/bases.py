@@ -69,16 +69,16 @@ class Trust:
     def problem(self, beat: Heartbeat, peer: str, token: str, *, is_base_pod: bool = False) -> str | None:
         """Why a caller is not believed."""
         try:
-            said, called = ipaddress.ip_address(beat.ip), ipaddress.ip_address(peer)
+            claimed, called = ipaddress.ip_address(beat.ip), ipaddress.ip_address(peer)
         except ValueError:
             return f"{beat.ip[:60]!r} is not an address"
-        if said != called:
-            return f"the heartbeat names {said} and comes from {called}"
+        if claimed != called:
+            return f"the heartbeat names {claimed} and comes from {called}"
         if self.token and hmac.compare_digest(token.encode(errors="surrogateescape"), self.token.encode()):
             return None
-        if is_base_pod or any(said in network for network in self.networks):
+        if is_base_pod or any(claimed in network for network in self.networks):
             return None
-        return f"{said} is in no trusted network and bears no token"
+        return f"{claimed} is in no trusted network and bears no token"
 
 
 def read_ledger(text: str) -> frozenset[str]:

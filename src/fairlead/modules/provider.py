@@ -103,7 +103,7 @@ class Served:
 class PodWork:
     pod: KubeletPod
     runs: dict[str, RunReport] = field(default_factory=dict)
-    wanted: dict[str, Run] = field(default_factory=dict)
+    desired: dict[str, Run] = field(default_factory=dict)
     events: dict[str, asyncio.Event] = field(default_factory=dict)
     """Each container's own, so that none takes another's wakeup."""
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -308,7 +308,7 @@ class ArkletProvider:
         work = self._pods.get(uid)
         if work is None:
             return
-        work.wanted = {run.container.name: run for run in runs}
+        work.desired = {run.container.name: run for run in runs}
         for run in runs:
             name = run.container.name
             known = work.runs.get(name)
@@ -319,14 +319,14 @@ class ArkletProvider:
                 first = RunReport(run.attempt, RunPhase.WAITING, reason=reports.INSTALLING)
                 work.runs[name] = replace(first, id=reports.run_id(ip, work.modules()[name]))
         work.wake()
-        for name in {*work.wanted, *work.runs}:
+        for name in {*work.desired, *work.runs}:
             self._converge(work, name)
 
     async def delete(self, uid: str, grace_s: float = 0.0) -> None:
         work = self._pods.get(uid)
         if work is None:
             return
-        work.wanted = {}
+        work.desired = {}
         for name in list(work.runs):
             self._converge(work, name)
         work.wake()
@@ -425,15 +425,15 @@ class ArkletProvider:
         while True:
             work.event(container).clear()
             run = work.runs.get(container)
-            wanted = work.wanted.get(container)
+            desired = work.desired.get(container)
             if run is None or run.phase is RunPhase.EXITED:
                 return
-            is_wanted = wanted is not None and wanted.kill_at is None
-            if is_wanted and run.phase is RunPhase.RUNNING:
+            is_desired = desired is not None and desired.kill_at is None
+            if is_desired and run.phase is RunPhase.RUNNING:
                 return
             try:
-                step = self._install if is_wanted else self._uninstall
-                with module_span("install module" if is_wanted else "remove module", work.pod, container):
+                step = self._install if is_desired else self._uninstall
+                with module_span("install module" if is_desired else "remove module", work.pod, container):
                     wait_s = await step(work, container, run)
             except Halted:
                 return
@@ -493,8 +493,8 @@ class ArkletProvider:
             if earlier.name == container:
                 return False
             run = work.runs.get(earlier.name)
-            is_wanted = run is not None and earlier.name in work.wanted and run.phase is RunPhase.WAITING
-            if is_wanted and run is not None and run.reason == reports.INSTALLING:
+            is_desired = run is not None and earlier.name in work.desired and run.phase is RunPhase.WAITING
+            if is_desired and run is not None and run.reason == reports.INSTALLING:
                 return True
         return False
 
@@ -517,7 +517,7 @@ class ArkletProvider:
 
     def _with_settings(self, work: PodWork, container: str, module: Module) -> Module:
         """With the arguments and variables of its container, and the number of its trace."""
-        run = work.wanted.get(container)
+        run = work.desired.get(container)
         if run is None:
             return module
         envs = {name: value for name, value in run.env.items() if name not in VERSION_NAMES}
@@ -580,8 +580,8 @@ class ArkletProvider:
             # Some arklets answer with an error though the module is gone.
             states = await self._client.modules(base.address)
             if states is None or any(each.key == module.key for each in states):
-                wanted = work.wanted.get(container)
-                if wanted is None or wanted.kill_at is None or wanted.kill_at > now:
+                desired = work.desired.get(container)
+                if desired is None or desired.kill_at is None or desired.kill_at > now:
                     return BUSY_S
                 log.warning("module not removed", pod=work.pod.key, module=module.key, problem=sentence_of(answer))
         base.owners.pop(module.key, None)

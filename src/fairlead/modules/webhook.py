@@ -79,9 +79,9 @@ def _version_warnings(containers: list[Container]) -> list[str]:
     return warnings
 
 
-def _patch_labels(pod: Mapping[str, Any], wanted: Mapping[str, str], patch: list[dict[str, Any]]) -> None:
+def _patch_labels(pod: Mapping[str, Any], desired: Mapping[str, str], patch: list[dict[str, Any]]) -> None:
     there = _part(_part(pod, "metadata"), "labels")
-    added = {name: value for name, value in wanted.items() if name not in there}
+    added = {name: value for name, value in desired.items() if name not in there}
     if added:
         patch.append({"op": "add", "path": "/metadata/labels", "value": {**there, **added}})
 
@@ -96,11 +96,11 @@ def _patch_tolerations(spec: Mapping[str, Any], env: str, patch: list[dict[str, 
                 f'the toleration of {VIRTUAL_NODE_TAINT} says "{value}", which does not match "True"; '
                 "the right one was added"
             )
-    wanted = [
+    desired = [
         {"key": VIRTUAL_NODE_TAINT, "operator": "Equal", "value": "True", "effect": "NoExecute"},
         {"key": NODE_ENV_TAINT, "operator": "Equal", "value": env, "effect": "NoExecute"},
     ]
-    added = [each for each in wanted if not any(_tolerates(one, each) for one in there)]
+    added = [each for each in desired if not any(_tolerates(one, each) for one in there)]
     if added:
         patch.append({"op": "add", "path": "/spec/tolerations", "value": there + added})
     return warnings
@@ -146,8 +146,8 @@ def _items(value: Mapping[str, Any], name: str) -> list[Any]:
 def configuration(env: str) -> WebhookConfiguration:
     """Ignored where Fairlead is away: a pod that lacks something is refused a second time, by its base's node."""
 
-    async def review(asked: Review) -> Verdict:
-        return review_pod(asked.object or {}, env)
+    async def review(request: Review) -> Verdict:
+        return review_pod(request.object or {}, env)
 
     entry = {
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],

@@ -103,7 +103,7 @@ def has_begun(pod: KubeletPod) -> bool:
 
 def admit(pod: KubeletPod, node: Node, occupancy: Occupancy, operating_system: str = "linux") -> Rejection | None:
     """The first reason against the pod in the kubelet's order; None where it is welcome."""
-    if (wanted := pod.metadata.labels.get(OS_LABEL)) is not None and wanted != operating_system:
+    if (selected := pod.metadata.labels.get(OS_LABEL)) is not None and selected != operating_system:
         message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
         return Rejection("PodOSSelectorNodeLabelDoesNotMatch", message)
     if pod.spec.os is not None and pod.spec.os.name != operating_system:
@@ -126,13 +126,13 @@ def _failed(predicate: str, why: str) -> Rejection:
     return Rejection(predicate, f"Predicate {predicate} failed: {why}")
 
 
-def _insufficient(wanted: Mapping[str, int], node: Node, occupancy: Occupancy) -> Rejection | None:
+def _insufficient(needs: Mapping[str, int], node: Node, occupancy: Occupancy) -> Rejection | None:
     offered = {name: amount(name, nanos(quantity)) for name, quantity in node.allocatable.items()}
     usual = (CPU, MEMORY, EPHEMERAL_STORAGE)
     asked = [(PODS, 1, len(occupancy.charges))]
     asked += [
-        (name, wanted.get(name, 0), occupancy.used.get(name, 0))
-        for name in (*usual, *sorted(wanted.keys() - set(usual)))
+        (name, needs.get(name, 0), occupancy.used.get(name, 0))
+        for name in (*usual, *sorted(needs.keys() - set(usual)))
         # An extended resource that the node does not know is somebody else's to count.
         if name in offered or not is_extended(name)
     ]
@@ -163,9 +163,9 @@ def _matches(term: NodeSelectorTerm, node: ObjectMeta) -> bool:
     fields = {"metadata.name": node.name}
     try:
         return all(
-            parse_requirement(wanted.key, wanted.operator, wanted.values or ()).matches(labels)
-            for wanted_of, labels in ((term.match_expressions, node.labels), (term.match_fields, fields))
-            for wanted in wanted_of or ()
+            parse_requirement(expression.key, expression.operator, expression.values or ()).matches(labels)
+            for expressions, labels in ((term.match_expressions, node.labels), (term.match_fields, fields))
+            for expression in expressions or ()
         )
     except SelectorError:
         return False

@@ -63,7 +63,7 @@ def observe(
     pod: KubeletPod,
     traits: Traits,
     now: datetime,
-    said: list[PodEvent],
+    events: list[PodEvent],
 ) -> ContainerRecord:
     """The life after a look at what the provider reports."""
     if not life.is_ordered or life.ended is not None:
@@ -84,18 +84,18 @@ def observe(
             return replace(life, attempt=life.attempt + 1, image=container.image)
         return life
     if life.started_at is None and run.started_at is None and run.reason == "StartError":
-        said.append(PodEvent("Failed", f"Error: {run.message}", True, container.name))
-    elif traits.tells_starts and life.started_at is None and run.started_at is not None:
-        said.append(PodEvent("Started", "Container started", container=container.name))
+        events.append(PodEvent("Failed", f"Error: {run.message}", True, container.name))
+    elif traits.records_events and life.started_at is None and run.started_at is not None:
+        events.append(PodEvent("Started", "Container started", container=container.name))
     life = replace(life, started_at=run.started_at or life.started_at or now)
     if run.phase is RunPhase.RUNNING:
         if life.image and container.image != life.image and life.kill_at is None:
             note = f"Container {container.name} definition changed, will be restarted"
-            said.append(PodEvent("Killing", note, container=container.name))
+            events.append(PodEvent("Killing", note, container=container.name))
             return replace(life, kill_at=now + timedelta(seconds=pod.grace_s), is_to_restart=True)
         return life
     if run.has_failed_hook:
-        said.append(PodEvent("FailedPostStartHook", run.message, True, container.name))
+        events.append(PodEvent("FailedPostStartHook", run.message, True, container.name))
     ended_at = run.finished_at or now
     ended = Terminated(
         exit_code=run.exit_code,

@@ -98,25 +98,27 @@ def init_status(
 
 def new_waits(pod: KubeletPod, statuses: Iterable[ContainerStatus]) -> list[PodEvent]:
     """A warning for every container that has begun to wait for something the user should know of."""
-    told = {
+    known = {
         (status.name, status.state.waiting.reason)
         for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
         if status.state.waiting
     }
-    said = []
+    events = []
     for status in statuses:
         wait = status.state.waiting
-        if wait is None or wait.reason in ORDINARY_WAITS or (status.name, wait.reason) in told:
+        if wait is None or wait.reason in ORDINARY_WAITS or (status.name, wait.reason) in known:
             continue
         if not wait.message:
             continue  # nothing is wrong, as far as anybody says
         if wait.reason == "CrashLoopBackOff":
             whose = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
             note = f"Back-off restarting failed container {status.name} in pod {whose}"
-            said.append(PodEvent("BackOff", note, True, status.name))
+            events.append(PodEvent("BackOff", note, True, status.name))
         elif wait.reason == "ErrImagePull":
-            said.append(PodEvent("Failed", f'Failed to pull image "{status.image}": {wait.message}', True, status.name))
-            said.append(PodEvent("Failed", f"Error: {wait.reason}", True, status.name))
+            events.append(
+                PodEvent("Failed", f'Failed to pull image "{status.image}": {wait.message}', True, status.name)
+            )
+            events.append(PodEvent("Failed", f"Error: {wait.reason}", True, status.name))
         else:
-            said.append(PodEvent("Failed", f"Error: {wait.message}", True, status.name))
-    return said
+            events.append(PodEvent("Failed", f"Error: {wait.message}", True, status.name))
+    return events

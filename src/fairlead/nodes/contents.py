@@ -60,7 +60,7 @@ class Contents:
         namespace = pod.metadata.namespace
         maps = {name: await self._object(CONFIG_MAPS, namespace, name) for name in sorted(needs.config_maps)}
         secrets = {name: await self._object(SECRETS, namespace, name) for name in sorted(needs.secrets)}
-        tokens = {wanted: await self._token(pod, *wanted) for wanted in sorted(needs.tokens)}
+        tokens = {key: await self._token(pod, *key) for key in sorted(needs.tokens)}
         claims = {name: await self._claimed(namespace, name) for name in sorted(needs.claims)}
         links = pod.spec.enable_service_links is not False
         return Sources(

@@ -61,8 +61,8 @@ class PodRecord:
     probing: set[tuple[str, str]] = field(default_factory=set)
     based_on: str = ""
     answer: KubeletPod | None = None
-    told_generation: int = 0
-    told_missing: str = ""
+    reported_generation: int = 0
+    reported_problem: str = ""
 
     def latest(self, seen: KubeletPod) -> KubeletPod:
         """The pod as our own last write left it, until the watch shows something newer than what we wrote over."""
@@ -234,8 +234,8 @@ class PodController:
         now = self._clock.now()
         while held.results:
             due, result = held.results.pop(0)
-            held.memory, said = after_probe(pod, held.memory, due, result.ok, result.output, now)
-            for event in said:
+            held.memory, events = after_probe(pod, held.memory, due, result.ok, result.output, now)
+            for event in events:
                 self._record_event(pod, event)
 
         missing = await self._make_ready(pod, held)
@@ -266,8 +266,8 @@ class PodController:
                     volumes = pod_volumes(pod, await self._sources(pod, held, needs))
                 held.refresh_at_s = now_s + REFRESH_S if needs.any else None
         except (Missing, NotFound) as problem:
-            if held.told_missing != str(problem):
-                held.told_missing = str(problem)
+            if held.reported_problem != str(problem):
+                held.reported_problem = str(problem)
                 self._record_event(pod, PodEvent("FailedMount", f"MountVolume.SetUp failed: {problem}", warning=True))
             if held.is_created:
                 held.refresh_at_s = now_s + REFRESH_S
@@ -298,7 +298,7 @@ class PodController:
             is_settled, held.orders = plan.orders == held.orders, plan.orders
             # Only now: what the provider was not told must not be remembered as told.
             held.memory = plan.memory
-            for event in plan.said:
+            for event in plan.events:
                 self._record_event(pod, event)
             if is_settled:
                 return plan
@@ -354,10 +354,10 @@ class PodController:
     # -- writing --------------------------------------------------------------------------------------------
 
     async def _patch(self, pod: KubeletPod, seen: KubeletPod, held: PodRecord, status: PodStatus) -> None:
-        is_told = held.told_generation >= pod.metadata.generation or (
+        is_reported = held.reported_generation >= pod.metadata.generation or (
             pod.status.observed_generation >= pod.metadata.generation
         )
-        if is_told and is_same(status, pod.status):
+        if is_reported and is_same(status, pod.status):
             return
         if is_same(status, pod.status) and pod.is_finished:
             return
@@ -373,7 +373,7 @@ class PodController:
         match result.outcome:
             case Outcome.DONE:
                 held.answer, held.based_on = result.answer, seen.metadata.resource_version
-                held.told_generation = pod.metadata.generation
+                held.reported_generation = pod.metadata.generation
             case Outcome.CONFLICT:
                 held.answer = None
                 raise TemporaryError("the pod has changed meanwhile", delay_s=0.01)
@@ -391,17 +391,21 @@ class PodController:
         if result.outcome not in (Outcome.DONE, Outcome.CONFLICT):
             raise to_retry(result)
 
-    def _record_event(self, pod: KubeletPod, said: PodEvent) -> None:
+    def _record_event(self, pod: KubeletPod, pod_event: PodEvent) -> None:
         part = ""
-        if said.container:
-            is_init = any(each.name == said.container for each in pod.inits)
-            part = f"spec.{'initContainers' if is_init else 'containers'}{{{said.container}}}"
+        if pod_event.container:
+            is_init = any(each.name == pod_event.container for each in pod.inits)
+            part = f"spec.{'initContainers' if is_init else 'containers'}{{{pod_event.container}}}"
         metadata = pod.metadata
         regarding = Regarding(
             kind="Pod", name=metadata.name, namespace=metadata.namespace, uid=pod.uid, field_path=part
         )
         event = RecordEvent(
-            regarding=regarding, reason=said.reason, action=said.reason, note=said.note, warning=said.warning
+            regarding=regarding,
+            reason=pod_event.reason,
+            action=pod_event.reason,
+            note=pod_event.note,
+            warning=pod_event.warning,
         )
         self._recorder.record(event)
 

@@ -76,17 +76,17 @@ def _value(
         return pod_field(pod, source.field_ref.field_path, sources)
     if source.resource_field_ref is not None:
         return resource_field(pod, container, source.resource_field_ref, sources)
-    if (wanted := source.config_map_key_ref) is not None:
-        keys = config_map_keys(sources, wanted.name, optional=wanted.optional)
-        what = f"key {wanted.key} in ConfigMap {pod.metadata.namespace}/{wanted.name}"
-    elif (wanted := source.secret_key_ref) is not None:
-        keys = secret_keys(sources, wanted.name, optional=wanted.optional)
-        what = f"key {wanted.key} in Secret {pod.metadata.namespace}/{wanted.name}"
+    if (selector := source.config_map_key_ref) is not None:
+        keys = config_map_keys(sources, selector.name, optional=selector.optional)
+        what = f"key {selector.key} in ConfigMap {pod.metadata.namespace}/{selector.name}"
+    elif (selector := source.secret_key_ref) is not None:
+        keys = secret_keys(sources, selector.name, optional=selector.optional)
+        what = f"key {selector.key} in Secret {pod.metadata.namespace}/{selector.name}"
     else:
         return None
-    if keys is not None and wanted.key in keys:
-        return keys[wanted.key].decode("utf-8", "replace")
-    if wanted.optional:
+    if keys is not None and selector.key in keys:
+        return keys[selector.key].decode("utf-8", "replace")
+    if selector.optional:
         return None
     raise Missing(f"couldn't find {what}")
 
@@ -152,18 +152,18 @@ def _listed(values: Mapping[str, str]) -> str:
     return "\n".join(f"{key}={quoted(values[key])}" for key in sorted(values))
 
 
-def resource_field(pod: KubeletPod, container: Container | None, wanted: ResourceSelector, sources: Sources) -> str:
+def resource_field(pod: KubeletPod, container: Container | None, selector: ResourceSelector, sources: Sources) -> str:
     """A request or limit, divided and rounded up; a limit that is not set is what the node has to give."""
-    if wanted.container_name:
-        container = pod.container(wanted.container_name)
+    if selector.container_name:
+        container = pod.container(selector.container_name)
     if container is None:
-        raise Missing(f"resourceFieldRef: no container named {wanted.container_name!r}")
-    side, _, name = wanted.resource.partition(".")
+        raise Missing(f"resourceFieldRef: no container named {selector.container_name!r}")
+    side, _, name = selector.resource.partition(".")
     given = (container.resources.limits if side == "limits" else container.resources.requests) or {}
     amount: Quantity | None = given.get(name)
     if amount is None:
         amount = sources.allocatable.get(name, "0") if side == "limits" else "0"
-    divisor = nanos(wanted.divisor) or 10**9
+    divisor = nanos(selector.divisor) or 10**9
     return str(-(-nanos(amount) // divisor))
 
 

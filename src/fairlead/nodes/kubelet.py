@@ -101,7 +101,7 @@ class VirtualKubelet:
         self._leases = leases
         self._nodes: dict[str, tuple[Profile, Provider]] = {}
         self._uids: dict[str, str] = {}
-        self._told: dict[str, Profile] = {}
+        self._reported: dict[str, Profile] = {}
         self._written: dict[str, Profile] = {}
         self._writes: dict[str, asyncio.Event] = {}
         self._to_adopt: set[str] = set()
@@ -147,7 +147,7 @@ class VirtualKubelet:
         self._wheel.remove(name)
         self._nodes.pop(name, None)
         self._registered.pop(name, None)
-        self._told.pop(name, None)
+        self._reported.pop(name, None)
         self._note_written(name, None)
         await self._writer.carry_out(Delete(kind=NODES, name=name))
         if self._leases is not None:
@@ -170,7 +170,7 @@ class VirtualKubelet:
         self._registered.pop(name, None)
         self._to_adopt.discard(name)
         await self._keeping.queue.wait_idle(name.__eq__)
-        self._told.pop(name, None)
+        self._reported.pop(name, None)
         self._note_written(name, None)
         await self.pods.release(name)
         self._node_mirror.release(name)
@@ -228,7 +228,7 @@ class VirtualKubelet:
         seen = self._node_mirror.get(name)
         if seen is not None:
             self._uids[name] = seen.metadata.uid
-        intents = plan_node(profile, seen, self._clock.now(), is_new=self._told.get(name) != _for_status(profile))
+        intents = plan_node(profile, seen, self._clock.now(), is_new=self._reported.get(name) != _for_status(profile))
         for intent in intents:
             result = await self._writer.carry_out(intent)
             if result.outcome is Outcome.EXISTS or result.outcome is Outcome.CONFLICT:
@@ -237,7 +237,7 @@ class VirtualKubelet:
                 raise to_retry(result)
             if isinstance(result.answer, Node):
                 self._uids[name] = result.answer.metadata.uid
-        self._told[name] = _for_status(profile)
+        self._reported[name] = _for_status(profile)
         self._note_written(name, profile)
         registered = self._registered.get(name)
         if registered is not None and not registered.is_set():

@@ -104,13 +104,13 @@ def plan_node(profile: Profile, seen: Node | None, now: datetime, *, is_new: boo
 def _taints(profile: Profile, seen: Node) -> list[dict[str, str]] | None:
     """Everybody's taints with ours as described, or None where they are so already."""
     there: list[dict[str, str]] = [msgspec.to_builtins(taint) for taint in seen.spec.taints or ()]
-    wanted = [taint for taint in there if taint["key"] not in profile.taint_keys]
-    wanted += [dict(taint) for taint in profile.taints if taint["key"] in profile.taint_keys]
+    desired = [taint for taint in there if taint["key"] not in profile.taint_keys]
+    desired += [dict(taint) for taint in profile.taints if taint["key"] in profile.taint_keys]
 
     def core(taints: list[dict[str, str]]) -> list[tuple[str, ...]]:
         return sorted((taint["key"], taint.get("value", ""), taint["effect"]) for taint in taints)
 
-    return wanted if core(wanted) != core(there) else None
+    return desired if core(desired) != core(there) else None
 
 
 def _others_allocatable(ours: Mapping[str, str], seen: Node) -> dict[str, Quantity | None]:
@@ -120,10 +120,10 @@ def _others_allocatable(ours: Mapping[str, str], seen: Node) -> dict[str, Quanti
     """
     capacity = {name: value for name, value in (seen.status.capacity or {}).items() if name not in ours}
     allocatable = seen.status.allocatable or {}
-    wanted = {name: value if nanos(value) > 0 else "0" for name, value in capacity.items()}
+    desired = {name: value if nanos(value) > 0 else "0" for name, value in capacity.items()}
     changed: dict[str, Quantity | None] = {
         name: value
-        for name, value in wanted.items()
+        for name, value in desired.items()
         if name not in allocatable or nanos(allocatable[name]) != nanos(value)
     }
     gone = [name for name in allocatable if name not in ours and name not in capacity and is_extended(name)]
@@ -131,13 +131,13 @@ def _others_allocatable(ours: Mapping[str, str], seen: Node) -> dict[str, Quanti
 
 
 def _merged(
-    seen: tuple[Condition, ...], wanted: list[dict[str, str]], now: datetime
+    seen: tuple[Condition, ...], desired: list[dict[str, str]], now: datetime
 ) -> tuple[list[dict[str, Any]], bool]:
     """Our conditions over the ones there, and whether that says anything new or the last time is long ago."""
     there = {condition.type: condition for condition in seen}
     merged: list[dict[str, Any]] = []
     is_changed = False
-    for ours in wanted:
+    for ours in desired:
         theirs = there.pop(ours["type"], None)
         if theirs is not None and theirs.status == ours["status"]:
             ours = {**ours, "lastTransitionTime": theirs.last_transition_time or ours["lastTransitionTime"]}
@@ -171,7 +171,7 @@ def node_status(profile: Profile, now: datetime) -> dict[str, Any]:
             *([{"type": "InternalDNS", "address": profile.internal_dns}] if profile.internal_dns else ()),
             {"type": "InternalIP", "address": profile.ip},
         ],
-        "conditions": [_condition(*said, now) for said in _conditions(profile)],
+        "conditions": [_condition(*entry, now) for entry in _conditions(profile)],
         "nodeInfo": {
             "kubeletVersion": f"v{__version__}-fairlead",
             "kubeProxyVersion": "",
@@ -199,7 +199,7 @@ def _conditions(profile: Profile) -> list[tuple[str, str, str, str]]:
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "not measured on a virtual node"),
         ("DiskPressure", "False", "KubeletHasNoDiskPressure", "not measured on a virtual node"),
         ("PIDPressure", "False", "KubeletHasSufficientPID", "not measured on a virtual node"),
-        *((said["type"], said["status"], said["reason"], said.get("message", "")) for said in profile.conditions),
+        *((entry["type"], entry["status"], entry["reason"], entry.get("message", "")) for entry in profile.conditions),
     ]
 
 

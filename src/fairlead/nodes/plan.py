@@ -73,7 +73,7 @@ class Plan:
     status: PodStatus
     is_over: bool
     due: tuple[DueProbe, ...] = ()
-    said: tuple[PodEvent, ...] = ()
+    events: tuple[PodEvent, ...] = ()
     wake_at: datetime | None = None
 
 
@@ -125,17 +125,17 @@ def after_probe(
         return memory, ()
     tally = health.counted(tally, due.probe, ok, now)
     life = replace(life, tallies={**life.tallies, due.check: tally})
-    said = []
+    events = []
     if not ok:
-        said.append(PodEvent("Unhealthy", f"{due.check} probe failed: {output}", True, due.container))
+        events.append(PodEvent("Unhealthy", f"{due.check} probe failed: {output}", True, due.container))
     is_fatal = tally.verdict is False and due.check is not Check.READINESS
     if is_fatal and life.kill_at is None:
         grace_s = due.probe.termination_grace_period_seconds
         grace_s = pod.grace_s if grace_s is None else grace_s
         life = replace(life, kill_at=now + timedelta(seconds=grace_s), is_to_restart=False)
         note = f"Container {due.container} failed {due.check.lower()} probe, will be restarted"
-        said.append(PodEvent("Killing", note, container=due.container))
-    return replace(memory, lives={**memory.lives, due.container: life}), tuple(said)
+        events.append(PodEvent("Killing", note, container=due.container))
+    return replace(memory, lives={**memory.lives, due.container: life}), tuple(events)
 
 
 # --- the plan ---------------------------------------------------------------------------------------------
@@ -143,14 +143,14 @@ def after_probe(
 
 @dataclass(slots=True)
 class _Draft:
-    """A plan in the making: each phase below moves the records on and adds what it has to tell."""
+    """A plan in the making: each phase below advances the records and adds its events."""
 
     pod: KubeletPod
     report: PodReport | None
     traits: Traits
     now: datetime
     lives: dict[str, ContainerRecord] = field(default_factory=dict)
-    said: list[PodEvent] = field(default_factory=list)
+    events: list[PodEvent] = field(default_factory=list)
     wakes: list[datetime] = field(default_factory=list)
 
     def run_of(self, name: str) -> RunReport | None:
@@ -204,14 +204,14 @@ def plan_pod(
         message=memory.failure.message if memory.failure else "",
         conditions=report.conditions if report is not None else (),
     )
-    status = _status(draft, standing, is_ending)  # adds to what is said
+    status = _status(draft, standing, is_ending)  # adds events
     return Plan(
         memory=memory,
         orders=orders,
         status=status,
         is_over=is_over and pod.is_terminating,
         due=due,
-        said=tuple(draft.said),
+        events=tuple(draft.events),
         wake_at=min(draft.wakes, default=None),
     )
 
@@ -221,7 +221,7 @@ def _observe(draft: _Draft, memory: Memory) -> None:
     for container in draft.pod.all_containers:
         known = memory.lives.get(container.name, ContainerRecord())
         run = draft.run_of(container.name)
-        draft.lives[container.name] = observe(known, run, container, draft.pod, draft.traits, draft.now, draft.said)
+        draft.lives[container.name] = observe(known, run, container, draft.pod, draft.traits, draft.now, draft.events)
 
 
 def _advance_inits(draft: _Draft, has_begun: bool) -> tuple[bool, bool]:
@@ -246,18 +246,18 @@ def _advance_inits(draft: _Draft, has_begun: bool) -> tuple[bool, bool]:
 def _stop(draft: _Draft, kill_at: datetime | None) -> None:
     """What has to end now: everything of a pod that ends, sidecars last and in reverse."""
     before, draft.lives = draft.lives, _stopped(draft.pod, draft.lives, kill_at, draft.now)
-    if not draft.traits.tells_starts:
+    if not draft.traits.records_events:
         return
     for name, life in draft.lives.items():
         # What never ran, and waits for its image perhaps, is not killed either.
         if life.kill_at and not before[name].kill_at and draft.is_running(name):
-            draft.said.append(PodEvent("Killing", f"Stopping container {name}", container=name))
+            draft.events.append(PodEvent("Killing", f"Stopping container {name}", container=name))
 
 
 def _orders(draft: _Draft) -> tuple[Order, ...]:
-    wanted = {name: life for name, life in draft.lives.items() if life.is_ordered and not life.ended}
-    draft.wakes += [life.kill_at for life in wanted.values() if life.kill_at is not None and life.kill_at > draft.now]
-    return tuple(Order(name, life.attempt, life.kill_at) for name, life in wanted.items())
+    running = {name: life for name, life in draft.lives.items() if life.is_ordered and not life.ended}
+    draft.wakes += [life.kill_at for life in running.values() if life.kill_at is not None and life.kill_at > draft.now]
+    return tuple(Order(name, life.attempt, life.kill_at) for name, life in running.items())
 
 
 def _due_probes(draft: _Draft, is_stopping: bool) -> tuple[DueProbe, ...]:
@@ -282,9 +282,9 @@ def _status(draft: _Draft, standing: Standing, is_ending: bool) -> PodStatus:
         main_status(each, lives[each.name], draft.run_of(each.name), pod, is_ending, waiting)
         for each in pod.spec.containers
     ]
-    draft.said += new_waits(pod, (*inits, *mains))
+    draft.events += new_waits(pod, (*inits, *mains))
     if pod.is_finished and standing.is_over:
-        return pod.status  # what was said of a finished pod, by us or by who evicted it, stands
+        return pod.status  # the status of a finished pod stays, whoever wrote it
     return pod_status(pod, inits, mains, standing, draft.now)
 
 

@@ -56,11 +56,11 @@ async def _tcp(host: str, port: int) -> ProbeResult:
 
 
 async def _http(host: str, port: int, probe: Probe) -> ProbeResult:
-    wanted = probe.http_get
-    assert wanted is not None
-    scheme = wanted.scheme.lower() or "http"
-    path = wanted.path if wanted.path.startswith("/") else f"/{wanted.path}"
-    headers = {header.name: header.value for header in wanted.http_headers or ()}
+    action = probe.http_get
+    assert action is not None
+    scheme = action.scheme.lower() or "http"
+    path = action.path if action.path.startswith("/") else f"/{action.path}"
+    headers = {header.name: header.value for header in action.http_headers or ()}
     headers.setdefault("User-Agent", "kube-probe/fairlead")
     headers.setdefault("Accept", "*/*")
     # A probe asks whether it answers, not who it is: certificates are not looked at, as on Kubernetes.

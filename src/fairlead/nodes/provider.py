@@ -67,7 +67,7 @@ class Traits:
     """Where variables are resolved: volumes too."""
     probes: bool = True
     """Probes are carried out; without, whatever runs is ready."""
-    tells_starts: bool = True
+    records_events: bool = True
     """Ordinary events (Started, Killing) are recorded; at thousands of pods they would drown the rest."""
     own_addresses: bool = True
     """Every pod has an address of its own; without, pods of a node may share one."""

@@ -234,8 +234,8 @@ class KubeletServer:
 
     async def _not_there(self, request: web.Request) -> web.Response:
         verb = request.path.split("/")[1]
-        said = f"{verb} is not served by Fairlead's virtual nodes; logs are: kubectl logs POD [-c CONTAINER] [-f]\n"
-        return web.Response(status=501, text=said)
+        message = f"{verb} is not served by Fairlead's virtual nodes; logs are: kubectl logs POD [-c CONTAINER] [-f]\n"
+        return web.Response(status=501, text=message)
 
     def _called(self, request: web.Request) -> tuple[str, list[KubeletPod]]:
         """The node whose address was called and its pods; all of them where nodes share an address."""

@@ -128,7 +128,7 @@ def _conditions(
         note = f"containers with incomplete status: [{' '.join(incomplete)}]"
         initialized = ("False", "ContainersNotInitialized", note)
 
-    wanted = {
+    desired = {
         **{each.type: ("True" if each.is_true else "False", each.reason, each.message) for each in standing.conditions},
         READY_TO_START: ("True" if standing.pod_ip and not (is_finished and standing.is_over) else "False", "", ""),
         INITIALIZED: initialized,
@@ -136,8 +136,8 @@ def _conditions(
         CONTAINERS_READY: containers_ready,
     }
     types = (*OURS, *(each.type for each in standing.conditions if each.type not in OURS))
-    ours = tuple(_condition(name, *wanted[name], before.get(name), now) for name in types)
-    return ours + tuple(condition for condition in pod.status.conditions or () if condition.type not in wanted)
+    ours = tuple(_condition(name, *desired[name], before.get(name), now) for name in types)
+    return ours + tuple(condition for condition in pod.status.conditions or () if condition.type not in desired)
 
 
 def _sidecars(pod: KubeletPod, inits: Iterable[ContainerStatus]) -> list[ContainerStatus]:

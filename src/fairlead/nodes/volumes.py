@@ -103,11 +103,11 @@ def _folder(pod: KubeletPod, volume: Volume, sources: Sources) -> Folder:
                 files |= _secret(_keys(source.secret, keys, mode))
             if source.downward_api is not None:
                 files |= _downward(pod, source.downward_api, sources, mode)
-            if (wanted := source.service_account_token) is not None:
-                token = sources.tokens.get((wanted.audience, wanted.expiration_seconds))
+            if (projection := source.service_account_token) is not None:
+                token = sources.tokens.get((projection.audience, projection.expiration_seconds))
                 if token is None:
                     raise Missing(f"no token of service account {pod.spec.service_account_name!r} to be had")
-                files |= _secret({_safe(wanted.path): File(token.encode(), mode or DEFAULT_MODE)})
+                files |= _secret({_safe(projection.path): File(token.encode(), mode or DEFAULT_MODE)})
     else:
         raise Missing(
             f"volume {volume.name!r} is of a kind that virtual nodes do not have; there are emptyDir, configMap, "

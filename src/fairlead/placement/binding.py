@@ -110,7 +110,7 @@ class Binder:
                     return f"claim {choice.claim}: {result.error}"
         give_up_at_s = self._clock.elapsed_s() + timeout_s
         waiting = {choice.claim: not choice.volume for choice in placed.volumes}
-        asked: set[str] = set()
+        requested: set[str] = set()
         while True:
             for key in sorted(waiting):
                 claim = self._catalog.claims.get(key)
@@ -120,8 +120,8 @@ class Binder:
                 if claim.is_bound:
                     del waiting[key]
                 elif waiting[key] and selected == placed.node:
-                    asked.add(key)
-                elif waiting[key] and (selected is not None or key in asked):
+                    requested.add(key)
+                elif waiting[key] and (selected is not None or key in requested):
                     # A provisioner that cannot make the volume for the node takes the node off the claim again.
                     return f"claim {key} is no longer to be made for {placed.node}, but for {selected or 'no node'}"
             if not waiting:

@@ -204,7 +204,7 @@ def _room(columns: Columns, row: int) -> tuple[Room, ...]:
     if fit is None:
         return ()
     slack = fit.slack(columns.table.view(), columns.evaluation.request)
-    return tuple(Room(name, wanted, int(free_N[row])) for name, wanted, free_N in slack if name != "pods")
+    return tuple(Room(name, requested, int(free_N[row])) for name, requested, free_N in slack if name != "pods")
 
 
 def _blockage(
@@ -226,7 +226,7 @@ def _blockage(
 
 
 def _missed(miss: NearestMiss) -> Room:
-    return Room(miss.resource, miss.wanted, miss.free, miss.short)
+    return Room(miss.resource, miss.requested, miss.free, miss.short)
 
 
 def wakeup_events(diagnosis: Diagnosis) -> tuple[WakeupEvent, ...]:
@@ -244,17 +244,17 @@ def nearest(columns: Columns) -> tuple[NearMiss, ...]:
         return ()
     slack = fit.slack(columns.table.view(), evaluation.request)
     share_V = np.zeros(len(rows))
-    for _, wanted, free_N in slack:
-        share_V = np.maximum(share_V, np.maximum(wanted - free_N[rows], 0) / wanted)
+    for _, requested, free_N in slack:
+        share_V = np.maximum(share_V, np.maximum(requested - free_N[rows], 0) / requested)
     near = sorted(range(len(rows)), key=lambda at: (share_V[at], columns.table.rank[rows[at]]))[:EXAMPLES]
     return tuple(_near_miss(columns, int(rows[at]), slack) for at in near)
 
 
 def _near_miss(columns: Columns, row: int, slack: Sequence[tuple[str, int, Ints]]) -> NearMiss:
     short = tuple(
-        Room(name, wanted, int(free_N[row]), wanted - int(free_N[row]))
-        for name, wanted, free_N in slack
-        if free_N[row] < wanted
+        Room(name, requested, int(free_N[row]), requested - int(free_N[row]))
+        for name, requested, free_N in slack
+        if free_N[row] < requested
     )
     # Devices have a rule of their own that looks at the same request.
     others = {"pods", *GPU_NAMES}

@@ -61,10 +61,10 @@ class WeightChange(ExplanationPart, frozen=True):
 
 
 class Room(ExplanationPart, frozen=True):
-    """What is free of a resource, in thousandths of a cpu, bytes, or pieces, and what is wanted."""
+    """What is free of a resource, in thousandths of a cpu, bytes, or pieces, and what is requested."""
 
     resource: str
-    wanted: int
+    requested: int
     free: int
     short: int = 0
 

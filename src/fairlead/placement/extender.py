@@ -183,17 +183,17 @@ def prioritised(cycle: Cycle, pod: SchedulerPod, names: Sequence[str]) -> dict[s
     return scores
 
 
-def cleared(cycle: Cycle, asked: Clearance) -> dict[str, tuple[str, ...]]:
+def cleared(cycle: Cycle, clearance: Clearance) -> dict[str, tuple[str, ...]]:
     """Of the nodes that kube-scheduler would clear, those that our rules would take as well once these pods are gone.
 
     Whom it would evict stays as it is: it counted them by its own rules, which need not be ours.
     """
     table = cycle.table
-    evaluation = cycle.evaluation(asked.pod)
+    evaluation = cycle.evaluation(clearance.pod)
     if evaluation.rejection is not None:
         return {}
     kept: dict[str, tuple[str, ...]] = {}
-    for name, victims in asked.victims.items():
+    for name, victims in clearance.victims.items():
         row = table.row_of.get(name)
         if row is None or (evaluation.narrowed is not None and name not in evaluation.narrowed):
             continue

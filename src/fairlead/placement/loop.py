@@ -324,7 +324,7 @@ class Loop:
                     seen.append(change)
             except Exception as problem:
                 # It waits for its next change; the table must hear of it all the same.
-                self._unreadable.met(PODS, change.key, change.new or change.old, problem)
+                self._unreadable.record(PODS, change.key, change.new or change.old, problem)
                 seen.append(change)
         wakeup_events = self._state.pods(seen)
         if self.units.sources:

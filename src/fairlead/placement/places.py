@@ -52,9 +52,9 @@ class Places:
         """Make the table agree with the unit's places; the unit without those that could not be held."""
         self._sources[unit.key] = source
         self.standing.set(unit)
-        wanted = {member.pod.key: member.node for member in unit.members if member.node}
+        nodes = {member.pod.key: member.node for member in unit.members if member.node}
         for reservation in self._reservations.of_maker(unit.key):
-            if wanted.get(reservation.key) != reservation.node:
+            if nodes.get(reservation.key) != reservation.node:
                 self._reservations.release(reservation.key)
         for member in unit.members:
             if member.node and not self._has_place(member):

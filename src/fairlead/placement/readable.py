@@ -186,8 +186,8 @@ def _rest_of_metadata(document: Any) -> ObjectMeta | None:
     )
 
 
-def _rest_of_containers(told: Any) -> tuple[Container, ...]:
-    found = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+def _rest_of_containers(value: Any) -> tuple[Container, ...]:
+    found = [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
     return tuple(
         Container(
             name=_text(each.get("name")),
@@ -198,8 +198,8 @@ def _rest_of_containers(told: Any) -> tuple[Container, ...]:
     )
 
 
-def _rest_of_amounts(told: Any) -> dict[str, Quantity]:
-    amounts = told.items() if isinstance(told, dict) else ()
+def _rest_of_amounts(value: Any) -> dict[str, Quantity]:
+    amounts = value.items() if isinstance(value, dict) else ()
     return _sound(
         {name: each for name, each in amounts if isinstance(each, str | int | float) and not isinstance(each, bool)}
     )
@@ -210,8 +210,8 @@ def _part(document: Any, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _text(told: Any) -> str:
-    return told if isinstance(told, str) else ""
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 PODS_REST: Final[tuple[Callable[[SchedulerPod], SchedulerPod], ...]] = (plain_pod, least_pod)

@@ -198,13 +198,17 @@ def _compare(at: str, was: Any, now: Any) -> list[str]:
         return []
     if isinstance(was, msgspec.Struct) and type(was) is type(now):
         names = [field.name for field in msgspec.structs.fields(was)]
-        return [said for name in names for said in _compare(f"{at}.{name}", getattr(was, name), getattr(now, name))]
+        return [
+            difference
+            for name in names
+            for difference in _compare(f"{at}.{name}", getattr(was, name), getattr(now, name))
+        ]
     if isinstance(was, dict) and isinstance(now, dict):
         keys = sorted({*was, *now}, key=str)
-        return [said for key in keys for said in _compare(f"{at}.{key}", was.get(key), now.get(key))]
+        return [difference for key in keys for difference in _compare(f"{at}.{key}", was.get(key), now.get(key))]
     if isinstance(was, tuple) and isinstance(now, tuple) and len(was) == len(now):
         pairs = enumerate(zip(was, now, strict=True))
-        return next((said for i, (one, other) in pairs if (said := _compare(f"{at}[{i}]", one, other))), [])
+        return next((difference for i, (one, other) in pairs if (difference := _compare(f"{at}[{i}]", one, other))), [])
     return [f"{at}: was {_short(was)}, now {_short(now)}"]
 
 

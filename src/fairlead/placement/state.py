@@ -46,12 +46,12 @@ class State:
         self.table = NodeTable()
         self.owners = Owners()
         self.history = History(self.table)
-        self._unreadable = unreadable if unreadable is not None else Unreadable.untold()
+        self._unreadable = unreadable if unreadable is not None else Unreadable.silent()
 
     def _read(self, kind: Kind[Any], change: Change[Any]) -> None:
         """It was taken in: well, or for what could be decoded of it."""
         if change.new is not None and UNDECODED in change.new.metadata.annotations:
-            self._unreadable.met(kind, change.key, change.new, NotDecoded("it does not decode"))
+            self._unreadable.record(kind, change.key, change.new, NotDecoded("it does not decode"))
         elif self._unreadable:
             self._unreadable.forget(kind, change.key)
 
@@ -76,7 +76,7 @@ class State:
 
     def _take_odd_node(self, change: Change[Node], problem: Exception) -> set[ClusterEvent]:
         new = change.new
-        self._unreadable.met(NODES, change.key, new or change.old, problem)
+        self._unreadable.record(NODES, change.key, new or change.old, problem)
         for rest_of in NODES_REST:
             try:
                 # Away with what was written of it before it broke off; its pods wait, and come back with it.
@@ -127,7 +127,7 @@ class State:
 
     def _take_odd_pod(self, change: Change[SchedulerPod], problem: Exception) -> None:
         old, new = change.old, change.new
-        self._unreadable.met(PODS, change.key, new or old, problem)
+        self._unreadable.record(PODS, change.key, new or old, problem)
         for rest_of in PODS_REST:
             try:
                 if old is not None:
@@ -152,7 +152,7 @@ class State:
         try:
             self.table.request(pod)
         except Exception as problem:
-            self._unreadable.met(PODS, pod.key, pod, problem)
+            self._unreadable.record(PODS, pod.key, pod, problem)
             return False
         return True
 
@@ -168,10 +168,10 @@ class State:
                 if self._unreadable:
                     self._unreadable.forget(kind, change.key)
             except QuantityError as problem:
-                self._unreadable.met(kind, change.key, thing, problem)
+                self._unreadable.record(kind, change.key, thing, problem)
                 self._take_around(Change(change.key, change.old, without_measures(change.new)), wakeup_events)
             except Exception as problem:
-                self._unreadable.met(kind, change.key, thing, problem)
+                self._unreadable.record(kind, change.key, thing, problem)
         return wakeup_events
 
     def _take_around(self, change: Change[Any], wakeup_events: set[ClusterEvent]) -> None:

@@ -1,6 +1,6 @@
 """Objects that cannot be read: reported on the object, logged and counted, while the others go on.
 
-An object is told of once for each thing that is wrong with it; when it can be read again, or is gone, it is forgotten.
+Each problem of an object is reported once; the object is forgotten when it can be read again or is gone.
 """
 
 from collections.abc import Callable
@@ -28,10 +28,10 @@ class Unreadable:
         self._report = report
         self._known: dict[tuple[str, str], RecordEvent] = {}
         self._quiet_until_s = float("-inf")
-        self._unsaid = 0
+        self._suppressed = 0
 
     @classmethod
-    def untold(cls) -> "Unreadable":
+    def silent(cls) -> "Unreadable":
         """Reports and counts nothing."""
         counter = Counter("unreadable", "Nobody's.", ["kind"], registry=CollectorRegistry())
         return cls(counter, now_s=lambda: 0.0, report=lambda event: None)
@@ -39,15 +39,15 @@ class Unreadable:
     def __len__(self) -> int:
         return len(self._known)
 
-    def met(self, kind: Kind[Any], key: str, thing: Any, problem: BaseException) -> None:
+    def record(self, kind: Kind[Any], key: str, thing: Any, problem: BaseException) -> None:
         self._counter.labels(kind.kind).inc()
-        said = f"{type(problem).__name__}: {problem}"
-        said = said if len(said) <= MOST_SHOWN else f"{said[:MOST_SHOWN]}..."
+        message = f"{type(problem).__name__}: {problem}"
+        message = message if len(message) <= MOST_SHOWN else f"{message[:MOST_SHOWN]}..."
         event = RecordEvent(
             regarding=_about(kind, thing),
             reason="Unreadable",
             action="Reading",
-            note=f"{kind.kind} cannot be read as it is, and counts for what can be read of it: {said}",
+            note=f"{kind.kind} cannot be read as it is, and counts for what can be read of it: {message}",
             warning=True,
         )
         if self._known.get((kind.kind, key)) == event:
@@ -55,24 +55,26 @@ class Unreadable:
         if len(self._known) < MOST_KNOWN or (kind.kind, key) in self._known:
             self._known[kind.kind, key] = event
             self._report(event)
-        self._log(kind, key, said, problem)
+        self._log(kind, key, message, problem)
 
     def forget(self, kind: Kind[Any], key: str) -> None:
         """It can be read again, or is gone."""
         self._known.pop((kind.kind, key), None)
 
     def report_all(self) -> None:
-        """A new leader reports what it met as a standby."""
+        """A new leader reports what it recorded as a standby."""
         for event in self._known.values():
             self._report(event)
 
-    def _log(self, kind: Kind[Any], key: str, said: str, problem: BaseException) -> None:
+    def _log(self, kind: Kind[Any], key: str, message: str, problem: BaseException) -> None:
         now_s = self._now_s()
         if now_s < self._quiet_until_s:
-            self._unsaid += 1
+            self._suppressed += 1
             return
-        log.error("object cannot be read", kind=kind.name, key=key, problem=said, others=self._unsaid, exc_info=problem)
-        self._quiet_until_s, self._unsaid = now_s + LOG_EVERY_S, 0
+        log.error(
+            "object cannot be read", kind=kind.name, key=key, problem=message, others=self._suppressed, exc_info=problem
+        )
+        self._quiet_until_s, self._suppressed = now_s + LOG_EVERY_S, 0
 
 
 def _about(kind: Kind[Any], thing: Any) -> Regarding:

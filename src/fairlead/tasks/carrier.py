@@ -279,10 +279,10 @@ def is_ready(kind: str, workload: Json | None, start_with: float = 1.0) -> bool:
     if status.get("observedGeneration", 0) < metadata.get("generation", 0):
         return False
     if kind == "DaemonSet":
-        wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+        desired, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
     else:
         replicas = (workload.get("spec") or {}).get("replicas")
-        wanted, ready = (1 if replicas is None else replicas), status.get("readyReplicas", 0)
-    if wanted < 1:
+        desired, ready = (1 if replicas is None else replicas), status.get("readyReplicas", 0)
+    if desired < 1:
         return False
-    return bool(wanted == ready) if start_with >= 1 else bool(ready >= 1 and ready / wanted >= start_with)
+    return bool(desired == ready) if start_with >= 1 else bool(ready >= 1 and ready / desired >= start_with)

@@ -139,9 +139,9 @@ class Families:
         """IPv4 and IPv6 by settings and cluster, and the families that are turned on and lacking."""
         settings, there = self.runtime.settings.tasks, await self.available()
         enabled, lacking = [], []
-        for wanted, family in ((settings.ipv4, "IPv4"), (settings.ipv6, "IPv6")):
-            enabled.append(wanted != "off" and family in there)
-            if wanted == "on" and family not in there:
+        for mode, family in ((settings.ipv4, "IPv4"), (settings.ipv6, "IPv6")):
+            enabled.append(mode != "off" and family in there)
+            if mode == "on" and family not in there:
                 lacking.append(family)
         return enabled[0], enabled[1], lacking
 
@@ -404,10 +404,10 @@ class TaskController:
             if self._mirrors.ingresses.get(f"{namespace}/{part}") is None:
                 yield Create(kind=carriers.INGRESSES, body=shared.ingress, namespace=namespace)
 
-    def _is_outdated(self, found: CarrierObject, wanted: dict[str, Any]) -> bool:
+    def _is_outdated(self, found: CarrierObject, desired: dict[str, Any]) -> bool:
         """Whether the shared agent is one that we made, from another template, and no round would be disturbed."""
         name = carriers.HASH_ANNOTATION
-        is_other = found.metadata.annotations.get(name) != wanted["metadata"]["annotations"][name]
+        is_other = found.metadata.annotations.get(name) != desired["metadata"]["annotations"][name]
         if not is_other or not OURS.items() <= found.metadata.labels.items():
             return False
         tasks = (task for mirror in self._mirrors.tasks.values() for task in mirror)

@@ -67,9 +67,9 @@ def a_pod(
     **spec: Any,
 ) -> SchedulerPod:
     """A pod of one container; further fields of its spec by their names in the API."""
-    wanted = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value is not None}
-    wanted.update(requests or {})
-    container = {"name": "main", "image": image, "resources": {"requests": wanted}, "ports": list(ports)}
+    amounts = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value is not None}
+    amounts.update(requests or {})
+    container = {"name": "main", "image": image, "resources": {"requests": amounts}, "ports": list(ports)}
     document = {
         "metadata": {
             "name": name,

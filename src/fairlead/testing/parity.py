@@ -142,7 +142,7 @@ def check_single(cluster: RecordedCluster, vector: Vector, expected: Vector) -> 
         for rule, of_nodes in explanation.scores.items()
     }
     for rule, document in (vector.get("strategies") or {}).items():
-        extra = NodeResourcesFit(parse_strategy(document), whole_pod_unseen=True)
+        extra = NodeResourcesFit(parse_strategy(document), without_pod_level=True)
         raw_N = extra.raw(table.view(), evaluation.request, feasible_N)
         scores[f"NodeResourcesFit/{rule}"] = {name: [int(raw_N[table.row_of[name]])] * 2 for name in feasible}
     for rule, of_nodes in expected["scores"].items():
@@ -205,25 +205,25 @@ def check_filters(cluster: RecordedCluster, evaluation: Evaluation, expected: Ve
 def check_sequence(cluster: RecordedCluster, vector: Vector, expected: list[Vector]) -> Iterator[str]:
     cycle = Cycle(cluster.table, cluster.profile)
     table = cluster.table
-    for i, (document, wanted) in enumerate(zip(vector["queue"], expected, strict=True)):
+    for i, (document, verdict) in enumerate(zip(vector["queue"], expected, strict=True)):
         pod = msgspec.convert(document, SchedulerPod)
         evaluation = cycle.evaluation(pod)
         feasible_N = evaluation.feasible()
-        yield from differ(f"[{i}].feasible_count", int(feasible_N.sum()), wanted["feasible_count"])
+        yield from differ(f"[{i}].feasible_count", int(feasible_N.sum()), verdict["feasible_count"])
         if feasible_N.any():
             totals_N = evaluation.totals(feasible_N)
             highest = int(totals_N[feasible_N].max())
             best = sorted(table.name(int(row)) for row in np.flatnonzero(feasible_N & (totals_N == highest)))
-            yield from differ(f"[{i}].best", best, sorted(wanted["best"] or ()))
-            yield from differ(f"[{i}].total_of_best", highest, wanted["total_of_best"])
+            yield from differ(f"[{i}].best", best, sorted(verdict["best"] or ()))
+            yield from differ(f"[{i}].total_of_best", highest, verdict["total_of_best"])
         outcome = cycle.decide(pod)
         if isinstance(outcome, Placed):
-            yield from differ(f"[{i}].committed", outcome.node, wanted["committed"])
-            if outcome.node != wanted["committed"]:
+            yield from differ(f"[{i}].committed", outcome.node, verdict["committed"])
+            if outcome.node != verdict["committed"]:
                 return
         else:
-            yield from differ(f"[{i}].committed", None, wanted["committed"])
-            yield from differ(f"[{i}].message", outcome.diagnosis.message(), wanted["message"])
+            yield from differ(f"[{i}].committed", None, verdict["committed"])
+            yield from differ(f"[{i}].message", outcome.diagnosis.message(), verdict["message"])
 
 
 def check_preemption(cluster: RecordedCluster, vector: Vector, expected: Vector) -> Iterator[str]:

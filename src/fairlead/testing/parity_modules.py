@@ -129,8 +129,10 @@ def check_command(given: Vector, expected: Vector, defect: str) -> Iterator[str]
         states = arklet.states_of(answer.data) if not answer.problem else None
         is_unreadable = bool(answer.problem) or (answer.data is not None and states is None)
         yield from differ("is retried", is_unreadable, "error" in expected)
-        said = [{"node": node, "biz": [_shown(each) for each in states]}] if states is not None else None
-        yield from differ("all_biz", said if answer.code == arklet.SUCCESS else None, _upper(expected.get("all_biz")))
+        reported = [{"node": node, "biz": [_shown(each) for each in states]}] if states is not None else None
+        yield from differ(
+            "all_biz", reported if answer.code == arklet.SUCCESS else None, _upper(expected.get("all_biz"))
+        )
     else:
         yield from differ("is retried", bool(answer.problem), "error" in expected)
         yield from differ("node_status", _node_status(arklet.health_of(answer), node), _statuses(expected))
@@ -141,16 +143,16 @@ def _check_module_command(
 ) -> Iterator[str]:
     state = arklet.state_after(command, module, answer)
     yield from differ("is retried", bool(answer.problem), "error" in expected)
-    said = [_shown(state, node)] if state is not None else None
+    reported = [_shown(state, node)] if state is not None else None
     if answer.problem:
         # Recorded as broken without a word why.
-        yield from differ("one_biz", said, None)
+        yield from differ("one_biz", reported, None)
     elif command == arklet.UNINSTALL and (answer.code == arklet.SUCCESS or answer.inner_code == arklet.MISSING_BIZ):
         yield from differ("state", state.state if state is not None else None, STOPPED)
         outcome = arklet.outcome_of(command, answer)
         yield from differ("outcome", outcome in (Outcome.DONE, Outcome.ALREADY), True)
     else:
-        yield from differ("one_biz", said, _upper(expected.get("one_biz")))
+        yield from differ("one_biz", reported, _upper(expected.get("one_biz")))
 
 
 def _statuses(expected: Vector) -> list[Vector] | None:
@@ -257,18 +259,18 @@ def _check_node(body: Vector, recorded: Vector) -> Iterator[str]:
 
 
 def check_mqtt(given: Vector, expected: Vector, defect: str) -> Iterator[str]:
-    said = mqtt.read_message(given["topic"], given["payload"], now_ms=given["now_ms"])
+    message = mqtt.read_message(given["topic"], given["payload"], now_ms=given["now_ms"])
     found: Vector = {}
-    if said is not None:
-        node = koupleless_node_name(said.identity, given["env"])
-        if said.heartbeat is not None:
+    if message is not None:
+        node = koupleless_node_name(message.identity, given["env"])
+        if message.heartbeat is not None:
             options = NodeOptions(env=given["env"], by_koupleless_names=True)
-            found["base_discovered"] = [_discovered(said.heartbeat, node_name(said.heartbeat, options))]
-        if said.health is not None:
-            found["node_status"] = _node_status(said.health, node)
-        if said.one is not None:
-            found["one_biz"] = [_shown(said.one, node)]
-        several = said.every if said.every is not None else said.several
+            found["base_discovered"] = [_discovered(message.heartbeat, node_name(message.heartbeat, options))]
+        if message.health is not None:
+            found["node_status"] = _node_status(message.health, node)
+        if message.one is not None:
+            found["one_biz"] = [_shown(message.one, node)]
+        several = message.every if message.every is not None else message.several
         if several is not None:
             found["all_biz"] = [{"node": node, "biz": [_shown(each) for each in several]}]
     if defect == "empty_biz_infos_panics":
@@ -277,11 +279,11 @@ def check_mqtt(given: Vector, expected: Vector, defect: str) -> Iterator[str]:
         (one,) = expected["one_biz"]
         reason = one["reason"].removesuffix("failed") + "succeed"
         expected = {"one_biz": [{**one, "state": STOPPED, "reason": reason}]}
-    wanted = {name: _statuses(expected) if name == "node_status" else value for name, value in expected.items()}
+    recorded = {name: _statuses(expected) if name == "node_status" else value for name, value in expected.items()}
     for name in ("one_biz", "all_biz"):
-        if name in wanted:
-            wanted[name] = _upper(wanted[name])
-    yield from differ("reports", found, wanted)
+        if name in recorded:
+            recorded[name] = _upper(recorded[name])
+    yield from differ("reports", found, recorded)
 
 
 # --- pods -------------------------------------------------------------------------------------------------
@@ -325,8 +327,8 @@ def _container_status(
     if container.name != state.name and container.name in before and before[container.name].state != ContainerState():
         return before[container.name]
     module = modules_of(pod)[container.name]
-    said = state if container.name == state.name else ModuleState(module.name, module.version, "")
-    run = reports.run_report(said, module, ip, 0, NOW)
+    reported = state if container.name == state.name else ModuleState(module.name, module.version, "")
+    run = reports.run_report(reported, module, ip, 0, NOW)
     life = ContainerRecord(is_ordered=True, image=container.image, started_at=run.started_at)
     return main_status(container, life, run, pod, False, CREATING)
 

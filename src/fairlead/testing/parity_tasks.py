@@ -150,7 +150,7 @@ def _renamed(carrier: Carrier, expect: Json) -> Callable[[Json], Json]:
 
 def _check_created(made: list[Json], recorded: list[Json], given: Json) -> Iterator[str]:
     by_name = {(each["kind"], each["metadata"]["name"]): _normal(each) for each in made}
-    wanted = {(each["kind"], each["metadata"]["name"]): _normal(each) for each in recorded}
+    by_key = {(each["kind"], each["metadata"]["name"]): _normal(each) for each in recorded}
     key = given["uniqueLabelKey"]
     for name, each in by_name.items():
         if "template" in each.get("spec", {}):
@@ -159,16 +159,16 @@ def _check_created(made: list[Json], recorded: list[Json], given: Json) -> Itera
                 yield f"{name}: the label {key} of selector and pods differ"
     if key != "app.kubernetes.io/name":
         # One key everywhere is right; the original's pods keep the other one.
-        for each in (*by_name.values(), *wanted.values()):
+        for each in (*by_name.values(), *by_key.values()):
             for labels in _labels(each):
                 labels.pop(key, None)
                 labels.pop("app.kubernetes.io/name", None)
     # With another workload's name the original met an object that is not in our way.
     known = {(each["kind"], each["metadata"]["name"]) for each in given.get("existing") or ()}
-    for name in sorted(set(by_name) | set(wanted)):
-        if name not in wanted and name in known:
+    for name in sorted(set(by_name) | set(by_key)):
+        if name not in by_key and name in known:
             continue
-        yield from differ(f"created {name[0]} {name[1][:60]}", by_name.get(name), wanted.get(name))
+        yield from differ(f"created {name[0]} {name[1][:60]}", by_name.get(name), by_key.get(name))
 
 
 def _labels(thing: Json) -> Iterator[Json]:
@@ -562,12 +562,12 @@ def check_verdict(given: Json, expect: Json, defect: str, folder: Path) -> Itera
     for sample in given["samples"]:
         tally.add(sample["micros"] // 1000, sample["error"], str(sample["status"]), sample["size"])
     found = verdicts.latencies(tally.delays_ms, whole=given["enableLatencyMetric"])
-    wanted = given["expect"]
+    limits = given["expect"]
     reason = verdicts.failure_reason(
         tally,
         found,
-        success_rate=wanted.get("successRate"),
-        mean_delay_ms=wanted.get("meanAccessDelayInMs"),
+        success_rate=limits.get("successRate"),
+        mean_delay_ms=limits.get("meanAccessDelayInMs"),
         unsent=given["unsent"],
     )
     counts = {
@@ -581,7 +581,7 @@ def check_verdict(given: Json, expect: Json, defect: str, folder: Path) -> Itera
         yield from differ(name, value, expect[name])
     yield from _check_near("tps", tally.requests / given["seconds"], expect["tps"])
     yield from _check_latencies(found, expect, defect, tally)
-    yield from _check_reason(reason, found, wanted, expect, defect, given)
+    yield from _check_reason(reason, found, limits, expect, defect, given)
 
 
 def _check_near(what: str, found: float, recorded: float) -> Iterator[str]:
@@ -604,14 +604,14 @@ def _check_latencies(found: verdicts.Latencies, expect: Json, defect: str, tally
 
 
 def _check_reason(
-    reason: str, found: verdicts.Latencies, wanted: Json, expect: Json, defect: str, given: Json
+    reason: str, found: verdicts.Latencies, limits: Json, expect: Json, defect: str, given: Json
 ) -> Iterator[str]:
     if defect == "W19_nan_when_nothing_sent":
         if not reason:
             yield "passed, although nothing was sent"
         return
     if defect == "W19_mean_over_all_requests":
-        limit = wanted.get("meanAccessDelayInMs")
+        limit = limits.get("meanAccessDelayInMs")
         if not expect["failureReason"].startswith("Success") and limit is not None and int(found.mean) > limit:
             yield from differ("rule", reason.split(" ")[0], "mean")
             return

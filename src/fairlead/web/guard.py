@@ -164,7 +164,7 @@ def _issued_for(audiences: tuple[str, ...]) -> str:
 
 
 def _access_review(user: User, action: Action) -> dict[str, Any]:
-    asked = {
+    attributes = {
         "verb": action.verb,
         "group": action.group,
         "resource": action.resource,
@@ -177,6 +177,6 @@ def _access_review(user: User, action: Action) -> dict[str, Any]:
         "uid": user.uid,
         "groups": list(user.groups or ()),
         "extra": {key: list(values) for key, values in (user.extra or {}).items()},
-        "resourceAttributes": {name: value for name, value in asked.items() if value},
+        "resourceAttributes": {name: value for name, value in attributes.items() if value},
     }
     return {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}

@@ -216,7 +216,7 @@ class Leader:
             find_pod=lambda key: table.pods.get(key),
             options=RoundOptions(settle_s=3600.0),
             # Nothing is shown here but by hand.
-            hearing=0,
+            watch_checks=0,
         )
         leader = cls(world, writer, seen, table, rounds)
         return leader

@@ -78,7 +78,7 @@ def test_each_place_carries_why_it_is_there() -> None:
     assert reason.margin == reason.chosen.total - reason.runner_up.total
     assert reason.margin == sum(each.points for each in reason.decided_by)
     assert [(each.reason, each.nodes) for each in reason.refusals] == [("Insufficient cpu", 1)]
-    assert ("cpu", 3000, 8000) in [(each.resource, each.wanted, each.free) for each in reason.room]
+    assert ("cpu", 3000, 8000) in [(each.resource, each.requested, each.free) for each in reason.room]
     # The second was decided with the first in its place.
     again = read_reason(second, status)
     assert again is not None

@@ -30,8 +30,8 @@ class GpuDevices(Predicate):
     def applies(self, table: "NodeTable", request: Request) -> bool:
         if request.gpu_error:
             return True
-        told = request.gpu_uncounted or bool(request.gpu.models)
-        return request.gpu.count > 0 and (told or table.gpu_shares > 0)
+        is_annotated = request.gpu_uncounted or bool(request.gpu.models)
+        return request.gpu.count > 0 and (is_annotated or table.gpu_shares > 0)
 
     def rejects(self, table: "NodeTable", request: Request) -> Rejection | None:
         return Rejection(self.name, request.gpu_error) if request.gpu_error else None

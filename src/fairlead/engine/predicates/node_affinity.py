@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fairlead.engine.node_terms import NAME_FIELD, NodeTerm, terms_mask, wished_mask
+from fairlead.engine.node_terms import NAME_FIELD, NodeTerm, required_mask, terms_mask
 from fairlead.engine.request import Request
 from fairlead.engine.rule import Failed, Predicate
 from fairlead.engine.view import View
@@ -56,7 +56,7 @@ class NodeAffinity(Predicate):
         return Rejection(self.name, self.conflict_reason) if names is not None and not names else None
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
-        own_V = ~wished_mask(view, request)
+        own_V = ~required_mask(view, request)
         if self._added is None:
             return (Failed(self.reason, own_V, True),)
         added_V = ~terms_mask(view, self._added)

@@ -16,8 +16,8 @@ class NodeName(Predicate):
     reason = "node(s) didn't match the requested node name"
 
     def applies(self, table: "NodeTable", request: Request) -> bool:
-        return bool(request.wanted_node)
+        return bool(request.node_name)
 
     def refusals(self, view: View, request: Request) -> Sequence[Failed]:
-        row = view.table.row_of.get(request.wanted_node)
+        row = view.table.row_of.get(request.node_name)
         return (Failed(self.reason, ~view.among(set() if row is None else {row}), True),)

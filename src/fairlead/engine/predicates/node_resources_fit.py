@@ -78,20 +78,20 @@ class NodeResourcesFit(Predicate):
 
     def _rows(self, axis: axes.ResourceAxis, request: Request) -> tuple[Any, axes.Ints]:
         """Where what is compared is in the table, and the amounts in that order; None if nobody offers some of it."""
-        wanted = {axes.PODS: 1}
+        amounts = {axes.PODS: 1}
         for name, amount in self.checked(request):
             row = axis.known(name)
             if row is None:
                 return None, np.zeros(0, dtype=np.int64)
-            wanted[row] = amount
-        in_order = sorted(wanted)
-        return axes.together(in_order), np.array([wanted[row] for row in in_order], dtype=np.int64)[:, None]
+            amounts[row] = amount
+        in_order = sorted(amounts)
+        return axes.together(in_order), np.array([amounts[row] for row in in_order], dtype=np.int64)[:, None]
 
     def slack(self, view: View, request: Request) -> list[tuple[str, int, axes.Ints]]:
         """Per resource: its name, what is wanted, what each row has left; for telling how near a miss was."""
         nothing_V = np.zeros(view.size, dtype=np.int64)
         found = []
-        for name, wanted in (("pods", 1), *self.checked(request)):
+        for name, requested in (("pods", 1), *self.checked(request)):
             row = view.table.axis.known(name)
-            found.append((name, wanted, nothing_V if row is None else view.alloc_RV[row] - view.used_RV[row]))
+            found.append((name, requested, nothing_V if row is None else view.alloc_RV[row] - view.used_RV[row]))
         return found

@@ -261,8 +261,8 @@ def _requirements(topology: TopologyTerm) -> list[Requirement]:
 def _has_room(view: View, claim: PersistentVolumeClaim, storage_class: StorageClass) -> Bools:
     catalog = view.table.catalog
     driver = catalog.csi_drivers.get(storage_class.provisioner)
-    wanted = (claim.spec.resources.requests or {}).get(STORAGE)
-    if wanted is None or driver is None or not driver.spec.storage_capacity:
+    requested = (claim.spec.resources.requests or {}).get(STORAGE)
+    if requested is None or driver is None or not driver.spec.storage_capacity:
         return np.ones(view.size, dtype=np.bool_)
     room_V = np.zeros(view.size, dtype=np.bool_)
     for capacity in catalog.capacities.values():
@@ -270,7 +270,7 @@ def _has_room(view: View, claim: PersistentVolumeClaim, storage_class: StorageCl
         if (
             capacity.storage_class_name == storage_class.metadata.name
             and limit is not None
-            and whole(nanos(limit)) >= whole(nanos(wanted))
+            and whole(nanos(limit)) >= whole(nanos(requested))
             and capacity.node_topology is not None
         ):
             try:

@@ -56,7 +56,7 @@ class NodeResourcesFit(Priority):
         self,
         strategy: Strategy = Strategy(),  # noqa: B008 - frozen
         *,
-        whole_pod_unseen: bool = False,
+        without_pod_level: bool = False,
         name: str = "NodeResourcesFit",
     ) -> None:
         """`name`: each strategy is also a rule by a name of its own."""
@@ -64,7 +64,7 @@ class NodeResourcesFit(Priority):
         self._strategy = strategy
         self._line = broken_line(strategy.shape) if strategy.shape else None
         # Kubernetes' scorer does not see requests made for the whole pod.
-        self._whole_pod_unseen = whole_pod_unseen
+        self._without_pod_level = without_pod_level
 
     @property
     def strategy(self) -> Strategy:
@@ -74,7 +74,7 @@ class NodeResourcesFit(Priority):
         axis = table.axis
         known: Amounts | None = request.memo.get(self)
         if known is None or known.axis_version != axis.version:
-            needs = scoring_requests(request.pod, pod_level=not self._whole_pod_unseen)
+            needs = scoring_requests(request.pod, pod_level=not self._without_pod_level)
             weights, added, used, alloc = [], [], [], []
             for name, weight in self._strategy.resources:
                 more = amount(name, needs.get(name, 0))
@@ -99,20 +99,20 @@ class NodeResourcesFit(Priority):
         return known
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        wanted = self._amounts(view.table, request)
-        alloc_QV = view.alloc_RV[wanted.alloc_rows]
-        score_QV = self._score(view.used_RV[wanted.used_rows] + wanted.added, alloc_QV)
-        if self._line is None and wanted.rows and view.table.has_everywhere(wanted.rows):
-            if not wanted.even:
-                score_QV *= wanted.weights
+        requested = self._amounts(view.table, request)
+        alloc_QV = view.alloc_RV[requested.alloc_rows]
+        score_QV = self._score(view.used_RV[requested.used_rows] + requested.added, alloc_QV)
+        if self._line is None and requested.rows and view.table.has_everywhere(requested.rows):
+            if not requested.even:
+                score_QV *= requested.weights
             plain_V: Ints = np.add.reduce(score_QV, axis=0)
-            plain_V //= wanted.total
+            plain_V //= requested.total
             return plain_V
         counts_QV = alloc_QV > 0
         if self._line is not None:
             # A resource that scores nothing is left out, not averaged in.
             counts_QV &= score_QV > 0
-        weight_QV = counts_QV * wanted.weights
+        weight_QV = counts_QV * requested.weights
         sum_V: Ints = (score_QV * weight_QV).sum(axis=0)
         weight_V = np.maximum(weight_QV.sum(axis=0), 1)
         if self._line is None:

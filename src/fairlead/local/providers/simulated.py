@@ -84,7 +84,7 @@ class SimulatedProvider:
 
     @property
     def traits(self) -> Traits:
-        return Traits(environment=False, probes=False, tells_starts=False)
+        return Traits(environment=False, probes=False, records_events=False)
 
     def listen(self, notify: Notify) -> None:
         self._notify = notify

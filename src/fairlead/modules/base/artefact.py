@@ -70,8 +70,8 @@ async def fetch(url: str, target: Path, session: aiohttp.ClientSession, limits: 
             raise BadArtefact(f"no protocol: {url[:200]}")
         case other:
             raise BadArtefact(f"unknown protocol: {other[:20]}")
-    wanted = parts.fragment.removeprefix("sha256=") if parts.fragment.startswith("sha256=") else ""
-    if wanted and wanted.lower() != await asyncio.to_thread(digest, target):
+    expected = parts.fragment.removeprefix("sha256=") if parts.fragment.startswith("sha256=") else ""
+    if expected and expected.lower() != await asyncio.to_thread(digest, target):
         raise BadArtefact("the artefact's sha256 is not the one its URL names")
 
 

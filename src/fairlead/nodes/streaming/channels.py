@@ -69,14 +69,14 @@ def status_of(code: int, command: str) -> dict[str, Any]:
 
 async def _give(socket: web.WebSocketResponse, session: Session, options: StreamOptions) -> int:
     """What it writes, to the last byte; then its exit code."""
-    wanted = {STDOUT: options.stdout, STDERR: options.stderr and not options.tty}
+    enabled = {STDOUT: options.stdout, STDERR: options.stderr and not options.tty}
 
     async def pump(stream: int) -> None:
         while data := await session.read(stream):
             await _send(socket, stream, data)
 
     async with asyncio.TaskGroup() as pumps:
-        for stream in (stream for stream, is_wanted in wanted.items() if is_wanted):
+        for stream in (stream for stream, is_enabled in enabled.items() if is_enabled):
             pumps.create_task(pump(stream))
     return await session.wait()
 

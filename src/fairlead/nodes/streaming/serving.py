@@ -147,18 +147,18 @@ def stream_options(query: MultiMapping[str]) -> StreamOptions:
     return options
 
 
-def _negotiated(request: web.Request, spoken: tuple[str, ...]) -> Callable[[], Awaitable[web.WebSocketResponse]]:
+def _negotiated(request: web.Request, protocols: tuple[str, ...]) -> Callable[[], Awaitable[web.WebSocketResponse]]:
     """What opens the WebSocket, once it is known that it can be opened.
 
     Asked last: a client whose WebSocket was refused tries SPDY next and shows only the answer to that.
     """
-    wanted = request.headers.get("Upgrade", "")
-    if wanted.lower() != "websocket":
-        raise StreamProblem(400, f"streams are served over WebSocket, not over {wanted}: use kubectl 1.31 or later")
+    upgrade = request.headers.get("Upgrade", "")
+    if upgrade.lower() != "websocket":
+        raise StreamProblem(400, f"streams are served over WebSocket, not over {upgrade}: use kubectl 1.31 or later")
     offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
-    protocol = next((each for each in spoken if each in offered), None)
+    protocol = next((each for each in protocols if each in offered), None)
     if protocol is None:
-        raise StreamProblem(400, f"requested protocol(s) are not supported: {offered}; supports {list(spoken)}")
+        raise StreamProblem(400, f"requested protocol(s) are not supported: {offered}; supports {list(protocols)}")
     socket = web.WebSocketResponse(
         protocols=(protocol,), max_msg_size=MAX_MESSAGE_BYTES, compress=False, receive_timeout=IDLE_S
     )

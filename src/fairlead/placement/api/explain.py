@@ -127,16 +127,16 @@ class Explain:
         await guard.require(call.user, Action("get", "pods", namespace=namespace, name=name))
         whole = call.query.get("all", "") in ("true", "1")
         key = f"{namespace}/{name}"
-        told = await read_table(self._loop, lambda handle: self._explain(handle, key, whole))
-        if not isinstance(told, PodExplanation):
-            told = await self._rebuilt(told)
-        explanation = told.explanation
-        if told.node and explanation is not None and (choice := explanation.choice) and choice.by == "reservation":
-            told = _replaced(told, reservation=reservation_of(self._requests, namespace, name))
+        answer = await read_table(self._loop, lambda handle: self._explain(handle, key, whole))
+        if not isinstance(answer, PodExplanation):
+            answer = await self._rebuilt(answer)
+        explanation = answer.explanation
+        if answer.node and explanation is not None and (choice := explanation.choice) and choice.by == "reservation":
+            answer = _replaced(answer, reservation=reservation_of(self._requests, namespace, name))
         if explanation is not None and explanation.blockage is not None:
             blockage = await self._reticent(call, namespace, explanation.blockage)
-            told = _replaced(told, explanation=_replaced(explanation, blockage=blockage))
-        return Answer(told)
+            answer = _replaced(answer, explanation=_replaced(explanation, blockage=blockage))
+        return Answer(answer)
 
     def _explain(self, handle: TableHandle, key: str, whole: bool) -> "PodExplanation | Callable[[], PodExplanation]":
         """On the loop: the answer, or a function that computes it elsewhere from a former snapshot."""
@@ -189,7 +189,7 @@ class Explain:
     ) -> Callable[[], PodExplanation]:
         former = handle.history.snapshot(decision)
         pod = next(pod for pod in decision.pods if pod.key == key)
-        told = PodExplanation(
+        answer = PodExplanation(
             pod=key,
             scheduler=pod.spec.scheduler_name,
             state=state,
@@ -199,8 +199,8 @@ class Explain:
             at=rfc3339(decision.at),
         )
         if decision.pod is None:
-            return lambda: _replaced(told, notes=("it was decided as one of a unit; the decision tells of them all",))
-        return lambda: _replaced(told, explanation=explain_former(decision, former, whole=whole))
+            return lambda: _replaced(answer, notes=("it was decided as one of a unit; the decision tells of them all",))
+        return lambda: _replaced(answer, explanation=explain_former(decision, former, whole=whole))
 
     async def _reticent(self, call: Call, own: str, blockage: Blockage) -> Blockage:
         """Names of victims only to who may read them."""

@@ -61,7 +61,7 @@ class Extender:
         # Common names of certificates that may ask; none where no certificate is wanted.
         self._names = frozenset(names)
         self._rebuilding = asyncio.Semaphore(1)
-        self._asked = Counter(
+        self._calls = Counter(
             "fairlead_extender_requests_total",
             "Questions of kube-scheduler by verb and result: ok, refused, error.",
             ["verb", "result"],
@@ -90,14 +90,14 @@ class Extender:
             result = await self._on_nodes(
                 request, question, lambda cycle: filtered(cycle, question.pod, question.names)
             )
-            told: dict[str, Any] = {
+            failed: dict[str, Any] = {
                 "FailedNodes": result.failed,
                 "FailedAndUnresolvableNodes": result.unresolvable,
                 "Error": "",
             }
             if question.sent is None:
-                return {"NodeNames": result.passed, **told}
-            return {"Nodes": {"metadata": {}, "items": [question.sent[name] for name in result.passed]}, **told}
+                return {"NodeNames": result.passed, **failed}
+            return {"Nodes": {"metadata": {}, "items": [question.sent[name] for name in result.passed]}, **failed}
 
         return await self._answered("filter", answer, lambda problem: ({"Error": str(problem)}, 200))
 
@@ -113,12 +113,12 @@ class Extender:
 
     async def preempt(self, request: web.Request) -> web.Response:
         async def answer() -> dict[str, Any]:
-            asked = read_clearance(await self._body(request))
+            clearance = read_clearance(await self._body(request))
             name = self._profile_name(request)
-            kept = await read_table(self._loop, lambda handle: cleared(self._cycle(handle, name), asked))
+            kept = await read_table(self._loop, lambda handle: cleared(self._cycle(handle, name), clearance))
             return {
                 "NodeNameToMetaVictims": {
-                    node: {"Pods": [{"UID": uid} for uid in victims], "NumPDBViolations": asked.violations[node]}
+                    node: {"Pods": [{"UID": uid} for uid in victims], "NumPDBViolations": clearance.violations[node]}
                     for node, victims in kept.items()
                 }
             }
@@ -157,29 +157,29 @@ class Extender:
     # -- requests -----------------------------------------------------------------------------------------------
 
     async def _answered(
-        self, verb: str, answer: Callable[[], Any], told: Callable[[Exception], tuple[Any, int]]
+        self, verb: str, answer: Callable[[], Any], refusal: Callable[[Exception], tuple[Any, int]]
     ) -> web.Response:
         started_s = self._clock.elapsed_s()
         result, status = "ok", 200
         try:
             body = await answer()
         except web.HTTPForbidden:
-            self._asked.labels(verb, "refused").inc()
+            self._calls.labels(verb, "refused").inc()
             raise
         except (BadQuestion, Problem) as problem:
             result = "error"
-            body, status = told(problem)
+            body, status = refusal(problem)
             log.warning("no answer for kube-scheduler", verb=verb, problem=str(problem))
         except QuantityError as problem:
             # Read late, by the rules: our own objects come from a server that has checked them.
             result = "error"
-            body, status = told(BadQuestion(f"the pod or a node that was sent: {problem}"))
+            body, status = refusal(BadQuestion(f"the pod or a node that was sent: {problem}"))
         except Exception:
             # Our bug: the trace is for our log, the caller hears that there is one.
             log.exception("bug in an extender's answer", verb=verb)
             result = "error"
-            body, status = told(Problem(500, "InternalError", "something went wrong in Fairlead; it is in its log"))
-        self._asked.labels(verb, result).inc()
+            body, status = refusal(Problem(500, "InternalError", "something went wrong in Fairlead; it is in its log"))
+        self._calls.labels(verb, result).inc()
         self._seconds.labels(verb).observe(self._clock.elapsed_s() - started_s)
         return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
 

@@ -280,25 +280,25 @@ class SchedulePod:
         problems, forbidden = list(parsed.problems), []
         items: list[Item] = []
         same: dict[str, dict[int, CheckedItem]] = {}
-        for index, meant in found:
-            if index in parsed.items and isinstance(meant, WorkloadRef):
-                same.setdefault(meant.uid, {})[index] = parsed.items[index]
-        for index, meant in found:
+        for index, target in found:
+            if index in parsed.items and isinstance(target, WorkloadRef):
+                same.setdefault(target.uid, {})[index] = parsed.items[index]
+        for index, target in found:
             each = parsed.named[index]
-            if meant is None:
+            if target is None:
                 message = (
                     f"{user.username} may not change the pods of service {each.service_name} in namespace "
                     f"{each.namespace}: patch on its workload is needed"
                 )
                 forbidden.append(FieldProblem(index=index, field="serviceName", message=message))
                 continue
-            if isinstance(meant, Unresolved):
-                problems.append(FieldProblem(index=index, field=meant.field, message=meant.sentence))
+            if isinstance(target, Unresolved):
+                problems.append(FieldProblem(index=index, field=target.field, message=target.sentence))
                 continue
             if index not in parsed.items:
                 continue  # what is wrong with it is known already
-            if next(iter(same[meant.uid])) != index:
-                message = _same_workload(same[meant.uid], index, meant)
+            if next(iter(same[target.uid])) != index:
+                message = _same_workload(same[target.uid], index, target)
                 problems.append(FieldProblem(index=index, field="serviceName", message=message))
                 continue
             items.append(
@@ -308,7 +308,7 @@ class SchedulePod:
                     service_name=each.service_name,
                     number=each.number,
                     force=each.force,
-                    workload=meant,
+                    workload=target,
                 )
             )
         if forbidden:
@@ -318,24 +318,24 @@ class SchedulePod:
         return items, sorted(set(warnings))
 
     async def _resolve(
-        self, asked: CheckedItem, lookup: ClusterLookup, user: User, guard: Guard, warnings: list[str]
+        self, item: CheckedItem, lookup: ClusterLookup, user: User, guard: Guard, warnings: list[str]
     ) -> WorkloadRef | Unresolved | None:
         """None when the caller may not: also for a name that means nothing, unless they may look around there."""
-        found = await lookup.find(asked.namespace, asked.service_name)
-        meant = resolve(found, asked.operation, asked.service_name, asked.namespace, force=asked.force)
-        of_service = Action("get", "services", "", asked.namespace, asked.service_name)
-        if isinstance(meant, WorkloadRef):
-            if not await guard.allows(user, _needed(meant, asked.namespace)):
+        found = await lookup.find(item.namespace, item.service_name)
+        target = resolve(found, item.operation, item.service_name, item.namespace, force=item.force)
+        of_service = Action("get", "services", "", item.namespace, item.service_name)
+        if isinstance(target, WorkloadRef):
+            if not await guard.allows(user, _needed(target, item.namespace)):
                 return None
-            warning = other_service(found, meant)
+            warning = other_service(found, target)
             if warning and await guard.allows(user, of_service):
                 warnings.append(warning)
-            return meant
+            return target
         look = of_service
         kind = WORKLOADS[found.named[0].kind] if found.named else found.unscalable
         if kind is not None:
-            look = Action("get", kind.plural, kind.group, asked.namespace, asked.service_name)
-        return meant if await guard.allows(user, look) else None
+            look = Action("get", kind.plural, kind.group, item.namespace, item.service_name)
+        return target if await guard.allows(user, look) else None
 
     async def _create(
         self, name: str, user: User, items: Sequence[Item], warnings: Sequence[str], digest: str, *, is_keyed: bool
@@ -367,8 +367,8 @@ class SchedulePod:
             if not trouble.may_have_happened:
                 raise
             if await self._client.find(SCHEDULE_REQUESTS, name, self._namespace) is None:
-                told = from_cluster(trouble)
-                message = f"it is not known yet whether this was accepted; ask for {name}. {told.failure.message}"
+                answer = from_cluster(trouble)
+                message = f"it is not known yet whether this was accepted; ask for {name}. {answer.failure.message}"
                 raise Problem(503, "Unavailable", message, retry_after_s=RETRY_S, request_id=name) from trouble
         return _accepted(name, spec.warnings)
 
@@ -431,13 +431,13 @@ def view(request: ScheduleRequest, *, explain: bool = False) -> RequestView:
                 service_name=item.service_name,
                 number=item.number,
                 workload=f"{item.workload.kind}/{item.workload.name}",
-                phase=told.phase,
-                message=told.message,
+                phase=item_status.phase,
+                message=item_status.message,
                 force=item.force,
-                replicas=told.replicas,
-                added=told.added,
-                removed=told.removed,
-                shortfall=told.shortfall,
+                replicas=item_status.replicas,
+                added=item_status.added,
+                removed=item_status.removed,
+                shortfall=item_status.shortfall,
                 places=tuple(
                     PlaceView(
                         reserved_node=place.node,
@@ -445,9 +445,9 @@ def view(request: ScheduleRequest, *, explain: bool = False) -> RequestView:
                         pod=place.pod,
                         node=place.bound_to,
                         note=place.note,
-                        reason=read_reason(place, told) if explain else None,
+                        reason=read_reason(place, item_status) if explain else None,
                     )
-                    for place in told.places
+                    for place in item_status.places
                 ),
                 victims=tuple(
                     VictimView(
@@ -460,14 +460,14 @@ def view(request: ScheduleRequest, *, explain: bool = False) -> RequestView:
                         gone=each.gone,
                         note=each.note,
                     )
-                    for each in told.victims
+                    for each in item_status.victims
                 ),
-                gone_instead=told.gone_instead,
-                scheduler=told.scheduler,
-                planned_at=told.planned_at,
-                acted_at=told.acted_at,
+                gone_instead=item_status.gone_instead,
+                scheduler=item_status.scheduler,
+                planned_at=item_status.planned_at,
+                acted_at=item_status.acted_at,
             )
-            for item, told in zip(request.spec.items, request.item_statuses, strict=True)
+            for item, item_status in zip(request.spec.items, request.item_statuses, strict=True)
         ),
     )
 
@@ -488,34 +488,34 @@ def _summed_up(request: ScheduleRequest) -> RequestSummary:
 
 
 def _accepted(name: str, warnings: Sequence[str] = (), *, replayed: bool = False) -> Answer:
-    heard: tuple[str, ...] | msgspec.UnsetType = tuple(warnings) or msgspec.UNSET
-    told = Accepted(is_succeed=True, request_id=name, replayed=replayed, warnings=heard)
-    return Answer(told, 202, headers={"Location": f"/schedulePod/{name}"})
+    shown: tuple[str, ...] | msgspec.UnsetType = tuple(warnings) or msgspec.UNSET
+    accepted = Accepted(is_succeed=True, request_id=name, replayed=replayed, warnings=shown)
+    return Answer(accepted, 202, headers={"Location": f"/schedulePod/{name}"})
 
 
-def _same_workload(same: Mapping[int, CheckedItem], index: int, meant: WorkloadRef) -> str:
+def _same_workload(same: Mapping[int, CheckedItem], index: int, workload: WorkloadRef) -> str:
     """Several items about one workload: one request changes it once, so what to ask for instead of all of them."""
-    asked, others = same[index], [f"podList[{at}] {_verb(each)}" for at, each in same.items() if at != index]
+    item, others = same[index], [f"podList[{at}] {_verb(each)}" for at, each in same.items() if at != index]
     sums = sum(each.number if each.operation == "Add" else -each.number for each in same.values())
     instead = f"one item that {'adds' if sums > 0 else 'removes'} {abs(sums)}"
     if not sums:
         instead = f"{'neither' if len(same) == 2 else 'none of them'}: they undo each other"
     listed = " and ".join((", ".join(others[:-1]), others[-1])) if len(others) > 1 else others[0]
     return (
-        f"{listed} pods of {meant.described()} and this {_verb(asked)}; a workload is changed once by a request: "
+        f"{listed} pods of {workload.described()} and this {_verb(item)}; a workload is changed once by a request: "
         f"ask for {instead}"
     )
 
 
-def _verb(asked: CheckedItem) -> str:
-    return f"{'adds' if asked.operation == 'Add' else 'removes'} {asked.number}"
+def _verb(item: CheckedItem) -> str:
+    return f"{'adds' if item.operation == 'Add' else 'removes'} {item.number}"
 
 
-def _needed(meant: WorkloadRef, namespace: str) -> Action:
+def _needed(workload: WorkloadRef, namespace: str) -> Action:
     """What the caller must be allowed to do to ask for this."""
-    if meant.kind == "Service":
+    if workload.kind == "Service":
         return Action("create", "pods", "", namespace, subresource="eviction")
-    return Action("patch", WORKLOADS[meant.kind].plural, "apps", namespace, meant.name)
+    return Action("patch", WORKLOADS[workload.kind].plural, "apps", namespace, workload.name)
 
 
 def _keyed(user: User, key: str) -> str:
@@ -523,8 +523,8 @@ def _keyed(user: User, key: str) -> str:
     return f"sr-{_hashed(user.username, key)[:32]}"
 
 
-def _digest(asked: Sequence[CheckedItem]) -> str:
-    return _hashed(msgspec.json.encode(list(asked)).decode())
+def _digest(items: Sequence[CheckedItem]) -> str:
+    return _hashed(msgspec.json.encode(list(items)).decode())
 
 
 def _hashed(*parts: str) -> str:

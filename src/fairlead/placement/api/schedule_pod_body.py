@@ -78,9 +78,9 @@ def parse_body(body: bytes, most_number: int) -> Parsed:
     ]
     listed = read.get("podList")
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_ITEMS:
-        wanted = f"wanted podList with 1 to {MOST_ITEMS} items"
+        expected = f"wanted podList with 1 to {MOST_ITEMS} items"
         found = f"{len(listed)} items" if isinstance(listed, list) else _shown(listed) if read else "nothing"
-        problems.append(FieldProblem(field="podList", message=f"{wanted}, got {found}"))
+        problems.append(FieldProblem(field="podList", message=f"{expected}, got {found}"))
         raise Problem(422, "Invalid", f"{problems[0].field}: {problems[0].message}", errors=problems)
     named = {
         index: item
@@ -110,9 +110,9 @@ def invalid(problems: list[FieldProblem], count: int) -> Problem:
 def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]) -> CheckedItem | None:
     """The item, with what stands for its mistakes; None where it names no service."""
 
-    def wrong(field: str, wanted: str) -> None:
+    def wrong(field: str, expected: str) -> None:
         found = _shown(given.get(field)) if field in given else "nothing"
-        problems.append(FieldProblem(index=index, field=field, message=f"wanted {wanted}, got {found}"))
+        problems.append(FieldProblem(index=index, field=field, message=f"wanted {expected}, got {found}"))
 
     if not isinstance(given, dict):
         problems.append(FieldProblem(index=index, message=f"wanted an object, got {_shown(given)}"))

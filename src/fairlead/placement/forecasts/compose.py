@@ -103,19 +103,19 @@ def forecaster(
 
     `service_of(namespace, pod)` lets samples of metrics-server count for services too.
     """
-    forecast, wanted = settings.forecast, settings.forecast.forecaster
-    if wanted.history == "none":
+    forecast, options = settings.forecast, settings.forecast.forecaster
+    if options.history == "none":
         return None
     if find_spec("statsmodels") is None:
         raise BadSettings(
             "forecast.forecaster.history: the forecaster's library is not installed: pip install 'fairlead[forecast]'"
         )
-    season = wanted.season_s // wanted.step_s
-    ring = Ring(wanted.step_s, season * wanted.seasons)
+    season = options.season_s // options.step_s
+    ring = Ring(options.step_s, season * options.seasons)
     usage: Usage
-    if wanted.history == "prometheus":
-        prometheus = Prometheus(Access(wanted.prometheus_url), timeout_s=PATIENT_S)
-        usage = PrometheusUsage(prometheus, (wanted.node_usage, wanted.service_usage), ring)
+    if options.history == "prometheus":
+        prometheus = Prometheus(Access(options.prometheus_url), timeout_s=PATIENT_S)
+        usage = PrometheusUsage(prometheus, (options.node_usage, options.service_usage), ring)
     else:
         usage = MetricsServerUsage(client, ring, service_of)
     return Forecaster(
@@ -125,7 +125,7 @@ def forecaster(
         registry=registry,
         season=season,
         horizon_s=forecast.horizon_s,
-        every_s=wanted.every_s,
+        every_s=options.every_s,
     )
 
 

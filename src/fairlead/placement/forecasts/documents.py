@@ -87,8 +87,8 @@ def read_document(raw: Any, fields: ForecastFields = PLAIN) -> Document | str:
         return f"{fields.resource} {whose}: wanted cpu or memory, got {_shown(resource)}"
     issued_at = moment(_at(raw, fields.issued_at))
     if issued_at is None:
-        told = _shown(_at(raw, fields.issued_at))
-        return f"{fields.issued_at} {whose}: wanted a time such as 2026-01-31T12:00:00Z, got {told}"
+        shown = _shown(_at(raw, fields.issued_at))
+        return f"{fields.issued_at} {whose}: wanted a time such as 2026-01-31T12:00:00Z, got {shown}"
     target_at = moment(_at(raw, fields.target_at))
     if target_at is None:
         horizon_s = number(_at(raw, fields.horizon_s))
@@ -227,24 +227,24 @@ def _loads(counted: Mapping[tuple[Subject, str], Counted]) -> dict[Subject, dict
 # -- reading values -------------------------------------------------------------------------------------------
 
 
-def moment(told: Any) -> datetime | None:
+def moment(value: Any) -> datetime | None:
     """A time as text, as milliseconds or seconds since 1970, or as YAML reads it; None for anything else."""
-    if isinstance(told, datetime):
-        return told if told.tzinfo else told.replace(tzinfo=UTC)
-    if isinstance(told, str):
-        return parse_time_or_none(told.strip())
-    since = number(told)
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    if isinstance(value, str):
+        return parse_time_or_none(value.strip())
+    since = number(value)
     if since is None or not 0 < since < 1e14:
         return None
     # Elasticsearch writes milliseconds; seconds of any year that matters are below this.
     return datetime.fromtimestamp(since / 1000 if since > 1e11 else since, UTC)
 
 
-def number(told: Any) -> float | None:
-    if isinstance(told, bool) or not isinstance(told, int | float | str):
+def number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(told)
+        found = float(value)
     except (ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None
@@ -266,15 +266,15 @@ def _set(into: dict[str, Any], path: str, value: Any) -> None:
     into[last] = value
 
 
-def _is_name(told: Any) -> bool:
-    return isinstance(told, str) and bool(told)
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def _text(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _shown(told: Any) -> str:
+def _shown(value: Any) -> str:
     # Never all of it: aliases make a few lines of YAML endless.
-    text = reprlib.repr(told)
+    text = reprlib.repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…"

@@ -120,8 +120,8 @@ class ElasticsearchSource:
             raise self._elastic.sentence(problem) from problem
         except (KeyError, TypeError, AttributeError, RecursionError) as problem:
             # Something in between answers in its stead.
-            told = f"{type(problem).__name__}: {problem}"
-            raise SourceProblem(f"{self.described_as} answered in a way Elasticsearch does not: {told}") from problem
+            message = f"{type(problem).__name__}: {problem}"
+            raise SourceProblem(f"{self.described_as} answered in a way Elasticsearch does not: {message}") from problem
         read = await asyncio.to_thread(read_all, found, self._fields)
         if not cut:
             return read
@@ -231,14 +231,14 @@ class ElasticsearchSink:
         self._node_index = own_index(node_index)
         self._service_index = own_index(service_index)
         self._fields = fields
-        self._made: set[str] = set()
+        self._created: set[str] = set()
 
     async def write(self, documents: Sequence[Document]) -> None:
         client = self._elastic.client()
         from elasticsearch import ApiError, TransportError
 
         try:
-            for index in sorted({self._index(each) for each in documents} - self._made):
+            for index in sorted({self._index(each) for each in documents} - self._created):
                 await self._make(client, index)
             numbered = list(zip(_ids(documents), documents, strict=True))
             for start in range(0, len(numbered), BULK):
@@ -260,7 +260,7 @@ class ElasticsearchSink:
     async def _make(self, client: "AsyncElasticsearch", index: str) -> None:
         if not await client.indices.exists(index=index):
             await client.options(ignore_status=400).indices.create(index=index, mappings=mapping(self._fields))
-        self._made.add(index)
+        self._created.add(index)
 
     def _index(self, document: Document) -> str:
         return self._node_index if document.node else self._service_index

@@ -90,7 +90,7 @@ class Forecaster:
 
     async def forecast(self) -> None:
         """One pass: look, smooth, write."""
-        told, outcome = self._problem, "failed"
+        before, outcome = self._problem, "failed"
         try:
             async with asyncio.timeout(LONGEST_PASS_S):
                 now = self._clock.now()
@@ -116,7 +116,7 @@ class Forecaster:
             self._problem = f"{type(problem).__name__}: {problem}"
             log.exception("forecasting failed")
         self._metrics.passes.labels(outcome).inc()
-        if self._problem != told:
+        if self._problem != before:
             log.info("forecaster", problem=self._problem or "none")
 
     async def close(self) -> None:

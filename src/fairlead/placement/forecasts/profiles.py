@@ -49,12 +49,12 @@ class Profiles:
         """
         loads = self._loads(self._now())
         load = next((found for name in names if (found := loads.get((namespace, name)))), {})
-        asked = dict(counted(pod_requests(pod)))
+        requested = dict(counted(pod_requests(pod)))
         return profile(
             round(load.get(CPU, 0.0) * 1000),
             round(load.get(MEMORY, 0.0)),
-            asked.get(CPU, 0),
-            asked.get(MEMORY, 0),
+            requested.get(CPU, 0),
+            requested.get(MEMORY, 0),
             self._allocatable(),
         )
 

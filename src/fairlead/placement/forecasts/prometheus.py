@@ -64,8 +64,8 @@ class Prometheus:
             await self._session.close()
             self._session = None
 
-    async def _ask(self, what: str, form: Mapping[str, str], wanted: str) -> list[Series]:
-        asked = f"{self.described_as}, query {form['query']!r}"
+    async def _ask(self, what: str, form: Mapping[str, str], expected: str) -> list[Series]:
+        source = f"{self.described_as}, query {form['query']!r}"
         headers = self._access.headers()
         if self._session is None:
             self._session = aiohttp.ClientSession(connector=connector(limit=4))
@@ -78,9 +78,9 @@ class Prometheus:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
             ) as answer:
-                body = await _whole(answer, asked)
+                body = await _whole(answer, source)
         except TimeoutError:
-            raise SourceProblem(f"{asked}: no answer in {self._timeout_s:g} s") from None
+            raise SourceProblem(f"{source}: no answer in {self._timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as problem:
             raise SourceProblem(f"{self.described_as} cannot be reached: {problem or type(problem).__name__}") from None
         if answer.status in (401, 403):
@@ -88,7 +88,7 @@ class Prometheus:
                 f"{self.described_as} refused our credentials ({answer.status}): "
                 "look at forecast.username and passwordFile, or tokenFile"
             )
-        return _series(asked, answer.status, body, wanted)
+        return _series(source, answer.status, body, expected)
 
 
 class PrometheusSource:
@@ -141,13 +141,13 @@ def whose(labels: Mapping[str, str]) -> Key | None:
     return None
 
 
-def unlabelled(series: list[Series], asked: str) -> SourceProblem | None:
+def unlabelled(series: list[Series], source: str) -> SourceProblem | None:
     """Why none of some series can be used, if so."""
     if not series or any(whose(each.metric) for each in series):
         return None
     shown = ", ".join(f"{name}={value}" for name, value in sorted(series[0].metric.items())) or "none"
     return SourceProblem(
-        f"{asked}: wanted the labels resource (cpu or memory) and node, or namespace and service; got {shown[:200]}"
+        f"{source}: wanted the labels resource (cpu or memory) and node, or namespace and service; got {shown[:200]}"
     )
 
 
@@ -156,33 +156,33 @@ def _by_key(series: list[Series]) -> dict[Key, str]:
     return {key: each.value[1] for each in series if (key := whose(each.metric)) is not None and each.value is not None}
 
 
-async def _whole(answer: aiohttp.ClientResponse, asked: str) -> bytes:
+async def _whole(answer: aiohttp.ClientResponse, source: str) -> bytes:
     parts, size = [], 0
     async for part in answer.content.iter_any():
         parts.append(part)
         size += len(part)
         if size > LARGEST_ANSWER:
-            raise SourceProblem(f"{asked}: the answer is over {LARGEST_ANSWER >> 20} MiB; ask for fewer series")
+            raise SourceProblem(f"{source}: the answer is over {LARGEST_ANSWER >> 20} MiB; ask for fewer series")
     return b"".join(parts)
 
 
-def _series(asked: str, status: int, body: bytes, wanted: str) -> list[Series]:
+def _series(source: str, status: int, body: bytes, expected: str) -> list[Series]:
     try:
         answer = msgspec.json.decode(body, type=_Answer)
     except (msgspec.DecodeError, UnicodeDecodeError):
         shown = body[:200].decode("utf-8", "replace").strip()
-        raise SourceProblem(f"{asked}: answered {status} and no JSON, is this a Prometheus? {shown!r}") from None
+        raise SourceProblem(f"{source}: answered {status} and no JSON, is this a Prometheus? {shown!r}") from None
     if answer.status != "success" or answer.data is None:
-        raise SourceProblem(f"{asked}: {status} {answer.error_type or 'error'}: {answer.error[:400]}")
-    if answer.data.result_type != wanted:
-        raise SourceProblem(f"{asked}: wanted {_KIND[wanted]}, got a {answer.data.result_type}")
+        raise SourceProblem(f"{source}: {status} {answer.error_type or 'error'}: {answer.error[:400]}")
+    if answer.data.result_type != expected:
+        raise SourceProblem(f"{source}: wanted {_KIND[expected]}, got a {answer.data.result_type}")
     try:
         found = msgspec.json.decode(answer.data.result, type=list[Series])
     except msgspec.DecodeError as problem:
-        raise SourceProblem(f"{asked}: answered with no series, is this a Prometheus? {problem}") from None
+        raise SourceProblem(f"{source}: answered with no series, is this a Prometheus? {problem}") from None
     if len(found) > MOST_SERIES:
-        raise SourceProblem(f"{asked}: {len(found)} series are more than {MOST_SERIES}; ask for fewer")
-    useless = unlabelled(found, asked)
+        raise SourceProblem(f"{source}: {len(found)} series are more than {MOST_SERIES}; ask for fewer")
+    useless = unlabelled(found, source)
     if useless is not None:
         raise useless
     return found

@@ -122,7 +122,7 @@ class ForecastReader:
 
     async def refresh(self) -> None:
         """One read; what is in hand stays if it fails."""
-        told = self.problem()
+        before = self.problem()
         now = self._clock.now()
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -145,12 +145,12 @@ class ForecastReader:
             self._read_at = now
             self._take(read, summed, now)
         self._metrics.reads.labels(self._source.described_as.partition(" ")[0].lower(), outcome).inc()
-        tell = self.problem()
-        if tell != told and outcome != "bug":
-            if tell is None:
+        after = self.problem()
+        if after != before and outcome != "bug":
+            if after is None:
                 log.info("forecasts are read", source=self._source.described_as, subjects=self._summary.subjects)
             else:
-                log.warning("forecasts", problem=tell)
+                log.warning("forecasts", problem=after)
 
     def _take(self, read: Read, summed: Summary, now: datetime) -> None:
         self._put(summed, now)

@@ -110,8 +110,8 @@ class PrometheusUsage:
             key = whose(series.metric)
             if key is None:
                 continue
-            for at, told in series.values:
-                value = number(told)
+            for at, text in series.values:
+                value = number(text)
                 if value is not None:
                     ring.put(key, round(at / ring.step_s), value)
 

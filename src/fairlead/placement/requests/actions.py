@@ -117,7 +117,7 @@ def summed_up(
         phase = "Done" if set(phases) == {"Done"} else "Failed" if set(phases) == {"Failed"} else "Partial"
     else:
         phase = next(each for each in ("Accepted", "Waiting", "Planned", "Scaled") if each in phases)
-    said = [item.message for item in items if item.message]
+    messages = [item.message for item in items if item.message]
     if len(items) > 1:
         finished = sum(1 for each in phases if each in FINISHED)
         message = f"{finished} of {len(items)} items finished"
@@ -130,7 +130,7 @@ def summed_up(
             more = f" and {len(short) - MOST_SHORT} more" if len(short) > MOST_SHORT else ""
             message += f"; {'; '.join(short[:MOST_SHORT])}{more}"
     else:
-        message = said[0] if said else ""
+        message = messages[0] if messages else ""
     return RequestStatus(
         phase=phase,
         message=message,

@@ -179,7 +179,7 @@ class RequestCache:
 
 def _whole(status: RequestStatus) -> dict[str, Any]:
     """Every field, so that a merge also takes away what is not so any more."""
-    told = msgspec.to_builtins(status)
+    document = msgspec.to_builtins(status)
     names = [field.encode_name for field in msgspec.structs.fields(RequestStatus)]
-    items = [{"phase": item.phase, **each} for item, each in zip(status.items, told.get("items", ()), strict=True)]
-    return {name: told.get(name) for name in names} | {"phase": status.phase, "items": items}
+    items = [{"phase": item.phase, **each} for item, each in zip(status.items, document.get("items", ()), strict=True)]
+    return {name: document.get(name) for name in names} | {"phase": status.phase, "items": items}

@@ -64,7 +64,7 @@ Entry = tuple[ItemKey, Item, ItemStatus]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Heard:
+class RoundFindings:
     """What a round could and could not take into account, by item: for the conditions of requests."""
 
     trials: dict[ItemKey, Unadmitted | None]
@@ -76,7 +76,7 @@ class Heard:
 class Round:
     """What is planned together: by item what came of it at once, by workload the request that is changing it."""
 
-    wanted: list[ItemInput] = dataclasses.field(default_factory=list)
+    inputs: list[ItemInput] = dataclasses.field(default_factory=list)
     settled: dict[ItemKey, ItemStatus] = dataclasses.field(default_factory=dict)
     busy: dict[str, str] = dataclasses.field(default_factory=dict)
     # Pods on their way out.
@@ -98,9 +98,9 @@ class RequestController:
         metrics: RequestMetrics | None = None,
         keep: int = 500,
         keep_s: float = 86_400.0,
-        hearing: int = 50,
+        watch_checks: int = 50,
     ) -> None:
-        """`hearing`: how many times we look for our own watch to show what we wrote on pods, before we go on anyway."""
+        """`watch_checks`: how often to look whether our own watch shows what we wrote on pods before going on."""
         self._mirror = mirror
         self._namespace = namespace
         self._writer = writer
@@ -124,12 +124,12 @@ class RequestController:
             clock=clock,
             find_pod=find_pod,
             options=options,
-            hearing=hearing,
+            watch_checks=watch_checks,
         )
         self._tidied_at_s = 0.0
-        # What was said last about requests that cannot be dealt with.
-        self._told_broken: dict[str, str] = {}
-        self._untold: list[RecordEvent] = []
+        # The last problem reported of requests that cannot be handled.
+        self._last_problems: dict[str, str] = {}
+        self._pending_events: list[RecordEvent] = []
 
     # -- life -------------------------------------------------------------------------------------------------
 
@@ -177,8 +177,8 @@ class RequestController:
 
     async def once(self) -> None:
         """One look at everything: what is under way goes on, then what waits is planned and begun."""
-        untold, self._untold = self._untold, []
-        for event in untold:
+        events, self._pending_events = self._pending_events, []
+        for event in events:
             await self._writer.carry_out(event)
         await self._forget_deleted()
         await self._clear_doubts()
@@ -203,10 +203,10 @@ class RequestController:
 
     def _broken(self, request: ScheduleRequest, problem: Exception) -> None:
         self._metrics.broken.inc()
-        said = f"{type(problem).__name__}: {problem}"[:MOST_SHOWN]
-        if self._told_broken.get(request.name) != said:
-            self._told_broken[request.name] = said
-            log.error("request cannot be dealt with", request=request.name, problem=said, exc_info=problem)
+        message = f"{type(problem).__name__}: {problem}"[:MOST_SHOWN]
+        if self._last_problems.get(request.name) != message:
+            self._last_problems[request.name] = message
+            log.error("request cannot be dealt with", request=request.name, problem=message, exc_info=problem)
             about = Regarding(
                 kind=SCHEDULE_REQUESTS.kind,
                 api_version=SCHEDULE_REQUESTS.api_version,
@@ -214,8 +214,8 @@ class RequestController:
                 namespace=self._namespace,
                 uid=request.metadata.uid,
             )
-            note = f"It cannot be dealt with as it is: {said}"
-            self._untold.append(
+            note = f"It cannot be dealt with as it is: {message}"
+            self._pending_events.append(
                 RecordEvent(regarding=about, reason="Unreadable", action="Reading", note=note, warning=True)
             )
 
@@ -225,22 +225,24 @@ class RequestController:
         requests = self._cache.certain()
         round_ = self._under_way()
         await self._see(requests, round_)
-        if not round_.wanted and not round_.settled:
+        if not round_.inputs and not round_.settled:
             return
-        wanted = round_.wanted
+        inputs = round_.inputs
         statuses, uses, strangers = await self._run_on_table(partial(self._plan_on_table, round_, self._clock.now()))
-        planned = {each.item_key: status for each, status in zip(wanted, statuses, strict=True)} | round_.settled
+        planned = {each.item_key: status for each, status in zip(inputs, statuses, strict=True)} | round_.settled
         for key, status in planned.items():
             if status.phase == "Planned" and status.places:
                 self._cache.memory(key).holds_places = True
         self._plan_again(round_, planned)
         trials = {
             each.item_key: each.admitted if isinstance(each.admitted, Unadmitted) else None
-            for each in wanted
+            for each in inputs
             if each.admitted is not None and planned[each.item_key].phase == "Planned"
         }
-        heard = Heard(trials, {each.item_key: uses[each.key] for each in wanted if each.key in uses}, strangers)
-        begin = partial(self._begin, planned, heard)
+        findings = RoundFindings(
+            trials, {each.item_key: uses[each.key] for each in inputs if each.key in uses}, strangers
+        )
+        begin = partial(self._begin, planned, findings)
         await at_once([partial(self._guarded, begin, request) for request in requests])
 
     def _under_way(self) -> Round:
@@ -262,14 +264,14 @@ class RequestController:
         """What is to be done about each item; by item how forecasts counted, and forecasts that match nothing."""
         statuses = plan.plan_all(
             handle,
-            round_.wanted,
+            round_.inputs,
             now=now,
             options=self._options,
             busy=round_.busy,
             leaving=frozenset(round_.leaving),
             broken=lambda item: log.exception("bug in planning", item=item),
         )
-        planned = [each for each, status in zip(round_.wanted, statuses, strict=True) if status.phase == "Planned"]
+        planned = [each for each, status in zip(round_.inputs, statuses, strict=True) if status.phase == "Planned"]
         if self._options.forecasts_problem is None or not planned:
             return statuses, {}, []
         forecast = handle.table.catalog.forecast
@@ -279,7 +281,7 @@ class RequestController:
         """Whoever comes first for a workload and waits, waits for room, and is planned again in a while."""
         first = {
             each.item.workload.uid: each.item_key
-            for each in reversed(round_.wanted)
+            for each in reversed(round_.inputs)
             if each.item.workload.uid not in round_.busy
         }
         again_at_s = self._clock.elapsed_s() + AGAIN_S
@@ -287,17 +289,19 @@ class RequestController:
             if planned[key].phase == "Waiting":
                 self._cache.memory(key).again_at_s = again_at_s
 
-    async def _begin(self, planned: dict[ItemKey, ItemStatus], heard: Heard, request: ScheduleRequest) -> None:
+    async def _begin(
+        self, planned: dict[ItemKey, ItemStatus], findings: RoundFindings, request: ScheduleRequest
+    ) -> None:
         mine = [key for key, _, _ in request.entries]
         items = [planned.get(key, status) for key, _, status in request.entries]
         if items == list(request.item_statuses):
             return
         before, now = request.status.conditions, self._clock.now()
-        trials = [heard.trials[key] for key in mine if key in heard.trials]
-        uses = [heard.uses[key] for key in mine if key in heard.uses]
-        told = conditions.forecasts_conditions(self._options, uses, heard.unmatched, before, now) if uses else ()
-        told += conditions.admission_condition(trials, before, now)
-        saved = await self._cache.save(request, items, conditions.merged(before, told))
+        trials = [findings.trials[key] for key in mine if key in findings.trials]
+        uses = [findings.uses[key] for key in mine if key in findings.uses]
+        changes = conditions.forecasts_conditions(self._options, uses, findings.unmatched, before, now) if uses else ()
+        changes += conditions.admission_condition(trials, before, now)
+        saved = await self._cache.save(request, items, conditions.merged(before, changes))
         if saved is None:
             # Nothing may be done that is not written: whatever became of it is seen next time.
             await self._places.release(mine, keep=request)
@@ -322,7 +326,7 @@ class RequestController:
         found = await at_once([partial(self._look, round_.busy, request, entry) for request, entry in looks])
         for (request, (key, item, _)), seen in zip(looks, found, strict=True):
             if isinstance(seen, ItemInput):
-                round_.wanted.append(seen)
+                round_.inputs.append(seen)
                 continue
             round_.settled[key] = seen
             if seen.phase == "Waiting":
@@ -330,23 +334,23 @@ class RequestController:
 
     async def _look(self, busy: dict[str, str], request: ScheduleRequest, entry: Entry) -> ItemInput | ItemStatus:
         key, item, status = entry
-        wanted = ItemInput(request.name, key.index, item, status, request.spec.accepted_at, None)
+        item_input = ItemInput(request.name, key.index, item, status, request.spec.accepted_at, None)
         if any(other.workload.uid == item.workload.uid for other in request.spec.items[: key.index]):
             # One request changes a workload once: that is how it is known afterwards whether it did.
-            return plan.failed(wanted, f"{item.workload.described()} is in this request twice")
+            return plan.failed(item_input, f"{item.workload.described()} is in this request twice")
         if item.workload.uid in busy:
-            return wanted
+            return item_input
         memory = self._cache.memory(key)
         try:
-            found = await self._lookup.completed(wanted)
+            found = await self._lookup.completed(item_input)
         except NotLeader:
             raise
         except ClusterError as problem:
             # One item's trouble: a role that is missing may yet be given, an answer that is no object may mend.
             why = f"{item.workload.described()} cannot be read: {problem}"
             if not memory.is_stuck_for(self._options.settle_s, self._clock.elapsed_s()):
-                return plan.waiting(wanted, why)
-            return plan.failed(wanted, f"{why}; no longer waited for")
+                return plan.waiting(item_input, why)
+            return plan.failed(item_input, f"{why}; no longer waited for")
         memory.stuck_since_s = None
         return found
 
@@ -386,10 +390,10 @@ class RequestController:
             await self._guarded(partial(look, entry, there), request)
 
         async def save(request: ScheduleRequest) -> None:
-            told = changed[request.name]
-            items = [told.get(key.index, old) for key, _, old in request.entries]
+            statuses = changed[request.name]
+            items = [statuses.get(key.index, old) for key, _, old in request.entries]
             if await self._cache.save(request, items) is not None:
-                for index in told:
+                for index in statuses:
                     self._cache.memory(ItemKey(request.name, index)).lost.clear()
 
         by_name = {request.name: request for request, _ in scaled}
@@ -433,9 +437,9 @@ class RequestController:
                 memory.looked_at_s = now_s
                 looks.append(ItemInput(request.name, key.index, item, status, request.spec.accepted_at, None))
 
-        async def is_gone(wanted: ItemInput) -> bool:
+        async def is_gone(item_input: ItemInput) -> bool:
             try:
-                return await self._lookup.workload(wanted) is None
+                return await self._lookup.workload(item_input) is None
             except NotLeader:
                 raise
             except ClusterError:
@@ -468,7 +472,7 @@ class RequestController:
                 if status.phase in UNDER_WAY:
                     await self._scaler.restore_costs(item, status)
         self._scaler.stop_evicting_except(known)
-        self._told_broken = {name: said for name, said in self._told_broken.items() if name in known}
+        self._last_problems = {name: message for name, message in self._last_problems.items() if name in known}
         await self._places.release([key for key in self._cache.holding() if key.request not in known])
         self._cache.forget_items(known)
 

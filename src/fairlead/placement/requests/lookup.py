@@ -23,41 +23,41 @@ class WorkloadLookup:
         self._options = options
         self._admission = Admission(reader, clock)
 
-    async def workload(self, wanted: ItemInput) -> Workload | None:
+    async def workload(self, item_input: ItemInput) -> Workload | None:
         """None if it is gone, or another one of its name now."""
-        item = wanted.item
+        item = item_input.item
         found = await self._reader.find(WORKLOADS[item.workload.kind], item.workload.name, item.namespace)
         return found if found is not None and found.metadata.uid == item.workload.uid else None
 
-    async def completed(self, wanted: ItemInput) -> ItemInput | ItemStatus:
+    async def completed(self, item_input: ItemInput) -> ItemInput | ItemStatus:
         """The item with all that planning needs, or what becomes of it if that comes to nothing."""
-        item = wanted.item
+        item = item_input.item
         if item.workload.kind == "Service":
-            return await self._bare_pods(wanted)
-        workload = await self.workload(wanted)
+            return await self._bare_pods(item_input)
+        workload = await self.workload(item_input)
         if workload is None:
-            return plan.failed(wanted, f"{item.workload.described()} is gone, or another one now")
+            return plan.failed(item_input, f"{item.workload.described()} is gone, or another one now")
         if item.is_removal:
-            return dataclasses.replace(wanted, workload=workload)
-        return await self._with_maker(dataclasses.replace(wanted, workload=workload))
+            return dataclasses.replace(item_input, workload=workload)
+        return await self._with_maker(dataclasses.replace(item_input, workload=workload))
 
-    async def _bare_pods(self, wanted: ItemInput) -> ItemInput | ItemStatus:
-        item = wanted.item
+    async def _bare_pods(self, item_input: ItemInput) -> ItemInput | ItemStatus:
+        item = item_input.item
         service = await self._reader.find(SERVICES, item.workload.name, item.namespace)
         if service is None or service.metadata.uid != item.workload.uid:
-            return plan.failed(wanted, f"{item.workload.described()} is gone, or another one now")
+            return plan.failed(item_input, f"{item.workload.described()} is gone, or another one now")
         if not item.is_removal:
-            return plan.failed(wanted, "pods that nothing makes can be removed, not added")
+            return plan.failed(item_input, "pods that nothing makes can be removed, not added")
         if not service.spec.selector:
             # Selecting by nothing would select everything.
-            return plan.failed(wanted, f"{item.workload.described()} selects no pods any more")
+            return plan.failed(item_input, f"{item.workload.described()} selects no pods any more")
         selector = ",".join(f"{key}={value}" for key, value in sorted(service.spec.selector.items()))
         pods = await self._reader.list(PODS, item.namespace, query={"labelSelector": selector})
-        return dataclasses.replace(wanted, loose=tuple(pod for pod in pods if pod.metadata.controller is None))
+        return dataclasses.replace(item_input, loose=tuple(pod for pod in pods if pod.metadata.controller is None))
 
-    async def _with_maker(self, wanted: ItemInput) -> ItemInput | ItemStatus:
+    async def _with_maker(self, item_input: ItemInput) -> ItemInput | ItemStatus:
         """Who will make the new pods, and what admission will make of them."""
-        item, workload = wanted.item, wanted.owner
+        item, workload = item_input.item, item_input.owner
         sets: list[Workload] = []
         if item.workload.kind == "Deployment":
             # Not all of its selector: whose they are is told by their owner.
@@ -66,8 +66,8 @@ class WorkloadLookup:
             sets = await self._reader.list(WORKLOADS["ReplicaSet"], item.namespace, query={"labelSelector": selector})
         maker = next_maker(item.workload.kind, workload, sets)
         if maker is None:
-            if not is_over(wanted.accepted_at, min(MAKER_S, self._options.settle_s), self._clock.now()):
-                return plan.waiting(wanted, f"the ReplicaSet of {item.workload.described()} is not made yet")
-            return wanted
+            if not is_over(item_input.accepted_at, min(MAKER_S, self._options.settle_s), self._clock.now()):
+                return plan.waiting(item_input, f"the ReplicaSet of {item.workload.described()} is not made yet")
+            return item_input
         admitted = await self._admission.admitted(item.namespace, pod_body(maker))
-        return dataclasses.replace(wanted, maker=maker, admitted=admitted)
+        return dataclasses.replace(item_input, maker=maker, admitted=admitted)

@@ -50,8 +50,8 @@ def next_maker(kind: str, workload: Workload, sets: Sequence[Workload]) -> Maker
     active = [each for each in own if each.replicas > 0]
     if len(active) == 1:
         return Maker("ReplicaSet", active[0])
-    wanted = _without_hash(workload.spec.template)
-    new = next((each for each in own if _without_hash(each.spec.template) == wanted), None)
+    template = _without_hash(workload.spec.template)
+    new = next((each for each in own if _without_hash(each.spec.template) == template), None)
     if new is None and own and (active or workload.spec.paused):
         new = own[-1]
     return Maker("ReplicaSet", new) if new is not None else None
@@ -198,12 +198,12 @@ def _is_alike(pod: SchedulerPod, template: SchedulerPod) -> bool:
     if any(labels.get(key) != value for key, value in template.metadata.labels.items() if key not in own):
         return False
     made = {container.name: container for container in pod.spec.containers or ()}
-    for wanted in template.spec.containers or ():
-        found = made.get(wanted.name)
-        if found is None or found.image != wanted.image:
+    for expected in template.spec.containers or ():
+        found = made.get(expected.name)
+        if found is None or found.image != expected.image:
             return False
-        asked = found.resources.requests or {}
-        if any(asked.get(name) != quantity for name, quantity in (wanted.resources.requests or {}).items()):
+        requests = found.resources.requests or {}
+        if any(requests.get(name) != quantity for name, quantity in (expected.resources.requests or {}).items()):
             return False
     same = ("node_selector", "affinity", "topology_spread_constraints", "priority_class_name")
     return all(getattr(pod.spec, name) == getattr(template.spec, name) for name in same)

@@ -124,7 +124,7 @@ class ItemInput:
 
 def plan_round(
     handle: TableHandle,
-    wanted: Sequence[ItemInput],
+    inputs: Sequence[ItemInput],
     *,
     now: datetime,
     options: RoundOptions,
@@ -139,7 +139,7 @@ def plan_round(
     found: dict[str, ItemStatus] = {}
     taken = dict(busy)
     open_: dict[str, ItemInput] = {}
-    for each in wanted:
+    for each in inputs:
         other = taken.get(each.item.workload.uid)
         if other is not None:
             found[each.key] = waiting(
@@ -156,28 +156,28 @@ def plan_round(
     found |= removals
     adding = [ask.key for ask in order if not open_[ask.key].item.is_removal]
     found |= _plan_additions(handle, open_, adding, now, options, going | leaving)
-    return [found[each.key] for each in wanted]
+    return [found[each.key] for each in inputs]
 
 
-def forecast_uses(handle: TableHandle, wanted: Sequence[ItemInput], options: RoundOptions) -> dict[str, str]:
+def forecast_uses(handle: TableHandle, inputs: Sequence[ItemInput], options: RoundOptions) -> dict[str, str]:
     """By the key of each item why forecasts do not count in its plan; empty where they do."""
     forecast, table = handle.table.catalog.forecast, handle.table
     missing = unmatched(forecast, table)
     if len(missing) >= len(forecast.nodes) + len(forecast.services):
         why = "no forecast is of a node, Service or workload that is there"
-        return {each.key: why for each in wanted}
-    return {each.key: _forecast_use(handle, each, options) for each in wanted}
+        return {each.key: why for each in inputs}
+    return {each.key: _forecast_use(handle, each, options) for each in inputs}
 
 
-def _forecast_use(handle: TableHandle, wanted: ItemInput, options: RoundOptions) -> str:
-    item, weights = wanted.item, options.weights
+def _forecast_use(handle: TableHandle, item_input: ItemInput, options: RoundOptions) -> str:
+    item, weights = item_input.item, options.weights
     if item.is_removal:
         if item.workload.kind == "StatefulSet":
             return f"{item.workload.described()} removes its highest ordinals, whatever is forecast"
         if not weights.forecast * weights.forecast_sign:
             return "forecasts have no weight for removing (weights.remove.w5, forecast.removeSign)"
         return ""
-    scheduler = wanted.model(wanted.pods(handle)).spec.scheduler_name
+    scheduler = item_input.model(item_input.pods(handle)).spec.scheduler_name
     cycle = handle.cycle(scheduler)
     if cycle is None:
         return f"scheduler {scheduler} places the pods of {item.workload.described()}"
@@ -189,7 +189,7 @@ def _forecast_use(handle: TableHandle, wanted: ItemInput, options: RoundOptions)
 
 def plan_all(
     handle: TableHandle,
-    wanted: Sequence[ItemInput],
+    inputs: Sequence[ItemInput],
     *,
     now: datetime,
     options: RoundOptions,
@@ -203,35 +203,35 @@ def plan_all(
     """
     turns = {cycle.pick: cycle.pick.counter for cycle in handle.cycles.values() if isinstance(cycle.pick, RoundRobin)}
     try:
-        return plan_round(handle, wanted, now=now, options=options, busy=busy, leaving=leaving)
+        return plan_round(handle, inputs, now=now, options=options, busy=busy, leaving=leaving)
     except Exception as problem:
         for pick, counter in turns.items():
             pick.counter = counter
-        if len(wanted) == 1:
-            broken(wanted[0].key)
-            return [failed(wanted[0], f"it cannot be planned: {type(problem).__name__}: {problem}")]
+        if len(inputs) == 1:
+            broken(inputs[0].key)
+            return [failed(inputs[0], f"it cannot be planned: {type(problem).__name__}: {problem}")]
     statuses: list[ItemStatus] = []
     taken = dict(busy)
-    for each in wanted:
+    for each in inputs:
         statuses += plan_all(handle, [each], now=now, options=options, busy=taken, leaving=leaving, broken=broken)
         if statuses[-1].phase != "Failed":
             taken.setdefault(each.item.workload.uid, each.request)
     return statuses
 
 
-def asks(handle: TableHandle, wanted: ItemInput, profiles: Profiles) -> list[Ask]:
+def asks(handle: TableHandle, item_input: ItemInput, profiles: Profiles) -> list[Ask]:
     """One for each pod of the item."""
-    pods = wanted.pods(handle)
-    if wanted.workload is None:
+    pods = item_input.pods(handle)
+    if item_input.workload is None:
         sample = pods[0] if pods else SchedulerPod()
     else:
-        sample = wanted.model(pods)
-    names = [wanted.item.service_name, wanted.item.workload.name]
-    names += handle.table.catalog.services_named(wanted.item.namespace, sample.metadata.labels)
-    profile = profiles.of(wanted.item.namespace, names, sample)
+        sample = item_input.model(pods)
+    names = [item_input.item.service_name, item_input.item.workload.name]
+    names += handle.table.catalog.services_named(item_input.item.namespace, sample.metadata.labels)
+    profile = profiles.of(item_input.item.namespace, names, sample)
     ask = Ask(
-        Sign.REMOVE if wanted.item.is_removal else Sign.ADD,
-        wanted.key,
+        Sign.REMOVE if item_input.item.is_removal else Sign.ADD,
+        item_input.key,
         profile.kind,
         profile.cpu_milli,
         profile.memory_bytes,
@@ -239,39 +239,39 @@ def asks(handle: TableHandle, wanted: ItemInput, profiles: Profiles) -> list[Ask
         profile.load_memory_bytes,
         sample.priority,
     )
-    return [ask] * wanted.item.number
+    return [ask] * item_input.item.number
 
 
-def waiting(wanted: ItemInput, why: str) -> ItemStatus:
-    return msgspec.structs.replace(wanted.status, phase="Waiting", message=why)
+def waiting(item_input: ItemInput, why: str) -> ItemStatus:
+    return msgspec.structs.replace(item_input.status, phase="Waiting", message=why)
 
 
-def failed(wanted: ItemInput, why: str) -> ItemStatus:
-    return msgspec.structs.replace(wanted.status, phase="Failed", message=why)
+def failed(item_input: ItemInput, why: str) -> ItemStatus:
+    return msgspec.structs.replace(item_input.status, phase="Failed", message=why)
 
 
 # --- removing ---------------------------------------------------------------------------------------------
 
 
 def _plan_removals(
-    handle: TableHandle, wanted: Sequence[ItemInput], now: datetime, options: RoundOptions
+    handle: TableHandle, inputs: Sequence[ItemInput], now: datetime, options: RoundOptions
 ) -> tuple[frozenset[str], dict[str, ItemStatus]]:
     """The plans, and the UIDs of the pods named in them. The table is left as it was: they are still there."""
     statement = Statement(handle.table)
     try:
-        plans = {each.key: _plan_removal(handle, statement, each, now, options) for each in wanted}
+        plans = {each.key: _plan_removal(handle, statement, each, now, options) for each in inputs}
     finally:
         statement.rollback()
     return frozenset(victim.uid for plan in plans.values() for victim in plan.victims), plans
 
 
 def _plan_removal(
-    handle: TableHandle, statement: Statement, wanted: ItemInput, now: datetime, options: RoundOptions
+    handle: TableHandle, statement: Statement, item_input: ItemInput, now: datetime, options: RoundOptions
 ) -> ItemStatus:
-    item, pods = wanted.item, wanted.pods(handle)
+    item, pods = item_input.item, item_input.pods(handle)
     if len(pods) > MOST_PODS:
-        return failed(wanted, f"{item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with")
-    before = len(pods) if wanted.workload is None else wanted.workload.replicas
+        return failed(item_input, f"{item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with")
+    before = len(pods) if item_input.workload is None else item_input.workload.replicas
     after = max(0, before - item.number)
     count = min(before - after, max(0, len(pods) - after))
     now_s = now.timestamp()
@@ -284,7 +284,7 @@ def _plan_removal(
         victims = _of_replica_sets(statement, pods, count, now_s, options, pick)
     shortfall = item.number - (before - after)
     return msgspec.structs.replace(
-        wanted.status,
+        item_input.status,
         phase="Planned",
         message=_removal_sentence(item, before - after, count, victims, shortfall),
         replicas=Replicas(before=before, after=after),
@@ -377,14 +377,14 @@ def _victim_scores(scores: RemovalScores) -> VictimScores:
 
 
 def _removal_sentence(item: Item, fewer: int, going: int, victims: Sequence[Victim], shortfall: int) -> str:
-    said = f"{fewer} fewer {'pod' if fewer == 1 else 'pods'} of {item.workload.described()}"
+    sentence = f"{fewer} fewer {'pod' if fewer == 1 else 'pods'} of {item.workload.described()}"
     if victims:
-        said += f": from {by_node(victim.node or 'no node yet' for victim in victims)}"
+        sentence += f": from {by_node(victim.node or 'no node yet' for victim in victims)}"
     elif going:
-        said += ": a roll-out is under way, so which pods go is up to it"
+        sentence += ": a roll-out is under way, so which pods go is up to it"
     elif fewer:
-        said += ": they were not made yet"
-    return f"{said}; {shortfall} less than asked for, there are no more" if shortfall else said
+        sentence += ": they were not made yet"
+    return f"{sentence}; {shortfall} less than asked for, there are no more" if shortfall else sentence
 
 
 # --- adding -----------------------------------------------------------------------------------------------
@@ -412,13 +412,13 @@ def _plan_additions(
     )
     reasons = Reasons(handle.table.node_count)
     for key in dict.fromkeys(order):
-        wanted = open_[key]
-        pods = wanted.pods(handle)
+        item_input = open_[key]
+        pods = item_input.pods(handle)
         if len(pods) > MOST_PODS:
-            why = f"{wanted.item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with"
-            found[key] = failed(wanted, why)
+            why = f"{item_input.item.workload.described()} has {len(pods)} pods; up to {MOST_PODS} are dealt with"
+            found[key] = failed(item_input, why)
         else:
-            there[key], models[key], placed[key] = pods, wanted.model(pods), []
+            there[key], models[key], placed[key] = pods, item_input.model(pods), []
     reservations: list[Reservation] = []
     try:
         for key in order:
@@ -439,19 +439,19 @@ def _plan_additions(
         helped = _helped_by_leaving(handle, lacking, leaving)
         soon = {key for key, is_helped in zip(refused, helped, strict=True) if is_helped}
         for key, places in placed.items():
-            wanted, late = open_[key], list[Placed]()
+            item_input, late = open_[key], list[Placed]()
             if key in soon and options.reuse_terminating:
-                late = _after_leaving(handle, statement, models[key], wanted, len(places), leaving, reasons)
-            elif key in soon and not is_over(wanted.accepted_at, options.settle_s, now):
+                late = _after_leaving(handle, statement, models[key], item_input, len(places), leaving, reasons)
+            elif key in soon and not is_over(item_input.accepted_at, options.settle_s, now):
                 for place in places:
                     statement.remove(handle.table.occupants[place.pod])
-                now_have = f"{len(places)} of {wanted.item.number} pods have room now"
+                now_have = f"{len(places)} of {item_input.item.number} pods have room now"
                 why = f"{now_have}; more will have when the pods that are on their way out are gone"
-                found[key] = waiting(wanted, why)
+                found[key] = waiting(item_input, why)
                 continue
-            reservations += _reserve(handle, wanted, models[key], places, late, options)
-            status = _added(handle, wanted, models[key], places, late, refused.get(key, ""), reasons, now)
-            found[key] = msgspec.structs.replace(status, seen=ends_of_names(there[key], wanted.item.workload.name))
+            reservations += _reserve(handle, item_input, models[key], places, late, options)
+            status = _added(handle, item_input, models[key], places, late, refused.get(key, ""), reasons, now)
+            found[key] = msgspec.structs.replace(status, seen=ends_of_names(there[key], item_input.item.workload.name))
     except BaseException:
         statement.rollback()
         raise
@@ -466,7 +466,7 @@ def _after_leaving(
     handle: TableHandle,
     planned: Statement,
     model: SchedulerPod,
-    wanted: ItemInput,
+    item_input: ItemInput,
     placed: int,
     leaving: frozenset[str],
     reasons: Reasons,
@@ -479,9 +479,9 @@ def _after_leaving(
     try:
         for occupant in _going(handle, leaving):
             statement.remove(occupant)
-        for number in range(placed, wanted.item.number):
-            pod = numbered(model, wanted.key, number, handle.table.catalog.claims.__contains__)
-            reasons.explain(wanted.key, cycle, pod, ())
+        for number in range(placed, item_input.item.number):
+            pod = numbered(model, item_input.key, number, handle.table.catalog.claims.__contains__)
+            reasons.explain(item_input.key, cycle, pod, ())
             outcome = cycle.decide(pod, statement)
             if not isinstance(outcome, Placed):
                 break
@@ -521,7 +521,7 @@ def _helped_by_leaving(handle: TableHandle, lacking: Sequence[SchedulerPod], lea
 
 def _reserve(
     handle: TableHandle,
-    wanted: ItemInput,
+    item_input: ItemInput,
     model: SchedulerPod,
     placed: Sequence[Placed],
     late: Sequence[Placed],
@@ -530,10 +530,10 @@ def _reserve(
     until_s, has_claim = handle.now_s + options.settle_s, handle.table.catalog.claims.__contains__
     return [
         Reservation(
-            numbered(model, wanted.key, number, has_claim),
+            numbered(model, item_input.key, number, has_claim),
             place.node,
-            wanted.item.workload.uid,
-            wanted.key,
+            item_input.item.workload.uid,
+            item_input.key,
             until_s,
             number >= len(placed),
         )
@@ -543,7 +543,7 @@ def _reserve(
 
 def _added(
     handle: TableHandle,
-    wanted: ItemInput,
+    item_input: ItemInput,
     model: SchedulerPod,
     placed: Sequence[Placed],
     late: Sequence[Placed],
@@ -551,12 +551,12 @@ def _added(
     reasons: Reasons,
     now: datetime,
 ) -> ItemStatus:
-    item, workload = wanted.item, wanted.owner
+    item, workload = item_input.item, item_input.owner
     scheduler = model.spec.scheduler_name
     cycle = handle.cycle(scheduler)
     unit = cycle.profile.unit if cycle is not None else BEST
     # One for each place, in order, until there is no more room or time for reasons.
-    lines = iter(reasons.lines.get(wanted.key, ()))
+    lines = iter(reasons.lines.get(item_input.key, ()))
     places = [
         Place(
             node=each.node,
@@ -570,12 +570,12 @@ def _added(
     note = why_not if cycle is not None else f"up to scheduler {scheduler}"
     places += [Place(note=note)] * (item.number - len(places))
     return msgspec.structs.replace(
-        wanted.status,
+        item_input.status,
         phase="Planned",
         message=_addition_sentence(item, (*placed, *late), why_not, "" if cycle is not None else scheduler),
         replicas=Replicas(before=workload.replicas, after=workload.replicas + item.number),
         places=tuple(places),
-        rules=reasons.rules.get(wanted.key, ""),
+        rules=reasons.rules.get(item_input.key, ""),
         scheduler="" if cycle is not None else scheduler,
         planned_at=rfc3339(now),
         # As the server will give it back, so that both compare equal.
@@ -584,13 +584,13 @@ def _added(
 
 
 def _addition_sentence(item: Item, placed: Sequence[Placed], why_not: str, other: str) -> str:
-    said = f"{item.number} more {'pod' if item.number == 1 else 'pods'} of {item.workload.described()}"
+    sentence = f"{item.number} more {'pod' if item.number == 1 else 'pods'} of {item.workload.described()}"
     if other:
-        return f"{said}: their places are up to scheduler {other}"
+        return f"{sentence}: their places are up to scheduler {other}"
     if placed:
-        said += f": on {by_node(place.node for place in placed)}"
+        sentence += f": on {by_node(place.node for place in placed)}"
     missing = item.number - len(placed)
-    return f"{said}; {missing} without room now ({why_not})" if missing else said
+    return f"{sentence}; {missing} without room now ({why_not})" if missing else sentence
 
 
 def restore_reservations(

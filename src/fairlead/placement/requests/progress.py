@@ -113,21 +113,21 @@ def _follow_addition(
     by = f" and placed by scheduler {status.scheduler}" if status.scheduler else ""
     if added >= item.number:
         elsewhere = sum(1 for place in places if place.node and place.bound_to not in ("", place.node))
-        said = f"{pods_of(added)} added{by}" + (f": on {where}" if where else "")
-        said += f"; {elsewhere} not on the reserved node" if elsewhere else ""
-        said += f"; {again} of them removed again since" if again else ""
-        return msgspec.structs.replace(status, phase="Done", message=said)
+        message = f"{pods_of(added)} added{by}" + (f": on {where}" if where else "")
+        message += f"; {elsewhere} not on the reserved node" if elsewhere else ""
+        message += f"; {again} of them removed again since" if again else ""
+        return msgspec.structs.replace(status, phase="Done", message=message)
     made = min(item.number, sum(1 for place in places if place.pod))
-    said = f"{added} of {item.number} pods have a node" + (f": on {where}" if where else "")
-    said += f"; scheduler {status.scheduler} places them" if status.scheduler else ""
-    said += f"; {item.number - made} are not made yet" if made < item.number else ""
+    message = f"{added} of {item.number} pods have a node" + (f": on {where}" if where else "")
+    message += f"; scheduler {status.scheduler} places them" if status.scheduler else ""
+    message += f"; {item.number - made} are not made yet" if made < item.number else ""
     lost = [place.note for place in places if not place.node and not place.pod and GIVEN_UP in place.note]
-    said += f"; {lost[0]}" + (f", and {len(lost) - 1} more" if len(lost) > 1 else "") if lost else ""
+    message += f"; {lost[0]}" + (f", and {len(lost) - 1} more" if len(lost) > 1 else "") if lost else ""
     if not is_late:
-        return msgspec.structs.replace(status, message=said)
+        return msgspec.structs.replace(status, message=message)
     shortfall = item.number - added
-    said += f"; {pods_of(shortfall)} short{_shortage(places, status.scheduler)}; no longer waited for"
-    return msgspec.structs.replace(status, phase="Partial", shortfall=shortfall, message=said)
+    message += f"; {pods_of(shortfall)} short{_shortage(places, status.scheduler)}; no longer waited for"
+    return msgspec.structs.replace(status, phase="Partial", shortfall=shortfall, message=message)
 
 
 def _shortage(places: Sequence[Place], scheduler: str) -> str:
@@ -141,8 +141,10 @@ def _shortage(places: Sequence[Place], scheduler: str) -> str:
 
 def ended(item: Item, status: ItemStatus) -> ItemStatus:
     """The workload is gone, so nothing more will come."""
-    said = f"{item.workload.described()} is gone, or another one now; {status.added} of {item.number} pods had a node"
-    return msgspec.structs.replace(status, phase="Partial" if status.added else "Failed", message=said)
+    message = (
+        f"{item.workload.described()} is gone, or another one now; {status.added} of {item.number} pods had a node"
+    )
+    return msgspec.structs.replace(status, phase="Partial" if status.added else "Failed", message=message)
 
 
 def _follow_removal(item: Item, status: ItemStatus, pods: Sequence[SchedulerPod], is_late: bool) -> ItemStatus:
@@ -168,15 +170,15 @@ def _follow_removal(item: Item, status: ItemStatus, pods: Sequence[SchedulerPod]
     short = f"; {status.shortfall} less than asked for, there were no more" if status.shortfall else ""
     if is_done:
         note = "stayed; another went instead"
-        told = tuple(each if each.gone else msgspec.structs.replace(each, note=note) for each in victims)
-        said = f"{pods_of(removed)} removed" + (f", {len(instead)} of them not as named" if instead else "") + short
+        noted = tuple(each if each.gone else msgspec.structs.replace(each, note=note) for each in victims)
+        message = f"{pods_of(removed)} removed" + (f", {len(instead)} of them not as named" if instead else "") + short
         return msgspec.structs.replace(
-            status, phase="Partial" if status.shortfall else "Done", message=said, victims=told
+            status, phase="Partial" if status.shortfall else "Done", message=message, victims=noted
         )
-    said = f"{removed} of {expected} pods are gone{short}"
+    message = f"{removed} of {expected} pods are gone{short}"
     if not is_late:
-        return msgspec.structs.replace(status, message=said)
-    return msgspec.structs.replace(status, phase="Partial", message=f"{said}; no longer waited for")
+        return msgspec.structs.replace(status, message=message)
+    return msgspec.structs.replace(status, phase="Partial", message=f"{message}; no longer waited for")
 
 
 def names_when_planned(status: ItemStatus, workload: str) -> list[str]:

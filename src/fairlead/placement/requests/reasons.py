@@ -113,7 +113,7 @@ def reason_of(explanation: Explanation, rules: Rules) -> str:
         changes=tuple(
             (order.index(each.rule), each.instead, each.node) for each in choice.weight_changes[:MOST_CHANGES]
         ),
-        room=tuple((each.resource, each.wanted, each.free) for each in choice.room),
+        room=tuple((each.resource, each.requested, each.free) for each in choice.room),
         refusals=tuple((each.rule, each.reason, each.nodes) for each in explanation.refusals[:MOST_REFUSALS]),
         turn=choice.turn,
     )
@@ -153,7 +153,7 @@ def read_reason(place: Place, status: ItemStatus) -> PlaceReason | None:
             WeightChange(rules.rules[rule].rule, rules.rules[rule].weight, instead, node)
             for rule, instead, node in line.changes
         ),
-        room=tuple(Room(resource, wanted, free) for resource, wanted, free in line.room),
+        room=tuple(Room(resource, requested, free) for resource, requested, free in line.room),
         refusals=tuple(ReasonCount(rule, reason, nodes) for rule, reason, nodes in line.refusals),
         pick=rules.pick,
         turn=line.turn,
@@ -163,12 +163,12 @@ def read_reason(place: Place, status: ItemStatus) -> PlaceReason | None:
 def _scores(node: str, total: float, scores: Sequence[float | None], rules: Sequence[RuleWeight]) -> NodeScores | None:
     if len(scores) != len(rules):
         return None
-    told = tuple(
+    by_rule = tuple(
         RuleScore(rule.rule, rule.weight, None, score, round(rule.weight * score, 4))
         for rule, score in zip(rules, scores, strict=True)
         if score is not None
     )
-    return NodeScores(node, total, told)
+    return NodeScores(node, total, by_rule)
 
 
 def _differences(chosen: NodeScores, other: NodeScores) -> tuple[Difference, ...]:

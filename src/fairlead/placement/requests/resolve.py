@@ -100,14 +100,14 @@ def resolve(
     return WorkloadRef(kind="Service", name=metadata.name, uid=metadata.uid)
 
 
-def other_service(found: LookupResult, meant: WorkloadRef) -> str:
+def other_service(found: LookupResult, workload: WorkloadRef) -> str:
     """What to warn of where the Service of the same name leads to other pods than the workload that is changed."""
     service = found.service
     if not found.named or service is None or not service.spec.selector or _selects(service, found.named[0]):
         return ""
     behind = _listed(found.behind) or "no workload"
     return (
-        f"{meant.described()} is changed, but Service {service.metadata.name} of the same name selects other pods: "
+        f"{workload.described()} is changed, but Service {service.metadata.name} of the same name selects other pods: "
         f"behind it is {behind}"
     )
 
@@ -236,8 +236,8 @@ def _tops(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 async def loose_or_owned(client: Client, namespace: str, selector: dict[str, str]) -> list[ApiObject]:
     """Every pod that a service selects and that is not finished."""
-    wanted = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
-    pods = await client.list(PODS, namespace, query={"labelSelector": wanted})
+    labels = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
+    pods = await client.list(PODS, namespace, query={"labelSelector": labels})
     return [ApiObject(metadata=pod.metadata) for pod in pods if not pod.is_finished and not pod.is_terminating]
 
 

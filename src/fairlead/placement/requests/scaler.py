@@ -42,7 +42,7 @@ class Scaler:
         clock: Clock,
         find_pod: Callable[[str], SchedulerPod | None],
         options: RoundOptions,
-        hearing: int,
+        watch_checks: int,
     ) -> None:
         self._cache = cache
         self._lookup = lookup
@@ -51,13 +51,13 @@ class Scaler:
         self._clock = clock
         self._find_pod = find_pod
         self._options = options
-        self._hearing = hearing
+        self._watch_checks = watch_checks
         self._evicting: dict[ItemKey, asyncio.Task[None]] = {}
 
     async def carry_out(self, request: ScheduleRequest, index: int, status: ItemStatus) -> ItemStatus:
         """Change the workload as planned; the item as it is then, unchanged if that has to be tried again."""
         item = request.spec.items[index]
-        wanted = ItemInput(request.name, index, item, status, request.spec.accepted_at, None)
+        item_input = ItemInput(request.name, index, item, status, request.spec.accepted_at, None)
         if item.workload.kind == "Service":
             return actions.acted(status, item, None, self._clock.now())  # the evictions follow, as often as need be
         costs = actions.plan_costs(item, status)
@@ -66,14 +66,14 @@ class Scaler:
         trouble, is_known = "it keeps changing", True
         for _ in range(MOST_CONFLICTS):
             try:
-                workload = await self._lookup.workload(wanted)
+                workload = await self._lookup.workload(item_input)
             except NotLeader:
                 raise
             except ClusterError as problem:
                 trouble, is_known = f"it cannot be read: {problem}", False
                 break
             if workload is None:
-                return await self._give_up(wanted, f"{item.workload.described()} is gone, or another one now")
+                return await self._give_up(item_input, f"{item.workload.described()} is gone, or another one now")
             uid = request.metadata.uid
             scale = actions.plan_scale(request.name, uid, item, workload)
             if scale is None:
@@ -81,39 +81,39 @@ class Scaler:
                 return actions.acted(status, item, None if was_sent else workload, self._clock.now())
             result = await write(self._writer, scale)
             if result.outcome is Outcome.DONE:
-                self._cache.memory(wanted.item_key).stuck_since_s = None
+                self._cache.memory(item_input.item_key).stuck_since_s = None
                 done = actions.acted(status, item, workload, self._clock.now())
                 await self._record(request, item, done)
                 return done
             if result.outcome is Outcome.REFUSED and not result.may_have_happened:
-                return await self._give_up(wanted, f"{item.workload.described()} was not changed: {result.error}")
+                return await self._give_up(item_input, f"{item.workload.described()} was not changed: {result.error}")
             if result.outcome not in (Outcome.CONFLICT, Outcome.MISSING):
                 trouble, is_known = str(result.error), not result.may_have_happened
                 break
         log.warning("not scaled yet", request=request.name, item=index, problem=trouble)
-        return await self._not_now(wanted, trouble, is_known=is_known)
+        return await self._not_now(item_input, trouble, is_known=is_known)
 
-    async def _not_now(self, wanted: ItemInput, trouble: str, *, is_known: bool) -> ItemStatus:
-        memory = self._cache.memory(wanted.item_key)
+    async def _not_now(self, item_input: ItemInput, trouble: str, *, is_known: bool) -> ItemStatus:
+        memory = self._cache.memory(item_input.item_key)
         if not memory.is_stuck_for(self._options.settle_s, self._clock.elapsed_s()):
-            return wanted.status
-        why = f"{wanted.item.workload.described()} was not changed: {trouble}; no longer tried"
+            return item_input.status
+        why = f"{item_input.item.workload.described()} was not changed: {trouble}; no longer tried"
         doubt = f"; should it have been changed after all, its annotation {ANNOTATION} names this request"
-        return await self._give_up(wanted, why if is_known else why + doubt)
+        return await self._give_up(item_input, why if is_known else why + doubt)
 
     async def _wait_for_costs(self, pods: Sequence[str]) -> None:
         """Until our own watch shows their costs: by then the one who scales down has most likely heard of them, too."""
-        for _ in range(self._hearing):
+        for _ in range(self._watch_checks):
             known = [pod for key in pods if (pod := self._find_pod(key)) is not None]
             if all(pod.metadata.annotations.get(DELETION_COST) == actions.LOWEST_COST for pod in known):
                 return
             await self._clock.sleep(HEARING_S)
 
-    async def _give_up(self, wanted: ItemInput, why: str) -> ItemStatus:
-        self._cache.memory(wanted.item_key).stuck_since_s = None
-        await self.restore_costs(wanted.item, wanted.status)
-        await self._places.release([wanted.item_key])
-        return plan.failed(wanted, why)
+    async def _give_up(self, item_input: ItemInput, why: str) -> ItemStatus:
+        self._cache.memory(item_input.item_key).stuck_since_s = None
+        await self.restore_costs(item_input.item, item_input.status)
+        await self._places.release([item_input.item_key])
+        return plan.failed(item_input, why)
 
     async def restore_costs(self, item: Item, status: ItemStatus) -> None:
         """Pods that were named to go and stay get their own deletion costs back."""

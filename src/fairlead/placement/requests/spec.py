@@ -384,8 +384,13 @@ def definition() -> dict[str, Any]:
                     "storage": True,
                     "subresources": {"status": {}},
                     "additionalPrinterColumns": [
-                        {"name": name, "type": kind, "jsonPath": path, **({"description": told} if told else {})}
-                        for name, kind, path, told in columns
+                        {
+                            "name": name,
+                            "type": kind,
+                            "jsonPath": path,
+                            **({"description": description} if description else {}),
+                        }
+                        for name, kind, path, description in columns
                     ],
                     "schema": {"openAPIV3Schema": whole},
                 }

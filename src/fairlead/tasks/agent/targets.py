@@ -197,14 +197,14 @@ def _service_targets(
     of_service = service.metadata.name if service is not None else ""
     balanced = service.status.address if service is not None else ""
     cluster_ip = service.spec.cluster_ip if service is not None else ""
-    wanted = (
+    candidates = (
         (target.cluster_ip, "Cluster", cluster_ip, port.port if port else 0, "no cluster address"),
         (target.node_port, "NodePort", near.node_ip, port.node_port if port else 0, "no node port"),
         (target.load_balancer, "Loadbalancer", balanced, port.port if port else 0, "no address of a load balancer"),
     )
     found = []
-    for is_wanted, what, address, number, lack in wanted:
-        if not is_wanted:
+    for is_enabled, what, address, number, lack in candidates:
+        if not is_enabled:
             continue
         label = f"Agent{what}{name}IP_{of_service}_{address}:{number}"
         is_there = bool(address) and address != "None" and bool(number)

@@ -52,10 +52,10 @@ class CheckNodeCondition(Predicate):
         }
         ids_V = view.take(view.table.condition_set_N)
         failed = []
-        for condition, wanted, reason in CONDITIONS:
+        for condition, required, reason in CONDITIONS:
             bad = [
                 any(
-                    kind == condition and status != wanted and (kind, status) not in let_past
+                    kind == condition and status != required and (kind, status) not in let_past
                     for kind, status in conditions
                 )
                 for conditions in view.table.condition_sets

@@ -29,7 +29,7 @@ class JobAffinity(Priority):
         self._label = label
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        return _ranked(self._together(view, request), packed(view, request, EVEN, asked_only=True))
+        return _ranked(self._together(view, request), packed(view, request, EVEN, requested_only=True))
 
     def _together(self, view: View, request: Request) -> Floats:
         """100 where all placed pods of the job are, 0 where none is."""
@@ -56,7 +56,7 @@ class JobAntiAffinity(JobAffinity):
     name = "JobAntiAffinity"
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        emptier_V = 100 - packed(view, request, EVEN, asked_only=True)
+        emptier_V = 100 - packed(view, request, EVEN, requested_only=True)
         return _ranked(100 - self._together(view, request), emptier_V)
 
 

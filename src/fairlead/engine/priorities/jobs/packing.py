@@ -25,18 +25,18 @@ LEADER: Final = {CPU: 1, MEMORY: 1, **dict.fromkeys(GPU_NAMES, 5)}
 WORKER: Final = {CPU: 5, MEMORY: 1, **dict.fromkeys(GPU_NAMES, 1)}
 
 
-def packed(view: View, request: Request, weights: Mapping[str, int], *, asked_only: bool) -> Floats:
+def packed(view: View, request: Request, weights: Mapping[str, int], *, requested_only: bool) -> Floats:
     """0..100: the weighted use of a node after placing, over what the pod asks for or over all that the node has."""
     use_V = np.zeros(view.size, dtype=np.float64)
     weight_V = np.zeros(view.size, dtype=np.float64)
     for name, weight in weights.items():
         row = view.table.axis.known(name)
-        wanted = request.needs.get(name, 0)
-        if row is None or (asked_only and not wanted):
+        requested = request.needs.get(name, 0)
+        if row is None or (requested_only and not requested):
             continue
         alloc_V = view.alloc_RV[row]
         has_V = alloc_V > 0
-        use_V += np.where(has_V, weight * (view.used_RV[row] + wanted) / np.maximum(alloc_V, 1), 0.0)
+        use_V += np.where(has_V, weight * (view.used_RV[row] + requested) / np.maximum(alloc_V, 1), 0.0)
         weight_V += np.where(has_V, weight, 0)
     share_V: Floats = np.where(weight_V > 0, use_V / np.maximum(weight_V, 1), 0.0)
     return np.clip(100 * share_V, 0.0, 100.0)
@@ -70,7 +70,7 @@ class BinPack(Priority):
     best = BEST
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        return ranked(packed(view, request, EVEN, asked_only=True), view)
+        return ranked(packed(view, request, EVEN, requested_only=True), view)
 
 
 class LeaderFirst(Priority):
@@ -85,5 +85,5 @@ class LeaderFirst(Priority):
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
         if self._leader:
-            return ranked(100 - packed(view, request, LEADER, asked_only=False), view)
-        return ranked(packed(view, request, WORKER, asked_only=False), view)
+            return ranked(100 - packed(view, request, LEADER, requested_only=False), view)
+        return ranked(packed(view, request, WORKER, requested_only=False), view)

@@ -26,10 +26,10 @@ class SeedWishes(Priority):
         self._rules: tuple[Priority, ...] = (NodeAffinity(), InterPodAffinity(), TaintToleration())
 
     def raw(self, view: View, request: Request, feasible_V: Bools) -> Ints:
-        heard = [rule for rule in self._rules if rule.applies(view.table, request)]
+        applicable = [rule for rule in self._rules if rule.applies(view.table, request)]
         total_V = np.zeros(view.size, dtype=np.int64)
-        for rule in heard:
+        for rule in applicable:
             total_V += rule.normalise(rule.raw(view, request, feasible_V), feasible_V, view, request)
         # Taints always have a word, so the mean is of something.
-        mean_V: Ints = total_V * ONE // (100 * len(heard))
+        mean_V: Ints = total_V * ONE // (100 * len(applicable))
         return mean_V
