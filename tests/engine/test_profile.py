@@ -231,6 +231,21 @@ def test_the_forecast_is_in_force_where_there_is_one_unless_it_is_left_out() -> 
             assert "NodeLoadForecast" not in weights(profile), (point, name)
 
 
+def test_an_old_name_is_turned_off_by_the_new_one_and_the_other_way_round() -> None:
+    for on, off in (("NodeLoadForecastPriority", "NodeLoadForecast"), ("SelectorSpreadPriority", "SelectorSpread")):
+        for enabled, disabled in ((on, off), (off, on)):
+            points = {"multiPoint": {"enabled": [{"name": enabled}]}, "score": {"disabled": [{"name": disabled}]}}
+            (profile,) = parse_configuration({"profiles": [{"plugins": points}]}, forecasts=True).values()
+            assert not {on, off} & weights(profile).keys(), (enabled, disabled)
+
+
+@pytest.mark.parametrize("conditions", Conditions)
+def test_a_configuration_does_not_change_which_reason_comes_first(conditions: Conditions) -> None:
+    (profile,) = parse_configuration({}, conditions=conditions).values()
+    expected = [rule.name for rule in kube_profile(conditions=conditions).predicates]
+    assert [rule.name for rule in profile.predicates] == expected
+
+
 def test_a_profile_says_its_own_pick_and_load() -> None:
     said = {"pluginConfig": [{"name": "Fairlead", "args": {"pick": "round-robin", "loadBasis": "max"}}]}
     (profile,) = parse_configuration({"profiles": [said]}).values()

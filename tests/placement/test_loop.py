@@ -22,8 +22,10 @@ from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.cycle import Cycle
 from fairlead.engine.dialect import parse_profile
 from fairlead.engine.forecast import Forecast
+from fairlead.engine.load_basis import BASES, Usage
 from fairlead.engine.occupant import occupant_of
-from fairlead.engine.profile import Profile, kube_profile
+from fairlead.engine.pick import FIRST
+from fairlead.engine.profile import Profile, kube_profile, seed_profile
 from fairlead.engine.unit import LostPlace, Member, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.model.intents import Bind, Delete, Intent, Patch, RecordEvent
 from fairlead.model.kinds import Kind
@@ -190,6 +192,45 @@ async def test_forecasts_of_what_is_not_there_are_counted_as_it_comes_and_goes()
         server.put(a_node("n3"))
         await settle()
         assert count() == 0, "the node came, though the forecast is the same"
+
+
+@pytest.mark.parametrize(
+    ("used", "by_basis"),
+    [
+        # n2 requests 3 of its 4 cores; the numbers are what n1 and n2 use.
+        ((1000, 0), {"requests": "n1", "usage": "n2", "max": "n1"}),
+        ((4000, 1000), {"requests": "n1", "usage": "n2", "max": "n2"}),
+    ],
+)
+@pytest.mark.parametrize("basis", BASES)
+async def test_what_counts_as_load_decides(used: tuple[int, int], by_basis: dict[str, str], basis: str) -> None:
+    usage = {f"n{number}": Usage(cpu_milli=cpu) for number, cpu in enumerate(used, 1)}
+    profile = seed_profile((1, 0, 0, 0, 0), load_basis=basis)
+    placed = a_pod("idle", cpu="3", node="n2", schedulerName=NAME)
+    reads = [Forecast()]
+    async with looping(nodes=2, profile=profile, forecast=lambda: reads[-1]) as (server, _):
+        server.put(placed)
+        await settle()
+        reads.append(Forecast(usage=usage))
+        server.put(wanting("p", cpu="100m"))
+        await settle()
+        assert server.writes.bindings == {"p": by_basis[basis]}
+
+
+async def test_pods_placed_since_a_node_was_measured_count_until_it_is_measured_again() -> None:
+    def read(n1_s: float, n3_s: float) -> Forecast:
+        measured = {"n1": n1_s, "n2": 1.0, "n3": n3_s}
+        return Forecast(usage={name: Usage(0, 0, measured_s=at_s) for name, at_s in measured.items()})
+
+    reads = [read(1, 1)]
+    profile = seed_profile((1, 0, 0, 0, 0), load_basis="usage", pick=FIRST)
+    async with looping(nodes=2, profile=profile, forecast=lambda: reads[-1]) as (server, _):
+        # Only a node that is not even there is measured again; then n1, which does not use what it was given.
+        for name, then in (("p1", read(1, 2)), ("p2", read(2, 2)), ("p3", read(2, 2))):
+            server.put(wanting(name))
+            await settle()
+            reads.append(then)
+        assert server.writes.bindings == {"p1": "n1", "p2": "n2", "p3": "n1"}
 
 
 # -- leader and standby ---------------------------------------------------------------------------------------

@@ -218,23 +218,23 @@ def _choose(
     """Rules in force at one point and their weights: the defaults, changed by multiPoint, then by the point itself."""
     chosen = dict(defaults)
     everywhere, here = plugins.get("multiPoint", _PluginSet()), plugins.get(point, _PluginSet())
-    for plugin_set in (everywhere, here):
-        for off in plugin_set.disabled or ():
-            if off.name == "*":
-                chosen.clear()
-            else:
-                chosen.pop(_known_name(off.name, at, point), None)
+    off_here = {_known_name(off.name, at, point, allow_all=True) for off in here.disabled or ()}
+    for name in (*(_known_name(off.name, at, point, allow_all=True) for off in everywhere.disabled or ()), *off_here):
+        if name == "*":
+            chosen.clear()
+        else:
+            chosen.pop(name, None)
     for key, plugin_set in (("multiPoint", everywhere), (point, here)):
         for i, on in enumerate(plugin_set.enabled or ()):
             name = _known_name(on.name, at, point)
             if name in known:
-                off_here = key == "multiPoint" and any(d.name in ("*", on.name) for d in here.disabled or ())
-                if not off_here:
+                if key == point or not {"*", name} & off_here:
                     # No weight given means one, as in Kubernetes.
                     chosen[name] = on.weight or 1
             elif key == point:
                 raise ProfileError(f"{at}.{key}.enabled[{i}].name: {on.name} has nothing to say at {point}")
-    order = list(known)
+    # As the defaults run, which may be the node's conditions first; then those that are only named.
+    order = [*defaults, *(name for name in known if name not in defaults)]
     return {name: chosen[name] for name in sorted(chosen, key=order.index)}
 
 

@@ -1,7 +1,7 @@
 """What counts as a node's load in the seed's w1 and w2: what its pods request, what is used, or the larger of both.
 
 Usage comes with the forecasts, as read some time ago; what was placed or removed since is added by its requests, so
-that a round does not pile onto the node that was idle when somebody looked. Where usage is not known, requests count.
+that new pods do not pile onto the node that was idle when somebody looked. Where usage is not known, requests count.
 """
 
 from collections.abc import Mapping
@@ -31,16 +31,26 @@ class Usage(msgspec.Struct, frozen=True):
     memory_bytes: float | None = None
     requested_cpu_milli: int = 0
     requested_memory_bytes: int = 0
+    # When it was measured, in seconds since 1970.
+    measured_s: float = 0.0
 
 
-def beside_requests(usage: Mapping[str, Usage], table: "NodeTable") -> dict[str, Usage]:
-    """The same, with what pods request right now: to be called when usage was just read."""
+def beside_requests(usage: Mapping[str, Usage], known: Mapping[str, Usage], table: "NodeTable") -> dict[str, Usage]:
+    """The same, with what pods request right now; to be called when forecasts were just read.
+
+    A node that was not measured again keeps what was requested when it was (`known`): else pods placed since would
+    count no longer. On a node that is not there yet nothing is requested.
+    """
     found: dict[str, Usage] = {}
     for name, each in usage.items():
-        row = table.row_of.get(name)
-        if row is not None:
+        row, before = table.row_of.get(name), known.get(name)
+        if before is not None and before.measured_s == each.measured_s:
+            cpu, memory = before.requested_cpu_milli, before.requested_memory_bytes
+        elif row is None:
+            cpu, memory = 0, 0
+        else:
             cpu, memory = (int(table.used_RN[axis, row]) for axis in (axes.ASSUMED_CPU, axes.ASSUMED_MEMORY))
-            found[name] = msgspec.structs.replace(each, requested_cpu_milli=cpu, requested_memory_bytes=memory)
+        found[name] = msgspec.structs.replace(each, requested_cpu_milli=cpu, requested_memory_bytes=memory)
     return found
 
 

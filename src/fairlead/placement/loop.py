@@ -393,7 +393,7 @@ class Loop:
             forecast, table = self._forecast(), self._state.table
             if forecast is not self._forecast_read:
                 self._forecast_read = forecast
-                usage = beside_requests(forecast.usage, table)
+                usage = beside_requests(forecast.usage, table.catalog.forecast.usage, table)
                 table.catalog.set_forecast(msgspec.structs.replace(forecast, usage=usage) if usage else forecast)
 
     def _pods_of(self, workload: str) -> Iterable[SchedulerPod]:

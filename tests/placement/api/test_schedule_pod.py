@@ -248,6 +248,20 @@ async def test_bodies_that_are_none(shop: Shop, body: bytes, status: int) -> Non
     assert (told.status, told.body["isSucceed"]) == (status, False)
 
 
+async def test_an_answer_does_not_outgrow_the_body_it_is_about(shop: Shop) -> None:
+    await shop.workload("web")
+    many = {f"x{number:05}": 1 for number in range(15_000)}
+    body = {"podList": [item() | many, item(service="Web", number="0")], "y": 1}
+    told = await shop.api.ask("POST", "/schedulePod", body=body)
+    assert told.status == 422
+    of_first = [each for each in told.body["errors"] if each.get("index") == 0]
+    assert [each["field"] for each in of_first[:20]] == sorted(many)[:20]
+    assert of_first[20:] == [{"index": 0, "message": "14980 more fields that are not known"}]
+    assert [each["field"] for each in told.body["errors"] if each.get("index") != 0] == ["y", "serviceName", "number"]
+    deep = await shop.api.ask("POST", "/schedulePod", data=b"[" * 100_000)
+    assert deep.body["message"] == "the body is nested too deeply"
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -1,7 +1,7 @@
 """The reader: the last good copy until its time is over, never waiting, always able to say why."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -16,13 +16,13 @@ from fairlead.engine.forecast import Change, Forecast
 from fairlead.model.kinds import ConfigMap
 from fairlead.model.meta import ObjectMeta
 from fairlead.placement.forecasts.access import Access
-from fairlead.placement.forecasts.documents import Read
+from fairlead.placement.forecasts.documents import Document, Read
 from fairlead.placement.forecasts.elastic import Elastic, ElasticsearchSource
 from fairlead.placement.forecasts.prometheus import Prometheus, PrometheusSource
 from fairlead.placement.forecasts.sources import ConfigMapSource, FileSource, SourceProblem
 from fairlead.settings import ForecastQueries
 from fairlead.testing.clock import ManualClock
-from tests.placement.forecasts.kit import NOW, Scripted, a_reader, ago, ahead, of_node
+from tests.placement.forecasts.kit import NOW, Scripted, a_reader, ago, ahead, of_node, of_service
 
 RISING = {"a": Change(1000.0)}
 
@@ -52,12 +52,25 @@ async def test_the_same_forecast_is_the_same_object_after_another_read() -> None
     reader = a_reader(source)
     await reader.refresh()
     first = reader.current(NOW)
-    source.answer = lambda: Read((of_node("a", 2.0, issued_at=ago(1)),))
     await reader.refresh()
     assert reader.current(NOW) is first
     source.answer = lambda: Read((of_node("a", 3.0, issued_at=NOW),))
     await reader.refresh()
     assert reader.current(NOW) is not first
+
+
+@pytest.mark.parametrize(("of", "tells_usage"), [(of_service, False), (of_node, True)])
+async def test_a_later_issue_with_the_same_numbers_is_another_forecast_only_where_it_tells_usage(
+    of: Callable[..., Document], tells_usage: bool
+) -> None:
+    source = Scripted(of("a", 2.0))
+    reader = a_reader(source)
+    await reader.refresh()
+    first = reader.current(NOW)
+    source.answer = lambda: Read((of("a", 2.0, issued_at=ago(1)),))
+    await reader.refresh()
+    assert (reader.current(NOW) is not first) is tells_usage
+    assert [each.measured_s for each in reader.current(NOW).usage.values()] == [ago(1).timestamp()] * tells_usage
 
 
 @pytest.mark.parametrize("problem", [SourceProblem("nobody there"), RuntimeError("a slip")])

@@ -4,6 +4,7 @@ The seed's contract: `operation` 1 or 2, `number` a string of digits (a whole nu
 """
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -13,6 +14,8 @@ from fairlead.placement.requests.spec import MOST_ITEMS, Operation
 from fairlead.web.problems import FieldProblem, Problem
 
 OPERATIONS: Final[dict[int, Operation]] = {1: "Add", 2: "Remove"}
+MOST_UNKNOWN: Final = 20
+"""Unknown fields that are named, of the body and of each item: an answer is not to outgrow its request."""
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _DIGITS = re.compile(r"[0-9]{1,9}")
 
@@ -67,15 +70,14 @@ def parse_body(body: bytes, most_number: int) -> Parsed:
     """The items of a body; a Problem where there is no list of items."""
     try:
         read = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+    except RecursionError:
+        raise Problem(400, "BadRequest", "the body is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise Problem(400, "BadRequest", f"the body is not JSON: {problem}") from None
     if not isinstance(read, dict):
         error = FieldProblem(message=f"wanted an object with podList, got {_shown(read)}")
         raise Problem(422, "Invalid", error.message, errors=[error])
-    problems = [
-        FieldProblem(field=each[:100], message="there is no such field; there is podList")
-        for each in sorted(read.keys() - {"podList"})
-    ]
+    problems = _unknown_fields(read, ("podList",))
     listed = read.get("podList")
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_ITEMS:
         expected = f"wanted podList with 1 to {MOST_ITEMS} items"
@@ -129,14 +131,23 @@ def _item(given: Any, index: int, most_number: int, problems: list[FieldProblem]
     force = given.get("force", False)
     if not isinstance(force, bool):
         wrong("force", "true or false")
-    for field in sorted(given.keys() - {"operation", "namespace", "serviceName", "number", "force"}):
-        message = "there is no such field; there are operation, namespace, serviceName, number, force"
-        problems.append(FieldProblem(index=index, field=str(field)[:100], message=message))
+    problems += _unknown_fields(given, ("operation", "namespace", "serviceName", "number", "force"), index)
     if nameless:
         return None
     # An operation or a force that is none: no further complaint depends on it.
     done = OPERATIONS.get(operation, "Remove") if isinstance(operation, int) else "Remove"
     return CheckedItem(done, given["namespace"], given["serviceName"], number or 0, force is not False)
+
+
+def _unknown_fields(given: dict[str, Any], known: Sequence[str], index: int | None = None) -> list[FieldProblem]:
+    """The fields that are not known, each named; past a number of them, how many more there are."""
+    unknown = sorted(given.keys() - set(known))
+    message = f"there is no such field; there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
+    found = [FieldProblem(index=index, field=field[:100], message=message) for field in unknown[:MOST_UNKNOWN]]
+    if len(unknown) > MOST_UNKNOWN:
+        more = f"{len(unknown) - MOST_UNKNOWN} more fields that are not known"
+        found.append(FieldProblem(index=index, message=more))
+    return found
 
 
 def _is_name(given: Any) -> bool:

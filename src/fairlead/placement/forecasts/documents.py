@@ -207,11 +207,15 @@ def _changes(counted: Mapping[tuple[Subject, str], Counted]) -> dict[Subject, Ch
 def _usage(counted: Mapping[tuple[Subject, str], Counted]) -> dict[str, Usage]:
     """What each node uses now."""
     used: dict[str, dict[str, float]] = {}
+    measured_s: dict[str, float] = {}
     for (subject, resource), each in counted.items():
         if not subject[0]:
             used.setdefault(subject[1], {})[resource] = each.baseline
+            measured_s[subject[1]] = max(measured_s.get(subject[1], 0.0), each.issued_at.timestamp())
     return {
-        node: Usage(None if (cores := of.get(CPU)) is None else cores * 1000, of.get(MEMORY))
+        node: Usage(
+            None if (cores := of.get(CPU)) is None else cores * 1000, of.get(MEMORY), measured_s=measured_s[node]
+        )
         for node, of in used.items()
     }
 
