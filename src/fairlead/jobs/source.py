@@ -4,6 +4,7 @@ Called by the placement loop between two decisions; nothing here waits. Decision
 controller has written them into the job's status, or has dropped them.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -61,6 +62,7 @@ class JobSource:
         self._used: dict[str, dict[str, int]] = {}
         self._refused: dict[str, UnitRefused] = {}
         self._begun = False
+        self._taken = asyncio.Event()
 
     # -- the controller's side ----------------------------------------------------------------------------------
 
@@ -79,8 +81,7 @@ class JobSource:
         self._offers[unit.key] = Offer(unit, job, requests_of(unit, placed=True))
         self._account(unit.key, self._offers[unit.key])
         if held is None or held.unit != unit or held.is_placed:
-            self._changed[unit.key] = None
-            self._wake_loop()
+            self._change(unit.key)
 
     def withdraw(self, key: str) -> None:
         self._news.pop(key, None)
@@ -88,15 +89,23 @@ class JobSource:
         if key in self._offers:
             self._account(key, None)
             del self._offers[key]
-            self._changed[key] = None
-            self._wake_loop()
+            self._change(key)
 
     def again(self, key: str) -> None:
         """Have a job without places decided once more, though nothing has changed."""
         if key in self._offers:
             self._again.add(key)
-            self._changed[key] = None
-            self._wake_loop()
+            self._change(key)
+
+    def _change(self, key: str) -> None:
+        self._changed[key] = None
+        self._taken.clear()
+        self._wake_loop()
+
+    async def taken(self) -> None:
+        """Until placement has taken in all that was offered and withdrawn so far."""
+        if self._changed:
+            await self._taken.wait()
 
     def news(self, key: str) -> News:
         return self._news.get(key, News())
@@ -189,6 +198,7 @@ class JobSource:
         if not self._begun:
             return []
         keys, self._changed = self._changed, {}
+        self._taken.set()
         again, self._again = self._again, set()
         found: list[tuple[str, Unit | None]] = []
         for key in keys:
