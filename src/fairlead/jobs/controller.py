@@ -245,6 +245,8 @@ class JobController:
             self._controller.queue.add(key)
 
     def _keys_of_queue(self, delta: Delta[Any]) -> Iterable[str]:
+        if delta.old is not None and delta.new is not None and delta.old.spec == delta.new.spec:
+            return []  # its status, which is written every few seconds and decides about no job
         return [job.metadata.key for job in self._mirrors.jobs if _queue_name(job) == delta.key]
 
     # -- reconcile ----------------------------------------------------------------------------------------------
@@ -308,7 +310,7 @@ class JobController:
         )
 
     def _in_line(self, key: str) -> tuple[int, str]:
-        """Its place among pending jobs, from 1, and why it is held back; none (0) for a job that waits for nothing."""
+        """Its position in its queue, from 1, and why it is held back; none (0) for a job that waits for nothing."""
         now_s = self._clock.elapsed_s()
         if now_s - self._line[0] >= COSMETIC_S:
             self._line = now_s, self.source.line()
