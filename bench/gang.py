@@ -5,7 +5,8 @@ can never fit, with its proof. `status_bytes_per_pod`: all status patches of a j
 `jobs_500x20`: on a real API server with simulated nodes (bench/gang_process.py); `volcano_500x20`: with `--peers` the
 same jobs by Volcano on the same kind of server and nodes (bench/gang_volcano.py), else null. `large_gang`: one job of
 60 % of a cluster that small jobs keep 80 % full, in virtual seconds until it is placed, with expected run times known
-(its nodes are reserved) and not; `backfilled` are the small jobs that started while nodes were reserved.
+(its nodes are reserved) and not; `backfilled` are the small jobs that started while nodes were reserved. Small jobs
+come for 900 s after it; without a reservation it waits until they no longer do.
 """
 
 import argparse
@@ -46,7 +47,9 @@ NODE_CPU: Final = 8
 SMALL_CPU: Final = 4
 LARGE_SHARE, SMALL_SHARE = 0.6, 0.8
 WARM_UP_S: Final = 200
-PATIENCE_S: Final = 1_200
+# So long after the large one small ones keep coming.
+ARRIVALS_S: Final = 900
+PATIENCE_S: Final = 1_800
 
 
 # --- the engine -------------------------------------------------------------------------------------------
@@ -169,7 +172,8 @@ class LargeGang:
         async with self.together.leading():
             while not key or cluster.clock.elapsed_s() - asked_at_s < PATIENCE_S:
                 self._end_jobs()
-                while SMALL_CPU * (len(self.ends) + len(self.waiting)) < SMALL_SHARE * total:
+                is_quiet = bool(key) and cluster.clock.elapsed_s() - asked_at_s >= ARRIVALS_S
+                while not is_quiet and SMALL_CPU * (len(self.ends) + len(self.waiting)) < SMALL_SHARE * total:
                     self._submit()
                 await step(cluster, 2.0)
                 self._follow()

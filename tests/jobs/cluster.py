@@ -20,10 +20,24 @@ from fairlead.cluster.mirror import Mirror
 from fairlead.cluster.watch import Watch
 from fairlead.cluster.writer import Outcome, Result, Writer
 from fairlead.engine.profile import kube_profile
+from fairlead.jobs.allocations import decode
 from fairlead.jobs.capability import _job_of
 from fairlead.jobs.controller import JobController, JobMirrors
 from fairlead.jobs.plan import PlanOptions
-from fairlead.jobs.spec import JOB_NODES, JOB_PODS, JOB_QUEUES, SERVICES, TYJOBS
+from fairlead.jobs.pods import place_of
+from fairlead.jobs.spec import (
+    JOB_LABEL,
+    JOB_NODES,
+    JOB_PODS,
+    JOB_QUEUES,
+    SERVICES,
+    TYJOBS,
+    JobPod,
+    JobSpec,
+    TYJob,
+    parse_spec,
+    parse_status,
+)
 from fairlead.model.intents import Bind, Create, Delete, Intent, Patch, PatchStatus, RecordEvent
 from fairlead.model.kinds import Kind
 from fairlead.placement.loop import Loop
@@ -167,12 +181,24 @@ class FakeCluster:
                 pod = copy.deepcopy(self._get(JOB_PODS, namespace, name))
                 if pod["metadata"]["uid"] != uid or pod["spec"].get("nodeName"):
                     raise Conflict("POST binding", Status(code=409))
+                self._check_place(pod, node)
                 pod["spec"]["nodeName"] = node
                 self.put(JOB_PODS.plural, pod)
                 return None
             case Patch():
                 return None  # a pod's condition: nobody here reads it
         raise AssertionError(f"unexpected write: {intent}")
+
+    def _check_place(self, pod: Json, node: str) -> None:
+        """A pod of a job is bound to the node that the stored status names for it, and to no other."""
+        if any(owner["kind"] == TYJOBS.kind for owner in pod["metadata"].get("ownerReferences") or ()):
+            key = f"{pod['metadata']['namespace']}/{pod['metadata']['labels'][JOB_LABEL]}"
+            job = msgspec.convert(copy.deepcopy(self.objects[TYJOBS.plural][key]), TYJob)
+            spec, (status, _) = parse_spec(job), parse_status(job)
+            places = decode(status.allocations, spec) if isinstance(spec, JobSpec) else {}
+            place = place_of(msgspec.convert(pod, JobPod))
+            if place is None or places.get(place) != node:
+                self.complaints.append(f"{pod['metadata']['name']} is bound to {node}, which is not its place")
 
     def _get(self, kind: Kind[Any], namespace: str, name: str) -> Json:
         key = f"{namespace}/{name}" if namespace else name

@@ -68,6 +68,8 @@ async def setting() -> AsyncIterator[Setting]:
         await turn(cluster, 4)
         cluster.submit("ahead", spec_json(9, schedulerPolicy=GANG, priority=9), namespace="secret")
         cluster.submit("mine", spec_json(7, schedulerPolicy=GANG))
+        cluster.put("jobqueues", {"metadata": {"name": "others"}, "spec": {}})
+        cluster.submit("elsewhere", spec_json(8, schedulerPolicy=GANG, priority=10, queue="others"))
         await turn(cluster, 4)
         yield made
     assert cluster.complaints == []
@@ -76,11 +78,15 @@ async def setting() -> AsyncIterator[Setting]:
 async def test_s76_a_pending_job_says_what_is_short_who_holds_it_and_where_it_stands(setting: Setting) -> None:
     found = await setting.ask(setting.api.explain, "lab", "secret", namespace="lab", name="mine")
     assert (found["queuePosition"], found["ahead"]) == (2, ["secret/ahead"])
-    assert found["message"].startswith("number 2 in line; 3 pods would fit, mine-actors-2 does not: cpu 1 needed")
+    assert found["message"].startswith("number 2 in queue default; 3 pods would fit, mine-actors-2 ")
+    assert "does not: cpu 1 needed" in found["message"]
     explain = found["explain"]
     assert (explain["resource"], explain["needed"], explain["nodes"]) == ("cpu", 1000, 3)
     assert sum(explain["refusals"].values()) == 3
     assert "secret/busy" in {each["who"] for each in found["holders"]}
+    other = await setting.ask(setting.api.explain, "lab", namespace="lab", name="elsewhere")
+    assert (other["queue"], other["queuePosition"]) == ("others", 1)
+    assert "ahead" not in other
 
 
 async def test_names_of_jobs_that_the_caller_may_not_read_are_left_out(setting: Setting) -> None:
@@ -125,7 +131,7 @@ async def test_what_is_no_job_is_refused_with_its_field(setting: Setting, body: 
 
 async def test_an_unknown_policy_is_refused_and_known_ones_are_compared(setting: Setting) -> None:
     manifest = {"metadata": {"name": "new", "namespace": "lab"}, "spec": spec_json(1)}
-    with pytest.raises(Problem, match="policies: 'Best' is not one of BinPack"):
+    with pytest.raises(Problem, match="policies: 'Best' is not one of Gang, BinPack"):
         await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["Best"]})
     with pytest.raises(Problem) as refused:
         await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["x" * 1000] * 200})
@@ -133,3 +139,10 @@ async def test_an_unknown_policy_is_refused_and_known_ones_are_compared(setting:
     # However often: each is tried once.
     found = await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["BinPack"] * 20_000})
     assert [(each["policy"], each["fits"], each["pods"]) for each in found["comparisons"]] == [("BinPack", True, 2)]
+    # As a gang it needs room for all its pods, of which four are free.
+    manifest["spec"] = spec_json(6, minWorkersNum=1)
+    found = await setting.ask(setting.api.compare, "lab", body={"job": manifest, "policies": ["Gang", "BinPack"]})
+    assert [(each["policy"], each["fits"], each.get("pods", 0)) for each in found["comparisons"]] == [
+        ("Gang", False, 0),
+        ("BinPack", True, 3),
+    ]

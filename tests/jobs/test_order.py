@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fairlead.jobs.order import BELOW_QUORUM, SURPLUS, Cluster, PendingJob, are_mixed, exceeds_quota, head, in_order
+from fairlead.jobs.order import BELOW_QUORUM, SURPLUS, Cluster, PendingJob, exceeds_quota, head, in_order
 from fairlead.jobs.spec import QueueSpec
 from fairlead.model.quantity import NANO
 
@@ -30,6 +30,19 @@ def test_s22_higher_priority_first_then_older_then_by_name() -> None:
     ]
     for some in itertools.permutations(jobs):
         assert names(list(some)) == ["z", "a", "b", "d", "c"]
+
+
+def test_a_higher_pod_priority_goes_before_every_rule_of_queues() -> None:
+    jobs = [
+        PendingJob("lost", turn=BELOW_QUORUM, priority=10),
+        PendingJob("urgent", pod_priority=100, turn=SURPLUS, priority=1),
+        PendingJob("fair", policy="DRF", pod_priority=50, priority=1),
+    ]
+    for some in itertools.permutations(jobs):
+        assert names(list(some)) == ["urgent", "fair", "lost"]
+        first = head(some, Cluster())
+        assert first is not None
+        assert first.key == "urgent"
 
 
 def test_s23_the_smaller_dominant_share_goes_first() -> None:
@@ -76,7 +89,6 @@ def test_s26_the_order_of_mixed_policies_is_total_and_the_same_however_jobs_come
         first = head(jobs, cluster)
         assert first is not None
         assert first.key == expected[0]
-    assert are_mixed(jobs)
 
 
 def test_s27_a_job_that_lost_places_goes_before_new_ones_and_more_workers_go_last() -> None:

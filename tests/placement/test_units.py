@@ -56,6 +56,8 @@ class Jobs(Source):
         self.order: list[str] = []
         self.blocked: set[str] = set()
         self.conflict = False
+        self.is_writing = False
+        """What is decided is not written down yet."""
 
     def begin(self, wake: Callable[[], None]) -> None:
         super().begin(wake)
@@ -95,7 +97,7 @@ class Jobs(Source):
     def decided(self, outcome: UnitOutcome) -> None:
         super().decided(outcome)
         unit = self.units[outcome.unit]
-        if isinstance(outcome, UnitPlaced):
+        if isinstance(outcome, UnitPlaced) and not self.is_writing:
             nodes = {} if self.conflict else {each.pod: each.node for each in outcome.placed}
             self._set(unit, nodes)
 
@@ -370,6 +372,29 @@ async def test_a_place_that_is_lost_while_its_pod_is_being_bound_is_not_bound_to
         server.writes.held.set()
         await settle()
         assert server.writes.bindings == {}
+
+
+async def test_a_pod_whose_place_was_lost_goes_to_the_next_one_only_when_its_source_has_written_it_down() -> None:
+    jobs = Jobs(a_unit("g", 1))
+    async with looping(jobs) as (server, clock):
+        await settle()
+        unit = jobs.units["g"]
+        jobs.blocked.add("g")
+        server.loop.nodes.apply([(False, a_node(unit.members[1].node))])
+        server.put(as_pod(unit, 1))
+        await settle()
+        jobs.is_writing = True
+        jobs.blocked.clear()
+        await clock.advance(1.1)
+        again = jobs.outcomes[-1]
+        assert isinstance(again, UnitPlaced)
+        assert len(again.placed) == 2
+        assert server.writes.bindings == {}
+        jobs.is_writing = False
+        jobs.decided(again)
+        server.loop.wake()
+        await settle()
+        assert server.writes.bindings == {"g-w-0": again.placed[1].node}
 
 
 async def test_a_place_outlives_its_pod_for_the_next_one() -> None:

@@ -23,7 +23,7 @@ from fairlead.jobs.allocations import LEADER_PLACE
 from fairlead.jobs.api import CompareAnswer, JobExplanation
 from fairlead.jobs.explain import counted
 from fairlead.jobs.pods import pod_name
-from fairlead.jobs.spec import FINISHED, PLACEMENT_POLICIES, TYJOBS, JobSpec, TYJob, parse_spec, parse_status
+from fairlead.jobs.spec import BASIC_POLICIES, FINISHED, TYJOBS, JobSpec, TYJob, parse_spec, parse_status
 from fairlead.jobs.what_if import WhatIf
 from fairlead.model.kinds import POD_OBJECTS
 from fairlead.model.numbers import whole_number
@@ -280,7 +280,7 @@ def what_if(
 
 @job.command()
 @click.argument("file", type=click.File("rb"))
-@click.option("--policies", default=",".join(PLACEMENT_POLICIES), show_default=True, help="Comma-separated.")
+@click.option("--policies", default=",".join(BASIC_POLICIES), show_default=True, help="Comma-separated.")
 @_shared
 @server_options
 def compare(

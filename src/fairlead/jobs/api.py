@@ -17,8 +17,8 @@ from fairlead.jobs.explain import amount, sentence
 from fairlead.jobs.observed import JobInput
 from fairlead.jobs.source import JobSource
 from fairlead.jobs.spec import (
+    BASIC_POLICIES,
     GROUP,
-    PLACEMENT_POLICIES,
     TYJOBS,
     Explain,
     JobSpec,
@@ -59,7 +59,7 @@ class JobExplanation(ApiStruct, frozen=True):
     queue: str
     queue_position: int = 0
     ahead: tuple[str, ...] = ()
-    """The jobs that are planned before it, the first ones."""
+    """The jobs of its queue that are planned before it, the first ones."""
     share: float = 0.0
     quorum: int = 0
     explain: Explain | None = None
@@ -72,7 +72,7 @@ class JobExplanation(ApiStruct, frozen=True):
 
 class CompareBody(ApiStruct, frozen=True):
     job: dict[str, Any]
-    policies: tuple[str, ...] = PLACEMENT_POLICIES
+    policies: tuple[str, ...] = BASIC_POLICIES
 
 
 class CompareAnswer(ApiStruct, frozen=True):
@@ -138,7 +138,8 @@ class JobApi:
         if job is None:
             raise Problem(404, "NotFound", f"there is no TYJob {key}")
         spec, (status, _) = parse_spec(job), parse_status(job)
-        pending = self._source.pending()
+        queue = spec.queue if isinstance(spec, JobSpec) else ""
+        pending = [each for each in self._source.pending() if each.queue == queue]
         position = next((place for place, each in enumerate(pending, 1) if each.key == key), 0)
         ahead = [await self._visible(call, each.key) for each in pending[: max(0, position - 1)][:5]]
         refused = self._source.refusal(key)
@@ -155,8 +156,8 @@ class JobApi:
                 job=key,
                 stage=status.stage,
                 schedule_state=status.schedule_state,
-                message=self._message(key, status, position),
-                queue=spec.queue if isinstance(spec, JobSpec) else "",
+                message=self._message(key, status, queue, position),
+                queue=queue,
                 queue_position=position,
                 ahead=tuple(ahead),
                 share=next((self._source.cluster().share(each) for each in pending if each.key == key), 0.0),
@@ -170,7 +171,7 @@ class JobApi:
             )
         )
 
-    def _message(self, key: str, status: JobStatus, position: int) -> str:
+    def _message(self, key: str, status: JobStatus, queue: str, position: int) -> str:
         if status.stage not in ("Pending", "Rescheduling"):
             return status.message or status.stage
         refused = self._source.refusal(key)
@@ -179,7 +180,7 @@ class JobApi:
             why = status.explain.message
         if not why and status.conditions:
             why = status.conditions[0].message
-        where = f"number {position} in line; " if position else ""
+        where = f"number {position} in queue {queue}; " if position else ""
         return f"{where}{why or 'not decided yet'}"
 
     async def _visible(self, call: Call, key: str) -> str:
@@ -206,11 +207,12 @@ class JobApi:
 
     async def compare(self, call: Call) -> Answer:
         body = _decoded(call.body, CompareBody)
-        if unknown := [each for each in body.policies if each not in PLACEMENT_POLICIES]:
-            known = ", ".join(PLACEMENT_POLICIES)
+        if unknown := [each for each in body.policies if each not in BASIC_POLICIES]:
+            known = ", ".join(BASIC_POLICIES)
             raise Problem(400, "BadRequest", f"policies: {unknown[0][:100]!r} is not one of {known}")
         unit = await self._unit(call, body.job)
-        found = await self._on_copy(unit, lambda table: compare(table, unit, tuple(dict.fromkeys(body.policies))))
+        policies, placement = tuple(dict.fromkeys(body.policies)), _placement(body.job)
+        found = await self._on_copy(unit, lambda table: compare(table, unit, policies, placement))
         return Answer(CompareAnswer(comparisons=tuple(found)))
 
     async def _on_copy(self, unit: Unit, work: Any) -> Any:
@@ -260,6 +262,12 @@ def _decoded(body: bytes, struct: Any) -> Any:
         return msgspec.json.decode(body, type=struct)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Problem(400, "BadRequest", f"the body is not what was expected: {problem}") from None
+
+
+def _placement(manifest: dict[str, Any]) -> str:
+    """`schedulerPolicy.placement` of a job that was found valid; it says how a gang is placed."""
+    policy = manifest["spec"].get("schedulerPolicy") or {}
+    return str(policy.get("placement") or "")
 
 
 def _action(verb: str, namespace: str, name: str) -> Action:

@@ -23,8 +23,9 @@ from fairlead.cluster.expectations import Expectations
 from fairlead.cluster.metrics import Metrics
 from fairlead.cluster.mirror import Delta, Mirror
 from fairlead.cluster.shell import SETTLE_S
+from fairlead.cluster.waits import first_of
 from fairlead.cluster.writer import Outcome, Result, Writer
-from fairlead.jobs.allocations import Places, decode
+from fairlead.jobs.allocations import Places, decode, encode
 from fairlead.jobs.conditions import HELD_BACK
 from fairlead.jobs.observed import JobInput, Refusal
 from fairlead.jobs.plan import NEVER_FITS_CYCLES, JobPlan, PlanOptions, plan_job
@@ -71,6 +72,8 @@ REFRESHED: Final = 50
 # A new leader tries the templates of jobs whose pods do not all exist, for so long at most, before it decides anything.
 TAKEOVER_S: Final = 10.0
 CATCH_UP_S: Final = 0.1
+# Placement takes in what it is offered at every turn of its loop; a leader that stops takes in nothing more.
+TAKEN_S: Final = 1.0
 
 # Stands in for a spec that cannot be read, so that the job's pods can be deleted by the ordinary rules.
 NO_SPEC: Final = JobSpec(
@@ -242,6 +245,8 @@ class JobController:
             self._controller.queue.add(key)
 
     def _keys_of_queue(self, delta: Delta[Any]) -> Iterable[str]:
+        if delta.old is not None and delta.new is not None and delta.old.spec == delta.new.spec:
+            return []  # its status, which is written every few seconds and decides about no job
         return [job.metadata.key for job in self._mirrors.jobs if _queue_name(job) == delta.key]
 
     # -- reconcile ----------------------------------------------------------------------------------------------
@@ -305,7 +310,7 @@ class JobController:
         )
 
     def _in_line(self, key: str) -> tuple[int, str]:
-        """Its place among pending jobs, from 1, and why it is held back; none (0) for a job that waits for nothing."""
+        """Its position in its queue, from 1, and why it is held back; none (0) for a job that waits for nothing."""
         now_s = self._clock.elapsed_s()
         if now_s - self._line[0] >= COSMETIC_S:
             self._line = now_s, self.source.line()
@@ -321,11 +326,21 @@ class JobController:
         return f"there is no JobQueue {spec.queue!r}; create it or name another in spec.queue"
 
     async def _write(self, key: str, job: TYJob, seen: JobInput, plan: JobPlan, news: News) -> None:
-        """The status, then the offer that goes with it."""
+        """The status, then the offer that goes with it.
+
+        Places that the status will no longer name are given back before it is written, so that no pod is bound to them
+        afterwards. If the write fails, what it would have added is given back too: which status the server has is not
+        known before the mirror shows it, so only what both name is held.
+        """
+        before, after = (decode(status.allocations, seen.spec) for status in (seen.status, plan.status))
+        common = {place: node for place, node in before.items() if after.get(place) == node}
+        if len(common) < len(before):
+            self._hold_only(seen, common, news)
+            await first_of(self.source.taken(), self._clock.sleep(TAKEN_S))
         result = await self._patch(job, plan.status)
         self.source.settle(key, news)
         if not result.is_done:
-            self._offer(seen, seen.status, news)  # what was decided comes to nothing: its places are given back
+            self._hold_only(seen, common, news)
             self._raise(result)
         self._expectations.enter(key, result)
         self._refusals.pop(key, None)
@@ -450,6 +465,13 @@ class JobController:
             self.source.withdraw(key)
         else:
             self.source.offer(unit, pending_job(now_seen, status, unit, queue), news)
+
+    def _hold_only(self, seen: JobInput, places: Places, news: News) -> None:
+        """Offer the job with these of its places, and nothing of it to be planned."""
+        held = seen.status.allocations
+        allocations = encode(places, domain=held.domain, since=held.since)
+        status = msgspec.structs.replace(seen.status, allocations=allocations)
+        self._offer(dataclasses.replace(seen, template_problem=None), status, news)
 
     def _forget(self, key: str) -> None:
         self.source.withdraw(key)

@@ -23,6 +23,8 @@ class PendingJob:
 
     key: str
     created: str = ""
+    pod_priority: int = 0
+    """Of its pods: before everything else, among pods and jobs alike."""
     priority: int = 5
     policy: str = "Priority"
     basis: str = "request"
@@ -77,7 +79,7 @@ def head(jobs: Iterable[PendingJob], cluster: Cluster) -> PendingJob | None:
         held = first.get(policy)
         if held is None or rank < held[0]:
             first[policy] = rank, job
-    return min((job for _, job in first.values()), key=lambda job: (job.turn, -job.priority, job.age), default=None)
+    return min((job for _, job in first.values()), key=_merge_rank, default=None)
 
 
 def in_order(jobs: Sequence[PendingJob], cluster: Cluster) -> list[PendingJob]:
@@ -89,15 +91,19 @@ def in_order(jobs: Sequence[PendingJob], cluster: Cluster) -> list[PendingJob]:
     found: list[PendingJob] = []
     while lists[0] or lists[1]:
         heads = [each for each in lists if each]
-        taken = min(heads, key=lambda each: (each[-1].turn, -each[-1].priority, each[-1].age))
+        taken = min(heads, key=lambda each: _merge_rank(each[-1]))
         found.append(taken.pop())
     return found
 
 
 def _rank(job: PendingJob, cluster: Cluster) -> tuple[object, ...]:
     if job.policy == "DRF":
-        return job.turn, cluster.share(job), -job.priority, job.age
-    return job.turn, -job.priority, job.age
+        return -job.pod_priority, job.turn, cluster.share(job), -job.priority, job.age
+    return _merge_rank(job)
+
+
+def _merge_rank(job: PendingJob) -> tuple[object, ...]:
+    return -job.pod_priority, job.turn, -job.priority, job.age
 
 
 def exceeds_quota(job: PendingJob, cluster: Cluster) -> str:
@@ -115,7 +121,3 @@ def _limit(quantity: int | str) -> int:
         return nanos(quantity)
     except QuantityError:
         return 0
-
-
-def are_mixed(jobs: Iterable[PendingJob]) -> bool:
-    return len({job.policy for job in jobs}) > 1

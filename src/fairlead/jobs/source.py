@@ -4,6 +4,8 @@ Called by the placement loop between two decisions; nothing here waits. Decision
 controller has written them into the job's status, or has dropped them.
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +13,7 @@ import msgspec
 import structlog
 
 from fairlead.engine.unit import Loss, LostPlace, Unit, UnitOutcome, UnitPlaced, UnitRefused
-from fairlead.jobs.order import Cluster, PendingJob, are_mixed, exceeds_quota, head, in_order
+from fairlead.jobs.order import Cluster, PendingJob, exceeds_quota, head, in_order
 from fairlead.jobs.spec import JOB_LABEL, TYJOBS, QueueSpec
 from fairlead.jobs.units import requests_of
 from fairlead.model.pod import SchedulerPod
@@ -58,9 +60,12 @@ class JobSource:
         self._changed: dict[str, None] = {}
         self._again: set[str] = set()
         self._news: dict[str, News] = {}
+        # By queue: what its jobs use, and how many of them have which queue policy.
         self._used: dict[str, dict[str, int]] = {}
+        self._policies: dict[str, Counter[str]] = {}
         self._refused: dict[str, UnitRefused] = {}
         self._begun = False
+        self._taken = asyncio.Event()
 
     # -- the controller's side ----------------------------------------------------------------------------------
 
@@ -79,8 +84,7 @@ class JobSource:
         self._offers[unit.key] = Offer(unit, job, requests_of(unit, placed=True))
         self._account(unit.key, self._offers[unit.key])
         if held is None or held.unit != unit or held.is_placed:
-            self._changed[unit.key] = None
-            self._wake_loop()
+            self._change(unit.key)
 
     def withdraw(self, key: str) -> None:
         self._news.pop(key, None)
@@ -88,15 +92,23 @@ class JobSource:
         if key in self._offers:
             self._account(key, None)
             del self._offers[key]
-            self._changed[key] = None
-            self._wake_loop()
+            self._change(key)
 
     def again(self, key: str) -> None:
         """Have a job without places decided once more, though nothing has changed."""
         if key in self._offers:
             self._again.add(key)
-            self._changed[key] = None
-            self._wake_loop()
+            self._change(key)
+
+    def _change(self, key: str) -> None:
+        self._changed[key] = None
+        self._taken.clear()
+        self._wake_loop()
+
+    async def taken(self) -> None:
+        """Until placement has taken in all that was offered and withdrawn so far."""
+        if self._changed:
+            await self._taken.wait()
 
     def news(self, key: str) -> News:
         return self._news.get(key, News())
@@ -118,8 +130,10 @@ class JobSource:
 
     def pending(self) -> list[PendingJob]:
         """Jobs that wait for places, in their order."""
-        waiting = [each.job for each in self._offers.values() if not each.unit.has_minimum and not each.is_placed]
-        return in_order(waiting, self.cluster())
+        return in_order(self._waiting(), self.cluster())
+
+    def _waiting(self) -> list[PendingJob]:
+        return [each.job for each in self._offers.values() if not each.unit.has_minimum and not each.is_placed]
 
     def share(self, key: str) -> float:
         """The share by which DRF orders a job; none for jobs of the other policy."""
@@ -128,7 +142,7 @@ class JobSource:
 
     def is_mixed(self, queue: str) -> bool:
         """Whether jobs of both policies wait in a queue."""
-        return are_mixed(each.job for each in self._offers.values() if each.job.queue == queue)
+        return len(self._policies.get(queue, ())) > 1
 
     def placed(self) -> list[PendingJob]:
         """Jobs that have places."""
@@ -143,13 +157,16 @@ class JobSource:
         return self._refused.get(key)
 
     def line(self) -> dict[str, tuple[int, str]]:
-        """Of each job that waits, in their order: its position from 1, and why it is not decided at all, if so."""
+        """Of each job that waits, in their order: its position in its queue, from 1, and why it is not decided at all,
+        if so."""
         cluster = self.cluster()
         heads: dict[str, str] = {}
+        counts: dict[str, int] = {}
         found: dict[str, tuple[int, str]] = {}
-        for position, job in enumerate(self.pending(), 1):
+        for job in in_order(self._waiting(), cluster):
             head_key = heads.setdefault(job.queue, job.key)
-            found[job.key] = position, _held_back(job, cluster, head_key)
+            counts[job.queue] = counts.get(job.queue, 0) + 1
+            found[job.key] = counts[job.queue], _held_back(job, cluster, head_key)
         return found
 
     def held_back(self, key: str) -> str:
@@ -157,19 +174,23 @@ class JobSource:
         return self.line().get(key, (0, ""))[1]
 
     def _account(self, key: str, offer: Offer | None) -> None:
-        """Add to the use of its queue, or (None) take away what was added for this job."""
+        """Add to what its queue uses and has, or (None) take away what was added for this job."""
         sign, counted = (1, offer) if offer is not None else (-1, self._offers.get(key))
         if counted is None:
             return
         used = self._used.setdefault(counted.job.queue, {})
         for name, amount in counted.used.items():
             used[name] = used.get(name, 0) + sign * amount
+        policies = self._policies.setdefault(counted.job.queue, Counter())
+        policies[counted.job.policy] += sign
+        if not policies[counted.job.policy]:
+            del policies[counted.job.policy]
 
     # -- placement's side ---------------------------------------------------------------------------------------
 
     def reset(self) -> None:
         """A new term: what an earlier one offered is of the past."""
-        for kept in (self._offers, self._changed, self._again, self._news, self._used, self._refused):
+        for kept in (self._offers, self._changed, self._again, self._news, self._used, self._policies, self._refused):
             kept.clear()
         self._begun = False
 
@@ -189,6 +210,7 @@ class JobSource:
         if not self._begun:
             return []
         keys, self._changed = self._changed, {}
+        self._taken.set()
         again, self._again = self._again, set()
         found: list[tuple[str, Unit | None]] = []
         for key in keys:

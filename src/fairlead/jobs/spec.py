@@ -45,6 +45,9 @@ BasicPolicy = Literal["Gang", "BinPack", "LeaderFirst", "MinFragment", "JobAffin
 QueuePolicy = Literal["Priority", "DRF"]
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
+GANG: Final = "Gang"
+GANG_PLACEMENT: Final = "BinPack"
+"""How the pods of a gang are placed where `schedulerPolicy.placement` does not say."""
 BASIC_POLICIES: Final[tuple[str, ...]] = get_args(BasicPolicy)
 PLACEMENT_POLICIES: Final[tuple[str, ...]] = get_args(PlacementPolicy)
 QUEUE_POLICIES: Final[tuple[str, ...]] = get_args(QueuePolicy)
@@ -139,13 +142,13 @@ class JobSpec(ApiStruct, frozen=True):
 
     @property
     def is_gang(self) -> bool:
-        return self.scheduler_policy.basic_policy == "Gang"
+        return self.scheduler_policy.basic_policy == GANG
 
     @property
     def policy(self) -> str:
         """The placement policy of its pods."""
         chosen = self.scheduler_policy
-        return (chosen.placement or "BinPack") if self.is_gang else chosen.basic_policy
+        return (chosen.placement or GANG_PLACEMENT) if self.is_gang else chosen.basic_policy
 
     @property
     def quorum(self) -> int:
@@ -205,7 +208,7 @@ class JobStatus(ApiStruct, frozen=True):
     start_time: str = ""
     completion_time: str = ""
     last_schedule_time: str = ""
-    queue_position: Annotated[int, _described("Its place among the pending jobs, from 1.")] = 0
+    queue_position: Annotated[int, _described("Its position among the pending jobs of its queue, from 1.")] = 0
     share: Annotated[float, _described("The dominant share by which DRF orders it.")] = 0.0
     quorum: Annotated[int, _described("So many pods were placed together or not at all.")] = 0
     attempt: Annotated[int, _described("How often its pods were created anew.")] = 0

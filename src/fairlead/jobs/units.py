@@ -111,6 +111,7 @@ def pending_job(seen: JobInput, status: JobStatus, unit: Unit, queue: QueueSpec)
     return PendingJob(
         key=unit.key,
         created=seen.metadata.creation_timestamp or "",
+        pod_priority=unit.priority,
         priority=min(spec.priority, queue.max_priority),
         policy=policy.job_queue_policy,
         basis=policy.drf_basis,

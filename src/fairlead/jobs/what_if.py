@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.engine.unit import TrialTable, Unit, UnitOutcome, UnitPlaced, UnitRefused
 from fairlead.jobs.explain import counted, sentence
+from fairlead.jobs.spec import GANG, GANG_PLACEMENT
 from fairlead.model.meta import ApiStruct
 
 # Jobs whose end is tried out; each costs one decision.
@@ -95,11 +96,15 @@ def _after(table: TrialTable, unit: Unit) -> str:
     return ""
 
 
-def compare(table: TrialTable, unit: Unit, policies: Sequence[str]) -> list[Comparison]:
-    """The same job under each policy, each on the table as it is."""
+def compare(table: TrialTable, unit: Unit, policies: Sequence[str], placement: str = "") -> list[Comparison]:
+    """The same job under each policy, each on the table as it is; under Gang all its pods, or none."""
     found = []
     for policy in policies:
-        outcome = table.decide(msgspec.structs.replace(unit, policies={"": policy}))
+        if policy == GANG:
+            tried = msgspec.structs.replace(unit, minimum=None, policies={"": placement or GANG_PLACEMENT})
+        else:
+            tried = msgspec.structs.replace(unit, policies={"": policy})
+        outcome = table.decide(tried)
         table.undo()
         found.append(_comparison(policy, outcome))
     return found

@@ -2,7 +2,8 @@
 
 A place is strict: it is held for the pod of one member, and that pod goes there or nowhere. The source's offer says
 which members have which node; here the table is made to agree. What cannot be held, or is no longer, is lost, and the
-source is told at once.
+source is told at once. A place that was decided is held, but its pod goes there only once the source has offered it:
+until then nothing durable says so, and whoever leads next would not know.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,11 +41,14 @@ class Places:
         self._now_s = now_s
         self._held = held
         self._sources: dict[str, UnitSource] = {}
+        # By unit: the nodes of its members as its source last named them, without those lost since.
+        self._offered: dict[str, dict[str, str]] = {}
 
     def clear(self) -> None:
         """A new term: the sources offer everything again."""
         for key in list(self.standing.units):
             self.withdraw(key)
+        self._offered.clear()
 
     # -- what sources say -------------------------------------------------------------------------------------
 
@@ -53,12 +57,19 @@ class Places:
         self._sources[unit.key] = source
         self.standing.set(unit)
         nodes = {member.pod.key: member.node for member in unit.members if member.node}
+        before = self._offered.pop(unit.key, {})
+        if nodes:
+            self._offered[unit.key] = dict(nodes)
         for reservation in self._reservations.of_maker(unit.key):
             if nodes.get(reservation.key) != reservation.node:
                 self._reservations.release(reservation.key)
         for member in unit.members:
             if member.node and not self._has_place(member):
                 self._hold_again(unit, member)
+        for key, node in wanted.items():
+            uid = self.standing.pod_of(key) if before.get(key) != node else None
+            if uid is not None and self._reservations.get(key) is not None:
+                self._held(uid)  # it was waiting for the source's word
         return self.standing.units.get(unit.key) or without_nodes(unit)
 
     def withdraw(self, key: str) -> None:
@@ -66,6 +77,7 @@ class Places:
             self._reservations.release(reservation.key)
         self.standing.drop(key)
         self._sources.pop(key, None)
+        self._offered.pop(key, None)
 
     def placed(self, source: UnitSource, unit: Unit, outcome: UnitPlaced) -> None:
         """A decision gave members their places, which are in the table; pods still to be created have them held."""
@@ -91,6 +103,11 @@ class Places:
         found = _member(self.standing.unit_of_member(member), member)
         return found.node if found is not None else None
 
+    def is_offered(self, member: str, node: str) -> bool:
+        """Whether a member's pod may go to that node: it has its place there, and the source says so too."""
+        unit = self.standing.unit_of_member(member)
+        return unit is not None and self.node_of(member) == node == self._offered.get(unit.key, {}).get(member)
+
     def devices(self, member: str) -> tuple[int, ...]:
         """The GPUs that are held for a member's pod."""
         stand_in = self._table.occupants.get(member)
@@ -111,6 +128,7 @@ class Places:
         if unit is None or found is None:
             return
         self._reservations.release(member)
+        self._offered.get(unit.key, {}).pop(member, None)
         members = tuple(
             msgspec.structs.replace(each, node="") if each.pod.key == member else each for each in unit.members
         )

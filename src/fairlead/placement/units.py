@@ -136,7 +136,7 @@ class Units:
     def wants(self, pod: SchedulerPod, node: str) -> bool:
         """Whether a pod may still be bound to a node: a member's only while it has its place there."""
         member = self.member_of(pod) if self.sources else None
-        return member is None or self.places.node_of(member) == node
+        return member is None or self.places.is_offered(member, node)
 
     # -- the cluster ------------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class Units:
     def decide_member(self, pod: SchedulerPod, member: str) -> bool | None:
         """A member's pod goes to its place, or nowhere; without one it waits for the source's next word."""
         reservation = self._reservations.get(member)
-        if reservation is None or self.standing.unit_of_member(member) is None:
+        if reservation is None or not self.places.is_offered(member, reservation.node):
             self._effects.refuse_member(pod, "")
             return None
         self.ahead.lift()
