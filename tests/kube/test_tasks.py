@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.kube.test_schedule_pod import QUICK
-from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, free_ports, until
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, free_ports, until
 
 HOME = "fairlead-system"
 TASKS = "/apis/kdoctor.io/v1beta1/netreaches"
@@ -32,8 +32,6 @@ MANIFESTS = (
 NODE = "worker-1"
 DUAL_STACK = "--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112"
 VARIABLES = {
-    # The same for every replica: it is part of the carriers' template.
-    "FAIRLEAD_TASKS_API_URL": "http://127.0.0.1:8470",
     **QUICK,
     "FAIRLEAD_TASKS_POLL_S": "1",
     "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
@@ -210,9 +208,12 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(rig: Rig, new_replica:
         return bool(history[0].get("status") == "ongoing")
 
     assert until(ongoing, 60), (status(rig, "round"), replica.log())
-    # Another replica takes over in the middle of the round.
+    assert status(rig, "round")["reportURL"] == replica.url()
+    # Another replica takes over in the middle of the round: agents learn its address, and are not replaced.
     replica.kill()
     replica = new_replica()
+    assert until(lambda: status(rig, "round")["reportURL"] == replica.url(), 60), replica.log()
+    assert found(rig, f"{APPS}/daemonsets/{carrier}")["metadata"]["generation"] == 1
     token = agent_token(rig, pod)
     posted = {
         "taskKind": "NetReach", "taskName": "round", "taskUID": task["metadata"]["uid"], "roundNumber": 1,
@@ -361,9 +362,14 @@ def check_reports(rig: Rig, replica: Replica) -> None:
         "AppHttpHealthy",
         "NotFinished",
     )
-    assert "apphttphealthy-doc-http" in rig.kubectl("get", "kdoctorreports")
+    assert "apphttphealthy-doc-http" in rig.kubectl("get", "kdoctorreports", "-o", "wide")
+    printed = yaml.safe_load(rig.kubectl("get", "kdoctorreport", "apphttphealthy-doc-http", "-o", "yaml"))
+    assert printed["task"] == one["task"]
     assert rig.request("GET", f"{REPORTS}/netreach-nobody").status == 404
-    assert rig.request("POST", REPORTS, {"metadata": {"name": "x"}}).status in (404, 405)
+    refused = rig.request("POST", REPORTS, {"metadata": {"name": "x"}})
+    assert (refused.status, refused.json()["reason"]) == (405, "MethodNotAllowed")
+    with pytest.raises(RigBroken, match="watch is not supported on resources of kind"):
+        rig.kubectl("get", "kdoctorreports", "--watch")
     assert rig.request("GET", REPORTS, token=rig.stranger_token).status == 403
 
 

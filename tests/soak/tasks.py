@@ -55,8 +55,6 @@ QUICK: Final = {
     "FAIRLEAD_LEASE_RENEW_DEADLINE_S": "4",
     "FAIRLEAD_LEASE_RETRY_S": "0.3",
     "FAIRLEAD_TASKS_POLL_S": "1",
-    # The same for every replica: it is a part of the carrier's template.
-    "FAIRLEAD_TASKS_API_URL": "http://127.0.0.1:8470",
     "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
 }
 FAIRLEAD: Final = f"system:serviceaccount:{HOME}:fairlead"
@@ -299,7 +297,8 @@ class Story:
             self.rig.request("POST", f"{path}/binding", {**binding, "target": {"kind": "Node", "name": NODE}})
         elif pod["status"].get("phase") != "Running":
             addresses = [{"ip": "10.1.0.1"}, {"ip": "fd00:1::1"}]
-            ready = [{"type": "Ready", "status": "True"}]
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            ready = [{"type": "Ready", "status": "True", "lastTransitionTime": now}]
             status = {"phase": "Running", "podIP": "10.1.0.1", "podIPs": addresses, "conditions": ready}
             self.rig.request("PATCH", f"{path}/status", {"status": status})
 

@@ -5,7 +5,7 @@ One key per task, `Kind/name`. Names of objects are fixed, so a create that was 
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +37,7 @@ from fairlead.tasks.plan import (
 from fairlead.tasks.sharing import Sharer, needs_carrier, owner_reference, shared_carrier, sharers
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, AppHttpHealthySpec, Task, TaskReport
 from fairlead.tasks.templates import (
+    API_SERVICE,
     AUDIENCE,
     COMPONENT,
     TOKEN_FOLDER,
@@ -192,12 +193,14 @@ class TaskController:
             most_history=settings.tasks.most_history,
             poll_s=settings.tasks.poll_s,
             creation_deadline_s=settings.tasks.creation_deadline_s,
+            settle_s=settings.tasks.settle_s,
             namespace=settings.namespace,
         )
 
     async def run(self) -> None:
         """Lead until stopped."""
         runtime, mirrors = self._runtime, self._mirrors
+        self._options = replace(self._options, report_url=self._report_url())
         await caught_up(mirrors.all(), runtime.clock, runtime.stop)
         controller = Controller("tasks", self._reconcile, clock=runtime.clock, metrics=runtime.metrics)
         for kind, mirror in mirrors.tasks.items():
@@ -356,16 +359,26 @@ class TaskController:
         return {key: each for key, each in found.items() if each is not None}
 
     def _agent_env(self) -> dict[str, str]:
+        """Nothing in it may depend on the replica: a fail-over would replace every pod."""
         settings = self._runtime.settings.tasks
-        env = {
-            "AGENT_API_URL": settings.api_url or self._runtime.routes.url,
-            "AGENT_TOKEN_FILE": f"{TOKEN_FOLDER}/token",
-            "AGENT_AUDIENCE": AUDIENCE,
-        }
+        env = {"AGENT_TOKEN_FILE": f"{TOKEN_FOLDER}/token", "AGENT_AUDIENCE": AUDIENCE}
+        if settings.api_url:
+            env["AGENT_API_URL"] = settings.api_url
         if settings.api_ca:
             with open(settings.api_ca, encoding="utf-8") as file:
                 env["AGENT_API_CA"] = file.read()
         return env
+
+    def _report_url(self) -> str:
+        """Where the agents of this leader's rounds post, unless their template says it."""
+        settings, url = self._runtime.settings, self._runtime.routes.url
+        if settings.tasks.api_url:
+            return ""
+        host, _, _ = settings.listen.rpartition(":")
+        if host in ("", "0.0.0.0", "[::]") and not self._runtime.is_loopback:
+            scheme, port = url.partition(":")[0], url.rpartition(":")[2]
+            return f"{scheme}://{API_SERVICE}.{settings.namespace}.svc:{port}"
+        return url
 
     async def _ensure_shared(self, options: CarrierOptions) -> None:
         """On a cluster of our own the shared agent comes with the first task; elsewhere an administrator deploys it."""
