@@ -232,10 +232,12 @@ async def test_a_secret_and_a_body_reach_the_agents_as_copies(
             "tlsSecretName": "authority", "tlsSecretNamespace": "default",
             "bodyConfigmapName": "body", "bodyConfigmapNamespace": "default",
         }  # fmt: skip
-        await create(client, "AppHttpHealthy", "tls", agentSpec={}, target=target)
+        await create(client, "AppHttpHealthy", "tls", target=target)
         task = await finished(client, "AppHttpHealthy", "tls")
     assert task.status.last_round_status == "succeed", report(cluster, "ahh/tls")
     assert bodies[0] == ("yes", {"hello": "world"})
+    assert task.status.resource is not None
+    assert task.status.resource.runtime_name == "kdoctor-apphttphealthy-tls", "the shared agent has no copies"
     await client.delete(KINDS["AppHttpHealthy"], "tls")
 
     async def is_gone() -> bool:

@@ -34,7 +34,7 @@ from fairlead.tasks.plan import (
     plan_task,
     ready_actors,
 )
-from fairlead.tasks.sharing import Sharer, needs_carrier, owner_reference, shared_carrier, sharers
+from fairlead.tasks.sharing import Sharer, needs_carrier, owner_reference, shared_carrier, sharers, with_own_agents
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, AppHttpHealthySpec, Task, TaskReport
 from fairlead.tasks.templates import (
     API_SERVICE,
@@ -270,12 +270,13 @@ class TaskController:
         ipv4, ipv6, lacking = await self._families.enabled()
         options = CarrierOptions(namespace, self._templates, ipv4, ipv6)
         sharing: list[Sharer] = []
+        common, task = shared_carrier(task), with_own_agents(task)
         if task.spec.agent_spec is None:
             name, carrier = self._options.shared.name, None
             await self._ensure_shared(options)
             workload = mirrors.workloads["DaemonSet"].get(f"{namespace}/{name}")
         else:
-            if common := shared_carrier(task):
+            if common:
                 sharing = sharers(mirrors.of_carrier(common), common)
             carrier = await self._carrier(kind, task, options, sharing)
             name = carrier.workload["metadata"]["name"]
@@ -385,8 +386,7 @@ class TaskController:
         if not self._runtime.is_loopback:
             return
         namespace, name = options.namespace, self._options.shared.name
-        tasks = [task for mirror in self._mirrors.tasks.values() for task in mirror if task.spec.agent_spec is None]
-        specs = [task.spec for task in tasks if needs_carrier(task) and not task.status.finish]
+        specs = [task.spec for task in self._on_shared_agent() if needs_carrier(task) and not task.status.finish]
         adaptation = Adaptation(
             env=self._agent_env(), volumes=[token_volume()], mounts=[_mount("report-token", TOKEN_FOLDER)]
         )
@@ -423,8 +423,11 @@ class TaskController:
         is_other = found.metadata.annotations.get(name) != wanted["metadata"]["annotations"][name]
         if not is_other or not OURS.items() <= found.metadata.labels.items():
             return False
-        tasks = (task for mirror in self._mirrors.tasks.values() for task in mirror)
-        return not any(task.spec.agent_spec is None and task.status.actors for task in tasks)
+        return not any(task.status.actors for task in self._on_shared_agent())
+
+    def _on_shared_agent(self) -> Iterable[Task]:
+        tasks = (with_own_agents(task) for mirror in self._mirrors.tasks.values() for task in mirror)
+        return (task for task in tasks if task.spec.agent_spec is None)
 
     def _reports_to_prune(self, task: Task) -> list[Intent]:
         """Reports of rounds that have left the history."""
