@@ -9,9 +9,9 @@ import pytest
 from fairlead.cluster.controller import TemporaryError
 from fairlead.cluster.writer import Outcome, Result
 from fairlead.model.intents import Create, PatchStatus
-from fairlead.settings import TaskSettings
+from fairlead.settings import Settings, TaskSettings
 from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions, adapted, build
-from fairlead.tasks.controller import _check
+from fairlead.tasks.controller import _check, report_url
 from fairlead.tasks.plan import PlanOptions, SharedAgent, next_runtime_status
 from fairlead.tasks.spec import KINDS, TaskResource
 from fairlead.tasks.templates import built_in
@@ -124,6 +124,21 @@ def test_s18_a_round_has_its_whole_time_from_its_planned_start() -> None:
     (started,) = world.task.status.history
     assert started.status == "ongoing"
     assert (started.start_time_stamp, started.dead_line_time_stamp) == ("2026-01-01T12:02:00Z", "2026-01-01T12:05:00Z")
+
+
+@pytest.mark.parametrize(
+    ("listen", "is_loopback", "expected"),
+    [
+        pytest.param("127.0.0.1:8470", False, "https://own:8470", id="an address of its own"),
+        pytest.param(":8470", False, "https://fairlead.fairlead-system.svc:8470", id="every address: the Service"),
+        pytest.param("[::]:8470", False, "https://fairlead.fairlead-system.svc:8470", id="every address, IPv6"),
+        pytest.param(":8470", True, "https://own:8470", id="a cluster of its own has no such Service"),
+    ],
+)
+def test_s45_replicas_behind_a_service_name_it_to_their_agents(listen: str, is_loopback: bool, expected: str) -> None:
+    assert report_url(Settings(listen=listen), "https://own:8470", is_loopback) == expected
+    named = Settings(listen=listen, tasks=TaskSettings(api_url="https://elsewhere"))
+    assert report_url(named, "https://own:8470", is_loopback) == "", "it is in the template"
 
 
 def test_s21_every_node_succeeded_and_nodes_are_counted() -> None:

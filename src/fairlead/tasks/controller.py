@@ -20,6 +20,7 @@ from fairlead.model.intents import Apply, Create, Delete, Intent, RecordEvent, W
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.runtime import Runtime
+from fairlead.settings import Settings
 from fairlead.tasks import carrier as carriers
 from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions
 from fairlead.tasks.endpoints import ENDPOINT_SLICES, CarrierEndpoints, probed_services, unlisted_pods
@@ -200,7 +201,9 @@ class TaskController:
     async def run(self) -> None:
         """Lead until stopped."""
         runtime, mirrors = self._runtime, self._mirrors
-        self._options = replace(self._options, report_url=self._report_url())
+        self._options = replace(
+            self._options, report_url=report_url(runtime.settings, runtime.routes.url, runtime.is_loopback)
+        )
         await caught_up(mirrors.all(), runtime.clock, runtime.stop)
         controller = Controller("tasks", self._reconcile, clock=runtime.clock, metrics=runtime.metrics)
         for kind, mirror in mirrors.tasks.items():
@@ -370,17 +373,6 @@ class TaskController:
                 env["AGENT_API_CA"] = file.read()
         return env
 
-    def _report_url(self) -> str:
-        """Where the agents of this leader's rounds post, unless their template says it."""
-        settings, url = self._runtime.settings, self._runtime.routes.url
-        if settings.tasks.api_url:
-            return ""
-        host, _, _ = settings.listen.rpartition(":")
-        if host in ("", "0.0.0.0", "[::]") and not self._runtime.is_loopback:
-            scheme, port = url.partition(":")[0], url.rpartition(":")[2]
-            return f"{scheme}://{API_SERVICE}.{settings.namespace}.svc:{port}"
-        return url
-
     async def _ensure_shared(self, options: CarrierOptions) -> None:
         """On a cluster of our own the shared agent comes with the first task; elsewhere an administrator deploys it."""
         if not self._runtime.is_loopback:
@@ -447,6 +439,17 @@ class TaskController:
             if not isinstance(intent, RecordEvent):
                 self._metrics.writes.labels(type(intent).__name__, result.outcome).inc()
             _check(result)
+
+
+def report_url(settings: Settings, own_url: str, is_loopback: bool) -> str:
+    """Where the agents of this leader's rounds post; empty where their template says it."""
+    if settings.tasks.api_url:
+        return ""
+    host = settings.listen.rpartition(":")[0]
+    if is_loopback or host not in ("", "0.0.0.0", "[::]"):
+        return own_url
+    scheme, port = own_url.partition(":")[0], own_url.rpartition(":")[2]
+    return f"{scheme}://{API_SERVICE}.{settings.namespace}.svc:{port}"
 
 
 def _check(result: Result) -> None:
