@@ -295,6 +295,7 @@ class TaskSettings(Section, frozen=True):
     most_history: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
     poll_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 5.0
     creation_deadline_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 600.0
+    settle_s: Annotated[float, msgspec.Meta(ge=0, le=10)] = 3.0
     image: str = "fairlead/agent"
     templates: str = ""
     ports: AgentPorts = AgentPorts()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.kube.test_schedule_pod import QUICK
-from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, free_ports, until
+from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig, RigBroken, free_ports, until
 
 HOME = "fairlead-system"
 TASKS = "/apis/kdoctor.io/v1beta1/netreaches"
@@ -32,8 +32,6 @@ MANIFESTS = (
 NODE = "worker-1"
 DUAL_STACK = "--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112"
 VARIABLES = {
-    # The same for every replica: it is part of the carriers' template.
-    "FAIRLEAD_TASKS_API_URL": "http://127.0.0.1:8470",
     **QUICK,
     "FAIRLEAD_TASKS_POLL_S": "1",
     "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
@@ -80,12 +78,12 @@ def rig(kube_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             f"--proxy-client-cert-file={proxy.cert}",
             f"--proxy-client-key-file={proxy.key}",
         ]
-        yield own.start(controller_manager=True, apiserver_flags=[DUAL_STACK, *aggregation])
+        yield own.start(controller_manager=True, apiserver_flags=[DUAL_STACK, *aggregation], manifests=MANIFESTS)
 
 
 @pytest.fixture
 def new_replica(rig: Rig, tmp_path: Path) -> Iterator[Callable[..., Replica]]:
-    kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=MANIFESTS))
+    kubeconfig = rig.kubeconfig(rig.service_account_token(manifests=()))
     with contextlib.ExitStack() as stack:
         made: list[Replica] = []
 
@@ -179,7 +177,49 @@ def test_s44_a_foreign_workload_is_left_alone(rig: Rig, new_replica: Callable[[]
     rig.request("DELETE", f"{APPS}/daemonsets/kdoctor-netreach-foreign")
 
 
-def test_s13_to_s34_ready_round_report_finish_and_removal(rig: Rig, new_replica: Callable[[], Replica]) -> None:
+@contextlib.contextmanager
+def running_agent(rig: Rig, pod: str, folder: Path) -> Iterator[Callable[[], str]]:
+    """What a kubelet does for a carrier's pod, but for its network: the agent as a process; its log can be read."""
+    found_pod = found(rig, f"{CORE}/pods/{pod}")
+    container = found_pod["spec"]["containers"][0]
+    fields = {
+        "metadata.name": pod,
+        "metadata.uid": found_pod["metadata"]["uid"],
+        "metadata.namespace": HOME,
+        "spec.nodeName": NODE,
+        "status.hostIP": "127.0.0.1",
+    }
+    env = {
+        each["name"]: each["value"] if "value" in each else fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
+        for each in container["env"]
+    }
+    account = folder / "account"
+    account.mkdir()
+    (account / "ca.crt").write_bytes(rig.ca_file.read_bytes())
+    (account / "namespace").write_text(HOME)
+    (account / "token").write_text(agent_token(rig, pod, audiences=[]))
+    (folder / "report-token").write_text(agent_token(rig, pod))
+    host, _, port = rig.url.removeprefix("https://").rpartition(":")
+    inside = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "FAIRLEAD_SERVICE_ACCOUNT": account}
+    mounted = {"AGENT_TOKEN_FILE": folder / "report-token", **inside}
+    log = folder / "agent.log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fairlead.tasks.agent", *container["args"]],
+            stderr=sink,
+            env={**os.environ, **env, **{name: str(value) for name, value in mounted.items()}},
+        )
+    try:
+        yield log.read_text
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_s13_to_s34_ready_round_report_finish_and_removal(
+    rig: Rig, new_replica: Callable[..., Replica], tmp_path: Path
+) -> None:
+    """With a real agent, and a fail-over in the middle of its round."""
     rig.request("POST", "/api/v1/nodes", {"metadata": {"name": NODE}, "spec": {}})
     condition = {"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
     patch = {"status": {"conditions": [condition], "allocatable": {"pods": "10", "cpu": "4", "memory": "8Gi"}}}
@@ -189,8 +229,13 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(rig: Rig, new_replica:
         "round",
         agentSpec={"terminationGracePeriodMinutes": 0},
         schedule={"schedule": "0 5", "roundTimeoutMinute": 5, "roundNumber": 1},
+        # A real server refuses the addresses of this machine behind Services.
+        target={"clusterIP": False, "nodePort": False},
+        request={"perRequestTimeoutInMS": 30_000, "durationInSecond": 1},
     )
-    replica = new_replica()
+    ports = dict(zip(("HTTP", "HTTPS", "HEALTH"), map(str, free_ports(3)), strict=True))
+    variables = {f"FAIRLEAD_TASKS_PORTS_{name}": port for name, port in ports.items()}
+    replica = new_replica(**variables)
     carrier = "kdoctor-netreach-round"
     assert until(lambda: bool(names(rig, f"{CORE}/pods", carrier)), 60), replica.log()
     (pod,) = names(rig, f"{CORE}/pods", carrier)
@@ -201,7 +246,7 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(rig: Rig, new_replica:
         "target": {"kind": "Node", "name": NODE},
     }
     assert rig.request("POST", f"{CORE}/pods/{pod}/binding", binding).status == 201
-    ready = {"status": {"phase": "Running", "podIP": "10.1.0.1", "conditions": [{"type": "Ready", "status": "True"}]}}
+    ready = {"status": {"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}}
     answer = rig.request("PATCH", f"{CORE}/pods/{pod}/status", ready)
     assert answer.status == 200, answer.body
 
@@ -210,15 +255,19 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(rig: Rig, new_replica:
         return bool(history[0].get("status") == "ongoing")
 
     assert until(ongoing, 60), (status(rig, "round"), replica.log())
-    # Another replica takes over in the middle of the round.
+    assert status(rig, "round")["reportURL"] == replica.url()
+    # Another replica takes over in the middle of the round: agents learn its address, and are not replaced.
     replica.kill()
-    replica = new_replica()
     token = agent_token(rig, pod)
+    with running_agent(rig, pod, tmp_path) as agent_log:
+        replica = new_replica(**variables)
+        assert until(lambda: status(rig, "round")["reportURL"] == replica.url(), 60), replica.log()
+        assert found(rig, f"{APPS}/daemonsets/{carrier}")["metadata"]["generation"] == 1
+        assert until(lambda: "report posted" in agent_log(), 90), (agent_log(), replica.log())
     posted = {
         "taskKind": "NetReach", "taskName": "round", "taskUID": task["metadata"]["uid"], "roundNumber": 1,
-        "report": {"roundResult": "succeed"},
+        "report": {"roundResult": "fail"},
     }  # fmt: skip
-    assert until(lambda: post(replica.url(), token, posted) in (200, 201), 60), replica.log()
     assert post(replica.url(), token, posted) == 200, "a repeat changes nothing"
     assert post(replica.url(), rig.admin_token, posted) == 401, "a token of another audience"
     for path in (f"{CORE}/secrets", TASKS):
@@ -229,14 +278,15 @@ def test_s13_to_s34_ready_round_report_finish_and_removal(rig: Rig, new_replica:
     assert until(lambda: status(rig, "round")["resource"]["runtimeStatus"] == "deleted", 30), replica.log()
     things = (f"{APPS}/daemonsets", f"{CORE}/services")
     assert until(lambda: not any(names(rig, path, carrier) for path in things), 60)
-    assert len(found(rig, f"/apis/fairlead.io/v1alpha1/namespaces/{HOME}/taskreports")["items"]) == 1
+    (stored,) = found(rig, f"/apis/fairlead.io/v1alpha1/namespaces/{HOME}/taskreports")["items"]
+    (target,) = stored["spec"]["report"]["taskNetReach"]["roundTaskDetail"]
+    assert (target["name"], target["requestSucceedRate"]) == (f"AgentPodV4IP_{pod}_127.0.0.1", 1)
     rig.request("DELETE", f"{TASKS}/round")
     assert until(lambda: not found(rig, f"/apis/fairlead.io/v1alpha1/namespaces/{HOME}/taskreports")["items"], 60)
     assert "Traceback" not in replica.log()
 
 
-def test_s57_the_spec_is_immutable_on_a_real_server(rig: Rig, new_replica: Callable[[], Replica]) -> None:
-    new_replica()
+def test_s57_the_spec_is_immutable_on_a_real_server(rig: Rig) -> None:
     create(rig, "fixed", agentSpec={"affinity": {"nodeAffinity": {}}}, schedule={"schedule": "0 60"})
     changed = rig.request("PATCH", f"{TASKS}/fixed", {"spec": {"request": {"qps": 3}}})
     assert (changed.status, b"immutable" in changed.body) == (422, True), changed.body
@@ -361,9 +411,14 @@ def check_reports(rig: Rig, replica: Replica) -> None:
         "AppHttpHealthy",
         "NotFinished",
     )
-    assert "apphttphealthy-doc-http" in rig.kubectl("get", "kdoctorreports")
+    assert "apphttphealthy-doc-http" in rig.kubectl("get", "kdoctorreports", "-o", "wide")
+    printed = yaml.safe_load(rig.kubectl("get", "kdoctorreport", "apphttphealthy-doc-http", "-o", "yaml"))
+    assert printed["task"] == one["task"]
     assert rig.request("GET", f"{REPORTS}/netreach-nobody").status == 404
-    assert rig.request("POST", REPORTS, {"metadata": {"name": "x"}}).status in (404, 405)
+    refused = rig.request("POST", REPORTS, {"metadata": {"name": "x"}})
+    assert (refused.status, refused.json()["reason"]) == (405, "MethodNotAllowed")
+    with pytest.raises(RigBroken, match="watch is not supported on resources of kind"):
+        rig.kubectl("get", "kdoctorreports", "--watch")
     assert rig.request("GET", REPORTS, token=rig.stranger_token).status == 403
 
 
@@ -405,8 +460,7 @@ def test_s61_omitted_blocks_get_defaults_without_a_webhook_too(rig: Rig, new_rep
     rig.request("DELETE", f"{TASKS}/bare")
 
 
-def test_s70_agents_may_read_and_nothing_else(rig: Rig, new_replica: Callable[..., Replica]) -> None:
-    new_replica()  # its roles are applied with it
+def test_s70_agents_may_read_and_nothing_else(rig: Rig) -> None:
     path = f"{CORE}/serviceaccounts/fairlead-agent/token"
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
     token = rig.request("POST", path, asked).json()["status"]["token"]
@@ -426,13 +480,13 @@ def test_s70_agents_may_read_and_nothing_else(rig: Rig, new_replica: Callable[..
         assert not [rule for rule in rules if {"secrets", "configmaps", "*"} & set(rule["resources"])]
 
 
-def agent_token(rig: Rig, pod: str) -> str:
+def agent_token(rig: Rig, pod: str, audiences: Sequence[str] = ("tasks.fairlead.io",)) -> str:
     uid = found(rig, f"{CORE}/pods/{pod}")["metadata"]["uid"]
     bound = {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": uid}
     body = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
-        "spec": {"audiences": ["tasks.fairlead.io"], "boundObjectRef": bound, "expirationSeconds": 600},
+        "spec": {"audiences": list(audiences), "boundObjectRef": bound, "expirationSeconds": 600},
     }
     answer = rig.request("POST", f"{CORE}/serviceaccounts/fairlead-agent/token", body)
     assert answer.status == 201, answer.body

@@ -2,7 +2,8 @@
 
 Each replica talks to kube-apiserver through a gate of this process. At a write of a kind it has not met, the gate kills
 the replica (-9) before the write is passed on, at the next one after it was answered; or it has the task deleted and
-created again under the same name while the write is held. A thread's worth of kubelet and agent makes pods ready and
+created again under the same name while the write is held; or it answers a status with a conflict; or it cuts every
+connection, and takes none for a while. A thread's worth of kubelet and agent makes pods ready and
 posts reports. What exists in the end and the server's audit log are the judge.
 """
 
@@ -34,6 +35,7 @@ from tests.rigs.kube.servers import DEPLOY, RUNTIME_RBAC, Rig
 Json = dict[str, Any]
 
 HOME: Final = "fairlead-system"
+SERVICES: Final = ("kdoctor-netreach-story-ipv4", "kdoctor-netreach-story-ipv6")
 TASKS: Final = "/apis/kdoctor.io/v1beta1/netreaches"
 APPS: Final = f"/apis/apps/v1/namespaces/{HOME}"
 CORE: Final = f"/api/v1/namespaces/{HOME}"
@@ -41,6 +43,7 @@ REPORTS: Final = f"/apis/fairlead.io/v1alpha1/namespaces/{HOME}/taskreports"
 LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/fairlead-tasks"
 NODE: Final = "worker-1"
 DUAL_STACK: Final = "--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112"
+MODES: Final = ("kill", "recreate", "conflict", "outage")
 MANIFESTS: Final = (
     RUNTIME_RBAC,
     DEPLOY / "rbac" / "tasks.yaml",
@@ -55,14 +58,30 @@ QUICK: Final = {
     "FAIRLEAD_LEASE_RENEW_DEADLINE_S": "4",
     "FAIRLEAD_LEASE_RETRY_S": "0.3",
     "FAIRLEAD_TASKS_POLL_S": "1",
-    # The same for every replica: it is a part of the carrier's template.
-    "FAIRLEAD_TASKS_API_URL": "http://127.0.0.1:8470",
     "FAIRLEAD_WEBHOOKS_LISTEN": "127.0.0.1:0",
 }
 FAIRLEAD: Final = f"system:serviceaccount:{HOME}:fairlead"
 ORDER: Final = ("notstarted", "ongoing", "fail", "succeed")
 # In the order of a task's life.
 PHASES: Final = ("creation", "round", "finish", "removal")
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A bug of tests/soak/tasks_process.py: under what it shows, and what the judge says of it."""
+
+    name: str
+    mode: str
+    phases: tuple[str, ...]
+    words: str
+
+
+BUGS: Final = (
+    Bug("unowned", "", (), "left over"),
+    Bug("renamed", "kill", ("round",), "times: report"),
+    Bug("blind", "recreate", ("round",), "did not end"),
+    Bug("hasty", "kill", ("removal",), "before its task was finished"),
+)
 
 
 def described(method: str, path: str, body: Any) -> str:
@@ -120,13 +139,16 @@ class Replica:
 
 @dataclass(slots=True)
 class Gate:
-    """Between the replicas and the server. `at` decides what to do at a write: pass, before, after, or recreate."""
+    """Between the replicas and the server. `at` decides at a write: pass, before, after, recreate, conflict, outage."""
 
     rig: Rig
     at: Callable[[str], str]
     recreate: Callable[[], None]
     kill: Callable[[int], None]
+    outage_s: float = 60.0
     met: list[str] = field(default_factory=list)
+    _until_s: float = 0.0
+    _open: set[asyncio.Transport] = field(default_factory=set)
     _session: aiohttp.ClientSession | None = None
     _runner: web.ServerRunner | None = None
     _tls: ssl.SSLContext | None = None
@@ -155,6 +177,9 @@ class Gate:
         return port
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        transport = request.transport
+        assert transport is not None
+        self._open.add(transport)
         try:
             return await self._answer(request)
         except (ConnectionError, aiohttp.ClientError):
@@ -162,8 +187,11 @@ class Gate:
             if request.transport is not None:
                 request.transport.abort()
             return web.Response(status=502)
+        finally:
+            self._open.discard(transport)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._check_outage()
         body = await request.read()
         decoded = json.loads(body) if body[:1] == b"{" else {}
         write = described(request.method, request.path_qs, decoded)
@@ -177,7 +205,19 @@ class Gate:
             raise ConnectionResetError("killed before the write")
         if what == "recreate":
             await asyncio.to_thread(self.recreate)
+        if what == "conflict":
+            conflict = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409}
+            return web.json_response({**conflict, "message": "the object has been modified"}, status=409)
+        if what == "outage":
+            self._until_s = time.monotonic() + self.outage_s
+            for transport in tuple(self._open):
+                transport.abort()
+            self._check_outage()
         return await self._pass_on(request, body, port if what == "after" else 0)
+
+    def _check_outage(self) -> None:
+        if time.monotonic() < self._until_s:
+            raise ConnectionResetError("the server is away")
 
     async def _pass_on(self, request: web.BaseRequest, body: bytes, killed: int) -> web.StreamResponse:
         assert self._session is not None
@@ -203,21 +243,26 @@ class Gate:
 class Story:
     """One task, again and again, under a controller that is killed or a name that is used again."""
 
-    def __init__(self, rig: Rig, folder: Path, phases: tuple[str, ...], deadline_s: float) -> None:
+    def __init__(self, rig: Rig, folder: Path, phases: tuple[str, ...], deadline_s: float, bug: str = "") -> None:
         self.rig = rig
+        self.program = ["tests.soak.tasks_process", bug] if bug else ["fairlead"]
         self.folder = folder
         self.phases = phases
         self.deadline_s = deadline_s
         self.replicas: dict[int, Replica] = {}
         self.kills: Counter[str] = Counter()
         self.recreated: Counter[str] = Counter()
+        self.conflicts: Counter[str] = Counter()
+        self.outages: Counter[str] = Counter()
+        self.answers: Counter[int] = Counter()
         self.uids: list[str] = []
         self.mode = ""
         self.gate = Gate(rig, self._at, self._recreate, self._kill)
         self._made = 0
-        token = rig.service_account_token(manifests=MANIFESTS)
+        token = rig.service_account_token(manifests=())
         self._kubeconfig = rig.kubeconfig(token).read_text()
         self._tokens: dict[str, str] = {}
+        self._acknowledged: set[tuple[str, int, str]] = set()
 
     # -- what happens at a write
 
@@ -231,6 +276,12 @@ class Story:
         if self.mode == "recreate" and not self.recreated[write] and "taskreports" not in write:
             self.recreated[write] += 1
             return "recreate"
+        if self.mode == "conflict" and write.startswith("status") and not self.conflicts[write]:
+            self.conflicts[write] += 1
+            return "conflict"
+        if self.mode == "outage" and not self.outages[phase_of(write)]:
+            self.outages[phase_of(write)] += 1
+            return "outage"
         return "pass"
 
     def _kill(self, port: int) -> None:
@@ -259,7 +310,7 @@ class Story:
         kubeconfig = self.folder / f"kubeconfig-{self._made}.yaml"
         kubeconfig.write_text(self._kubeconfig.replace(self.rig.url, f"https://127.0.0.1:{port}"))
         log = self.folder / f"replica-{self._made}.log"
-        command = [sys.executable, "-m", "fairlead", "serve", f"--kubeconfig={kubeconfig}", "--listen=127.0.0.1:0"]
+        command = [sys.executable, "-m", *self.program, "serve", f"--kubeconfig={kubeconfig}", "--listen=127.0.0.1:0"]
         with log.open("wb") as sink:
             process = subprocess.Popen([*command, "--capabilities=tasks"], stderr=sink, env={**os.environ, **QUICK})
         self.replicas[port] = Replica(process, log, port)
@@ -299,24 +350,25 @@ class Story:
             self.rig.request("POST", f"{path}/binding", {**binding, "target": {"kind": "Node", "name": NODE}})
         elif pod["status"].get("phase") != "Running":
             addresses = [{"ip": "10.1.0.1"}, {"ip": "fd00:1::1"}]
-            ready = [{"type": "Ready", "status": "True"}]
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            ready = [{"type": "Ready", "status": "True", "lastTransitionTime": now}]
             status = {"phase": "Running", "podIP": "10.1.0.1", "podIPs": addresses, "conditions": ready}
             self.rig.request("PATCH", f"{path}/status", {"status": status})
 
     def _report(self, task: Json, number: int, actor: Json) -> None:
         uid = task["metadata"]["uid"]
-        if any(
-            (each["spec"]["taskUID"], each["spec"]["roundNumber"], each["spec"]["podUID"])
-            == (uid, number, actor["uid"])
-            for each in self.items(REPORTS)
-        ):
-            return
+        if (uid, number, actor["uid"]) in self._acknowledged:
+            return  # an answer that was lost is none: it is sent again
         body = {"taskKind": "NetReach", "taskName": "story", "taskUID": uid, "roundNumber": number}
         body["report"] = {"roundResult": "succeed"}
         token = self._token(actor)
         for replica in list(self.replicas.values()):
-            if token and replica.url and post(replica.url, token, body) in (200, 201):
-                return
+            if token and replica.url:
+                status = post(replica.url, token, body)
+                self.answers[status] += 1
+                if status in (200, 201):
+                    self._acknowledged.add((uid, number, actor["uid"]))
+                    return
 
     def _token(self, actor: Json) -> str:
         if actor["uid"] not in self._tokens:
@@ -338,6 +390,8 @@ class Story:
         begun_s, before = time.monotonic(), len(self.rig.audit())
         await asyncio.to_thread(self.create)
         while True:
+            if gone := [each for each in self.replicas.values() if each.process.poll() is not None]:
+                return [f"a replica ended by itself:\n{each.log.read_text()[-3000:]}" for each in gone]
             while len(self.replicas) < 2:
                 await self.start_replica()
             await asyncio.to_thread(self.act)
@@ -346,7 +400,7 @@ class Story:
                 break
             if time.monotonic() - begun_s > self.deadline_s:
                 self.rig.request("DELETE", f"{TASKS}/story")
-                words = f"{self.kills}, {self.recreated}: {json.dumps(status)[:2000]}"
+                words = f"{self.kills}, {self.recreated}, {self.answers}: {json.dumps(status)[:2000]}"
                 return [f"the task did not end in {self.deadline_s:.0f} s: {words}", *self._logs()[-3:]]
             await asyncio.sleep(0.1)
         wrong = judge(self.rig.audit()[before:], self.uids, status)
@@ -358,7 +412,7 @@ class Story:
                 return [*wrong, f"left over: {left}"]
             await asyncio.to_thread(self.act)
             await asyncio.sleep(0.2)
-        return wrong + [f"a bug was logged:\n{text}" for text in self._logs() if "Traceback" in text]
+        return wrong + [f"an error was logged:\n{text}" for text in self._logs() if "Traceback" in text]
 
     def _logs(self) -> list[str]:
         return [each.read_text()[-3000:] for each in sorted(self.folder.glob("replica-*.log"))]
@@ -368,11 +422,22 @@ class Story:
             replica.kill()
 
 
+def _report_words(uid: str, number: int) -> str:
+    return f"report of {uid} on round {number}"
+
+
+def _reports(uid: str) -> list[str]:
+    return [_report_words(uid, number) for number in (1, 2)]
+
+
 def judge(events: list[Json], uids: list[str], status: Json) -> list[str]:
     """By the audit log: each task had one carrier, one Service a family, each round once, one report a round."""
     made: Counter[str] = Counter()
+    wrong: list[str] = []
     owners_seen: set[str] = set()
     rounds: list[list[tuple[int, int]]] = [[]]
+    finished: set[int] = set()
+    removed = 0
     for event in events:
         about, code = event.get("objectRef") or {}, int((event.get("responseStatus") or {}).get("code", 500))
         if code >= 300 or "dryRun=All" in event["requestURI"]:
@@ -384,14 +449,20 @@ def judge(events: list[Json], uids: list[str], status: Json) -> list[str]:
         elif verb == "create" and kind == "daemonsets" and event["user"]["username"] == FAIRLEAD:
             made[f"DaemonSet of {owners}"] += 1
             owners_seen |= set(owners)
+        elif verb == "delete" and kind == "daemonsets" and event["user"]["username"] == FAIRLEAD:
+            removed += 1
+            if removed > len(finished):
+                wrong.append("a carrier was deleted before its task was finished")
         elif verb == "create" and kind == "services" and event["user"]["username"] == FAIRLEAD:
             made[f"Service {body['metadata']['name'][-4:]} of {owners}"] += 1
         elif verb == "create" and kind == "taskreports":
-            made[f"report of {body['spec']['taskUID']} on round {body['spec']['roundNumber']}"] += 1
+            made[_report_words(body["spec"]["taskUID"], body["spec"]["roundNumber"])] += 1
         elif kind == "netreaches" and about.get("subresource") == "status" and body.get("status", {}).get("history"):
             record = body["status"]["history"][0]
             rounds[-1].append((record["roundNumber"], ORDER.index(record["status"])))
-    wrong = [f"{count} times: {what}" for what, count in made.items() if count > 1]
+            finished |= {len(rounds)} if body["status"].get("finish") else set()
+    wrong += [f"{count} times: {what}" for what, count in made.items() if count > 1]
+    wrong += [f"no {what}" for what in _reports(uids[-1]) if not made[what]]
     if uids[-1] not in owners_seen:
         wrong.append("the last task had no carrier")
     if owners_seen - set(uids):
@@ -428,11 +499,14 @@ async def soak(
     folder: Path,
     phases: tuple[str, ...] = PHASES,
     deadline_s: float = 300.0,
-    modes: Sequence[str] = ("kill", "recreate"),
+    modes: Sequence[str] = MODES,
+    bug: str = "",
+    outage_s: float = 60.0,
 ) -> tuple[Story, list[str]]:
-    """Killed at every write of these phases, before and after it; then deleted and created again at each."""
+    """Killed at every write of these phases, before and after it; deleted and created again at each; and so on."""
     add_node(rig)
-    story = Story(rig, folder, phases, deadline_s)
+    story = Story(rig, folder, phases, deadline_s, bug)
+    story.gate.outage_s = outage_s
     wrong: list[str] = []
     async with story.gate.open():
         try:
@@ -443,21 +517,42 @@ async def soak(
     return story, wrong
 
 
+async def missed_bugs(rig: Rig, folder: Path, deadline_s: float) -> list[str]:
+    """The bugs that the judge does not notice."""
+    missed = []
+    for bug in BUGS:
+        logs = folder / bug.name
+        logs.mkdir()
+        _, wrong = await soak(rig, logs, bug.phases, deadline_s, (bug.mode,), bug.name)
+        click.echo(f"  bug {bug.name}: {[each[:100] for each in wrong]}")
+        if not any(bug.words in each for each in wrong):
+            missed.append(f"the judge does not notice the bug {bug.name}: {wrong}")
+        rig.request("DELETE", f"{TASKS}/story")
+        for path in (f"{APPS}/daemonsets/kdoctor-netreach-story", *(f"{CORE}/services/{each}" for each in SERVICES)):
+            rig.request("DELETE", path)
+    return missed
+
+
 @click.command()
-@click.option("--deadline", "deadline_s", default=600.0, show_default=True, help="Seconds for each half.")
-@click.option("--mode", "modes", multiple=True, default=["kill", "recreate"], show_default=True)
-def main(deadline_s: float, modes: tuple[str, ...]) -> None:
+@click.option("--deadline", "deadline_s", default=600.0, show_default=True, help="Seconds for each mode.")
+@click.option("--mode", "modes", multiple=True, default=MODES, show_default=True)
+@click.option("--bugs/--no-bugs", default=True, help="Whether the judge is tried on a controller with bugs, too.")
+def main(deadline_s: float, modes: tuple[str, ...], bugs: bool) -> None:
     with tempfile.TemporaryDirectory() as name, Rig(ensure_built(click.echo), Path(name) / "rig") as rig:
-        rig.start(controller_manager=True, apiserver_flags=[DUAL_STACK])
+        rig.start(controller_manager=True, apiserver_flags=[DUAL_STACK], manifests=MANIFESTS)
         folder = Path(name) / "logs"
         folder.mkdir()
         story, wrong = asyncio.run(soak(rig, folder, deadline_s=deadline_s, modes=modes))
+        if bugs:
+            wrong += asyncio.run(missed_bugs(rig, folder, deadline_s=90.0))
     for line in wrong:
         click.echo(f"  wrong: {line}")
     for what, times in story.kills.items():
         click.echo(f"  killed {times} times at {what}")
     click.echo(f"  deleted and created again at {len(story.recreated)} writes: {', '.join(story.recreated)}")
-    total = sum(story.kills.values()) + len(story.recreated)
+    click.echo(f"  conflicts at {len(story.conflicts)} writes: {', '.join(story.conflicts)}")
+    click.echo(f"  away for {story.gate.outage_s:.0f} s at the first write of: {', '.join(story.outages)}")
+    total = sum(map(len, (story.recreated, story.conflicts, story.outages))) + sum(story.kills.values())
     click.echo(f"{total if not wrong else 0} passed, {len(wrong)} failed")
     sys.exit(bool(wrong))
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from fairlead.model.intents import Create, Intent
+from fairlead.model.times import rfc3339
 from fairlead.settings import TaskSettings
 from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions, adapted, build
 from fairlead.tasks.plan import CarrierObject, CarrierPod, Observed, Plan, PlanOptions, plan_task
@@ -38,8 +39,9 @@ def stored(body: dict[str, Any], uid: str, **status: Any) -> CarrierObject:
     return msgspec.convert({**body, "metadata": metadata, "status": status}, CarrierObject)
 
 
-def pod(name: str, node: str, *, ready: bool = True) -> CarrierPod:
-    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+def pod(name: str, node: str, *, ready: bool = True, since: datetime | None = None) -> CarrierPod:
+    changed = {"lastTransitionTime": rfc3339(since)} if since is not None else {}
+    conditions = [{"type": "Ready", "status": "True" if ready else "False", **changed}]
     body = {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {"nodeName": node}}
     return msgspec.convert({**body, "status": {"conditions": conditions}}, CarrierPod)
 
@@ -58,6 +60,7 @@ class World:
         self.log: list[Intent] = []
         self.skipped: Sequence[str] = ()
         self.unlisted: Sequence[str] = ()
+        self.options = PlanOptions()
 
     def look(self) -> Plan:
         carrier = carrier_of(self.task, self.kind) if self.task.spec.agent_spec is not None else None
@@ -72,7 +75,7 @@ class World:
             self.skipped,
             self.unlisted,
         )
-        return plan_task(seen, PlanOptions(), self.now)
+        return plan_task(seen, self.options, self.now)
 
     def step(self) -> Plan:
         plan = self.look()

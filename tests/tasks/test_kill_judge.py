@@ -24,8 +24,13 @@ def owned(name: str, uid: str) -> Any:
     return {"metadata": {"name": name, "ownerReferences": [{"uid": uid}]}}
 
 
-def round_written(number: int, status: str) -> dict[str, Any]:
-    return event("patch", "netreaches", {"status": {"history": [{"roundNumber": number, "status": status}]}}, "status")
+def round_written(number: int, status: str, **more: Any) -> dict[str, Any]:
+    written = {"history": [{"roundNumber": number, "status": status}], **more}
+    return event("patch", "netreaches", {"status": written}, "status")
+
+
+def reported(uid: str, number: int) -> dict[str, Any]:
+    return event("create", "taskreports", {"spec": {"taskUID": uid, "roundNumber": number}})
 
 
 GOOD = [
@@ -34,9 +39,11 @@ GOOD = [
     event("create", "daemonsets", owned("d", "a")),
     event("create", "services", owned("d-ipv4", "workload")),
     round_written(1, "ongoing"),
-    event("create", "taskreports", {"spec": {"taskUID": "a", "roundNumber": 1}}),
+    reported("a", 1),
     round_written(2, "notstarted"),
-    round_written(2, "succeed"),
+    reported("a", 2),
+    round_written(2, "succeed", finish=True),
+    event("delete", "daemonsets", code=200),
 ]
 
 
@@ -49,7 +56,8 @@ def test_a_life_without_fault_passes() -> None:
     [
         ([event("create", "daemonsets", owned("d", "a"))], ENDED, "2 times: DaemonSet"),
         ([event("create", "services", owned("d-ipv4", "workload"))], ENDED, "2 times: Service ipv4"),
-        ([event("create", "taskreports", {"spec": {"taskUID": "a", "roundNumber": 1}})], ENDED, "2 times: report"),
+        ([reported("a", 1)], ENDED, "2 times: report"),
+        ([event("delete", "daemonsets", code=200)], ENDED, "before its task was finished"),
         ([round_written(1, "ongoing")], ENDED, "rounds went back"),
         ([event("create", "daemonsets", owned("d", "x"))], ENDED, "never created"),
         ([], {**ENDED, "doneRound": 3}, "rounds:"),
@@ -62,7 +70,8 @@ def test_the_judge_notices(more: list[Any], status: Any, words: str) -> None:
 
 def test_a_task_of_the_same_name_starts_its_rounds_anew() -> None:
     again = [event("create", "netreaches"), event("create", "daemonsets", owned("d", "b")), round_written(1, "ongoing")]
-    assert judge([*GOOD, *again], ["a", "b"], ENDED) == []
+    assert judge([*GOOD, *again, reported("b", 1), reported("b", 2)], ["a", "b"], ENDED) == []
+    assert judge([*GOOD, *again, reported("b", 2)], ["a", "b"], ENDED) == ["no report of b on round 1"]
 
 
 @pytest.mark.parametrize(

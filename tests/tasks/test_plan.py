@@ -461,6 +461,47 @@ def test_a_round_waits_until_services_list_its_pods_and_no_longer_than_a_bound()
 
 
 @pytest.mark.parametrize(
+    ("target", "ready_s", "wait_s"),
+    [
+        pytest.param({}, -1, 2, id="what forwards Services learns of a pod later"),
+        pytest.param({}, -3, None, id="it has had its time"),
+        pytest.param({}, 3600, ENDPOINTS_S, id="a node's clock is ahead"),
+        pytest.param({"clusterIP": False, "nodePort": False}, -1, None, id="no Service is probed"),
+    ],
+)
+def test_a_round_through_services_waits_a_moment_after_the_newest_pod_became_ready(
+    target: Any, ready_s: float, wait_s: float | None
+) -> None:
+    world = World(make_task(spec={**SPEC, "target": target}))
+    world.options = PlanOptions(settle_s=3.0)
+    world.make_ready("n1", "n2")
+    old, new = NOW - timedelta(days=1), NOW + timedelta(seconds=ready_s)
+    world.pods = [pod("p1", "n1", since=old), pod("p2", "n2", since=new), pod("p3", "n3", ready=False, since=NOW)]
+    plan = world.settle()
+    if wait_s is not None:
+        assert (plan.wake_s, world.task.status.history[0].status) == (wait_s, "notstarted")
+        assert conditions(world)["RoundRunning"] == ("False", "WaitingForEndpoints")
+        world.now += timedelta(seconds=wait_s)
+        world.settle()
+    assert [each.status for each in world.task.status.history] == ["ongoing"]
+    assert [actor.pod for actor in world.task.status.actors] == ["p1", "p2"]
+
+
+def test_another_leader_names_its_own_address_for_reports_and_replaces_no_pod() -> None:
+    world = World(make_task())
+    world.options = PlanOptions(report_url="http://one:1")
+    world.make_ready("n1")
+    assert world.task.status.report_url == ""
+    world.settle()
+    assert (world.task.status.history[0].status, world.task.status.report_url) == ("ongoing", "http://one:1")
+    world.log.clear()
+    world.options = PlanOptions(report_url="http://two:2")
+    world.settle()
+    assert [type(each) for each in world.log] == [PatchStatus]
+    assert world.task.status.report_url == "http://two:2"
+
+
+@pytest.mark.parametrize(
     ("target", "services"),
     [
         ({}, ["four"]),

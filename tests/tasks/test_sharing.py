@@ -11,7 +11,7 @@ from fairlead.model.intents import Create, Delete, Intent, Patch, PatchStatus
 from fairlead.tasks.admission import validate_update
 from fairlead.tasks.carrier import Adaptation, adapted, build_common, service_type
 from fairlead.tasks.plan import CarrierObject, CarrierPod, Observed, Plan, PlanOptions, plan_task, tracked
-from fairlead.tasks.sharing import owner_reference, shared_carrier, sharers
+from fairlead.tasks.sharing import owner_reference, shared_carrier, sharers, with_own_agents
 from fairlead.tasks.spec import SHARE_CARRIER, AgentSpec, Task
 from tests.tasks.kit import NOW, OPTIONS, make_task, pod, stored
 
@@ -290,3 +290,20 @@ def test_the_index_says_when_a_carrier_of_several_tasks_goes() -> None:
     (item,) = tracked([("NetReach", second), ("NetReach", later)]).values()
     assert item.delete_at is not None
     assert item.delete_at.hour == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "has_own"),
+    [
+        ({}, False),
+        ({"tlsSecretName": "s", "tlsSecretNamespace": "n"}, True),
+        ({"bodyConfigmapName": "b", "bodyConfigmapNamespace": "n"}, True),
+    ],
+)
+def test_a_task_that_needs_copies_does_not_run_on_the_shared_agent(target: Any, has_own: bool) -> None:
+    whole = {"host": "http://h", "method": "GET", **target}
+    agent = with_own_agents(make_task("AppHttpHealthy", spec={"target": whole})).spec.agent_spec
+    assert (agent is not None) == has_own
+    assert agent is None or agent.termination_grace_period_minutes == 0
+    explicit = make_task("AppHttpHealthy", spec={"agentSpec": {"kind": "Deployment"}, "target": whole})
+    assert with_own_agents(explicit) is explicit

@@ -48,10 +48,11 @@ async def url(no_task_left: None, cluster: Certificates, material: Material, tmp
         yield f"https://{host}:{port}"
 
 
-async def get(url: str, tls: ssl.SSLContext, user: str = "ann") -> tuple[int, Any]:
+async def get(url: str, tls: ssl.SSLContext, user: str = "ann", method: str = "GET") -> tuple[int, Any]:
+    headers = {"X-Remote-User": user}
     async with (
         aiohttp.ClientSession() as http,
-        http.get(url, ssl=tls, server_hostname="toys.ns.svc", headers={"X-Remote-User": user}) as answer,
+        http.request(method, url, ssl=tls, server_hostname="toys.ns.svc", headers=headers) as answer,
     ):
         return answer.status, await answer.json()
 
@@ -68,6 +69,8 @@ async def get(url: str, tls: ssl.SSLContext, user: str = "ann") -> tuple[int, An
         ("/apis/toys.test/v2", 404, "could not find the requested resource"),
         ("/apis/toys.test/v1/toys?labelSelector=bad", 400, "wanted something else"),
         ("/apis/toys.test/v1/toys?labelSelector=bug", 500, "it is in Fairlead's log"),
+        ("/apis/toys.test/v1/toys?watch=true", 405, 'watch is not supported on resources of kind "toys.toys.test"'),
+        ("/apis/toys.test/v1/toys?watch=0", 200, "'kind': 'ToyList'"),
     ],
 )
 async def test_what_the_front_proxy_is_answered(
@@ -77,6 +80,28 @@ async def test_what_the_front_proxy_is_answered(
     code, body = await get(url + path, tls)
     assert (code, part in str(body)) == (status, True), body
     assert "secret of ours" not in str(body)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "verb"),
+    [
+        ("POST", "namespaces/x/toys", "create"),
+        ("PUT", "toys/ball", "update"),
+        ("PATCH", "namespaces/x/toys/ball", "patch"),
+        ("DELETE", "toys/ball", "delete"),
+        ("DELETE", "toys", "deletecollection"),
+    ],
+)
+async def test_what_changes_anything_is_refused_as_by_a_kube_apiserver(
+    url: str, cluster: Certificates, material: Material, method: str, path: str, verb: str
+) -> None:
+    tls = cluster.front_proxy_context(NOW, material.bundle.decode(), insecure=False)
+    code, body = await get(f"{url}/apis/toys.test/v1/{path}", tls, method=method)
+    assert (code, body["reason"], body["details"]) == (405, "MethodNotAllowed", {"group": "toys.test", "kind": "toys"})
+    assert body["message"] == f'{verb} is not supported on resources of kind "toys.toys.test"'
+    assert (await get(f"{url}/apis/toys.test/v1/dolls", tls, method="POST"))[0] == 404
+    stranger = ssl.create_default_context(cadata=material.bundle.decode())
+    assert (await get(f"{url}/apis/toys.test/v1/{path}", stranger, method=method))[0] == 401
 
 
 async def test_a_stranger_is_refused_whoever_it_claims_to_be(url: str, material: Material) -> None:

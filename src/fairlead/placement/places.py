@@ -66,7 +66,7 @@ class Places:
         for member in unit.members:
             if member.node and not self._has_place(member):
                 self._hold_again(unit, member)
-        for key, node in wanted.items():
+        for key, node in nodes.items():
             uid = self.standing.pod_of(key) if before.get(key) != node else None
             if uid is not None and self._reservations.get(key) is not None:
                 self._held(uid)  # it was waiting for the source's word

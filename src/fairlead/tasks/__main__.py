@@ -8,10 +8,10 @@ import yaml
 from fairlead.settings import TaskSettings
 from fairlead.tasks import carrier
 from fairlead.tasks.spec import definitions
-from fairlead.tasks.templates import TOKEN_FOLDER, agent_access, built_in, token_volume
+from fairlead.tasks.templates import API_SERVICE, TOKEN_FOLDER, agent_access, built_in, token_volume
 
 NAMESPACE = "fairlead-system"
-API_URL = f"https://fairlead.{NAMESPACE}.svc:8470"
+API_URL = f"https://{API_SERVICE}.{NAMESPACE}.svc:8470"
 
 
 def crds() -> str:

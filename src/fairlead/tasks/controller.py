@@ -5,7 +5,7 @@ One key per task, `Kind/name`. Names of objects are fixed, so a create that was 
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from fairlead.model.intents import Apply, Create, Delete, Intent, RecordEvent, W
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ApiStruct, ObjectMeta
 from fairlead.runtime import Runtime
+from fairlead.settings import Settings
 from fairlead.tasks import carrier as carriers
 from fairlead.tasks.carrier import Adaptation, Carrier, CarrierOptions
 from fairlead.tasks.endpoints import ENDPOINT_SLICES, CarrierEndpoints, probed_services, unlisted_pods
@@ -34,9 +35,10 @@ from fairlead.tasks.plan import (
     plan_task,
     ready_actors,
 )
-from fairlead.tasks.sharing import Sharer, needs_carrier, owner_reference, shared_carrier, sharers
+from fairlead.tasks.sharing import Sharer, needs_carrier, owner_reference, shared_carrier, sharers, with_own_agents
 from fairlead.tasks.spec import KINDS, TASK_REPORTS, AppHttpHealthySpec, Task, TaskReport
 from fairlead.tasks.templates import (
+    API_SERVICE,
     AUDIENCE,
     COMPONENT,
     TOKEN_FOLDER,
@@ -192,12 +194,16 @@ class TaskController:
             most_history=settings.tasks.most_history,
             poll_s=settings.tasks.poll_s,
             creation_deadline_s=settings.tasks.creation_deadline_s,
+            settle_s=settings.tasks.settle_s,
             namespace=settings.namespace,
         )
 
     async def run(self) -> None:
         """Lead until stopped."""
         runtime, mirrors = self._runtime, self._mirrors
+        self._options = replace(
+            self._options, report_url=report_url(runtime.settings, runtime.routes.url, runtime.is_loopback)
+        )
         await caught_up(mirrors.all(), runtime.clock, runtime.stop)
         controller = Controller("tasks", self._reconcile, clock=runtime.clock, metrics=runtime.metrics)
         for kind, mirror in mirrors.tasks.items():
@@ -267,12 +273,13 @@ class TaskController:
         ipv4, ipv6, lacking = await self._families.enabled()
         options = CarrierOptions(namespace, self._templates, ipv4, ipv6)
         sharing: list[Sharer] = []
+        common, task = shared_carrier(task), with_own_agents(task)
         if task.spec.agent_spec is None:
             name, carrier = self._options.shared.name, None
             await self._ensure_shared(options)
             workload = mirrors.workloads["DaemonSet"].get(f"{namespace}/{name}")
         else:
-            if common := shared_carrier(task):
+            if common:
                 sharing = sharers(mirrors.of_carrier(common), common)
             carrier = await self._carrier(kind, task, options, sharing)
             name = carrier.workload["metadata"]["name"]
@@ -356,12 +363,11 @@ class TaskController:
         return {key: each for key, each in found.items() if each is not None}
 
     def _agent_env(self) -> dict[str, str]:
+        """Nothing in it may depend on the replica: a fail-over would replace every pod."""
         settings = self._runtime.settings.tasks
-        env = {
-            "AGENT_API_URL": settings.api_url or self._runtime.routes.url,
-            "AGENT_TOKEN_FILE": f"{TOKEN_FOLDER}/token",
-            "AGENT_AUDIENCE": AUDIENCE,
-        }
+        env = {"AGENT_TOKEN_FILE": f"{TOKEN_FOLDER}/token", "AGENT_AUDIENCE": AUDIENCE}
+        if settings.api_url:
+            env["AGENT_API_URL"] = settings.api_url
         if settings.api_ca:
             with open(settings.api_ca, encoding="utf-8") as file:
                 env["AGENT_API_CA"] = file.read()
@@ -372,8 +378,7 @@ class TaskController:
         if not self._runtime.is_loopback:
             return
         namespace, name = options.namespace, self._options.shared.name
-        tasks = [task for mirror in self._mirrors.tasks.values() for task in mirror if task.spec.agent_spec is None]
-        specs = [task.spec for task in tasks if needs_carrier(task) and not task.status.finish]
+        specs = [task.spec for task in self._on_shared_agent() if needs_carrier(task) and not task.status.finish]
         adaptation = Adaptation(
             env=self._agent_env(), volumes=[token_volume()], mounts=[_mount("report-token", TOKEN_FOLDER)]
         )
@@ -410,8 +415,11 @@ class TaskController:
         is_other = found.metadata.annotations.get(name) != desired["metadata"]["annotations"][name]
         if not is_other or not OURS.items() <= found.metadata.labels.items():
             return False
-        tasks = (task for mirror in self._mirrors.tasks.values() for task in mirror)
-        return not any(task.spec.agent_spec is None and task.status.actors for task in tasks)
+        return not any(task.status.actors for task in self._on_shared_agent())
+
+    def _on_shared_agent(self) -> Iterable[Task]:
+        tasks = (with_own_agents(task) for mirror in self._mirrors.tasks.values() for task in mirror)
+        return (task for task in tasks if task.spec.agent_spec is None)
 
     def _reports_to_prune(self, task: Task) -> list[Intent]:
         """Reports of rounds that have left the history."""
@@ -431,6 +439,17 @@ class TaskController:
             if not isinstance(intent, RecordEvent):
                 self._metrics.writes.labels(type(intent).__name__, result.outcome).inc()
             _check(result)
+
+
+def report_url(settings: Settings, own_url: str, is_loopback: bool) -> str:
+    """Where the agents of this leader's rounds post; empty where their template says it."""
+    if settings.tasks.api_url:
+        return ""
+    host = settings.listen.rpartition(":")[0]
+    if is_loopback or host not in ("", "0.0.0.0", "[::]"):
+        return own_url
+    scheme, port = own_url.partition(":")[0], own_url.rpartition(":")[2]
+    return f"{scheme}://{API_SERVICE}.{settings.namespace}.svc:{port}"
 
 
 def _check(result: Result) -> None:

@@ -30,6 +30,7 @@ from fairlead.tasks.carrier import (
     is_ready,
     missing_part,
 )
+from fairlead.tasks.endpoints import probed_services
 from fairlead.tasks.schedule import Schedule, parse_schedule, parse_zone
 from fairlead.tasks.spec import KINDS, Actor, SchedulePlan, Task, TaskResource, TaskStatus
 
@@ -86,6 +87,12 @@ class CarrierPod(ApiStruct, frozen=True):
         is_live = self.metadata.deletion_timestamp is None
         return is_live and any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
 
+    @property
+    def ready_at(self) -> datetime:
+        """When its condition Ready last changed; a long time ago for a pod that does not say."""
+        since = next((each.last_transition_time for each in self.status.conditions if each.type == "Ready"), None)
+        return bounded_time(since, EARLIEST)
+
 
 @dataclass(frozen=True, slots=True)
 class SharedAgent:
@@ -132,7 +139,11 @@ class PlanOptions:
     most_history: int = 10
     poll_s: float = 5.0
     creation_deadline_s: float = 600.0
+    settle_s: float = 0.0
+    """How long after the newest agent became ready a round through Services starts."""
     namespace: str = "fairlead-system"
+    report_url: str = ""
+    """Where agents post reports: the leader's own address, unless their template has another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +219,8 @@ def plan_task(seen: Observed, options: PlanOptions, now: datetime) -> Plan:
     wake: float | None = options.poll_s if problem else None
     if status.resource is not None and status.resource.runtime_status == "created" and not problem:
         status, wake = _run_rounds(seen, status, options, now)
+        if _is_ongoing(status) and options.report_url:
+            status = msgspec.structs.replace(status, report_url=options.report_url)
     status = _with_conditions(seen, status, problem, options, now)
     return _written(seen, intents, status, wake, now)
 
@@ -358,7 +371,7 @@ def _run_rounds(
     if _is_suspended(task) and not _is_ongoing(status):
         return status, None
     while True:
-        if (wait_s := _start_wait_s(seen, status, now)) is not None:
+        if (wait_s := _start_wait_s(seen, status, options, now)) is not None:
             return status, wait_s
         step = rounds.step(status, schedule, round_options, actors, now)
         if step.status is None:
@@ -372,13 +385,19 @@ def ready_actors(pods: Iterable[CarrierPod]) -> list[Actor]:
     return [Actor(pod=p.metadata.name, uid=p.metadata.uid, node=p.spec.node_name) for p in pods if p.is_ready]
 
 
-def _start_wait_s(seen: Observed, status: TaskStatus, now: datetime) -> float | None:
-    """How long a round that is due waits for its pods to be replaced or listed by Services; None when it need not."""
+def _start_wait_s(seen: Observed, status: TaskStatus, options: PlanOptions, now: datetime) -> float | None:
+    """How long a round that is due waits until its pods are replaced and its Services lead to them; None: no longer."""
     if not status.history or status.history[0].status != "notstarted":
         return None
-    bound_s = max(ROLLOUT_S if is_rolling(seen) else 0.0, ENDPOINTS_S if seen.unlisted else 0.0)
     start = bounded_time(status.history[0].start_time_stamp, now)
-    left_s = (start + timedelta(seconds=bound_s) - now).total_seconds()
+    until = [start]
+    if is_rolling(seen):
+        until.append(start + timedelta(seconds=ROLLOUT_S))
+    if probed_services(seen.task):
+        latest = start + timedelta(seconds=ENDPOINTS_S)
+        ready_at = max((pod.ready_at for pod in seen.pods if pod.is_ready), default=EARLIEST)
+        until.append(latest if seen.unlisted else min(latest, ready_at + timedelta(seconds=options.settle_s)))
+    left_s = (max(until) - now).total_seconds()
     return left_s if now >= start and left_s > 0 else None
 
 
@@ -445,14 +464,14 @@ def _with_conditions(
 ) -> TaskStatus:
     found = [
         _carrier_condition(seen, status, problem, options, now),
-        _round_condition(seen, status, now),
+        _round_condition(seen, status, options, now),
         Condition(type=FINISHED, status=_word(status.finish), reason="Finished" if status.finish else "RoundsLeft"),
     ]
     if seen.skipped_families:
         names = ", ".join(seen.skipped_families)
         message = f"the cluster has no {names}: nothing is tested over it"
         found.append(Condition(type=FAMILIES, status="False", reason="FamilySkipped", message=message))
-    if seen.unlisted and (_is_ongoing(status) or _start_wait_s(seen, status, now) is not None):
+    if seen.unlisted and (_is_ongoing(status) or _start_wait_s(seen, status, options, now) is not None):
         message = f"Services do not list yet: {', '.join(seen.unlisted[:20])}"
         found.append(Condition(type=ENDPOINTS, status="False", reason="NotListed", message=message))
     before = {each.type: each for each in status.conditions}
@@ -491,14 +510,14 @@ def _carrier_condition(
     return Condition(type=CARRIER_READY, status="False", reason=reason, message=message)
 
 
-def _round_condition(seen: Observed, status: TaskStatus, now: datetime) -> Condition:
+def _round_condition(seen: Observed, status: TaskStatus, options: PlanOptions, now: datetime) -> Condition:
     if _is_ongoing(status):
         number = status.history[0].round_number
         message = f"round {number} with {len(status.actors)} agents"
         return Condition(type=ROUND_RUNNING, status="True", reason="Running", message=message)
     if _is_suspended(seen.task) and not status.finish:
         return Condition(type=ROUND_RUNNING, status="False", reason="Suspended", message=f"{spec.SUSPEND} is true")
-    if _start_wait_s(seen, status, now) is not None:
+    if _start_wait_s(seen, status, options, now) is not None:
         reason = "WaitingForRollout" if is_rolling(seen) else "WaitingForEndpoints"
         return Condition(type=ROUND_RUNNING, status="False", reason=reason)
     block = seen.task.spec.schedule or SchedulePlan(schedule="0 60")

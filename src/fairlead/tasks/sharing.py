@@ -14,7 +14,7 @@ from fairlead.model.intents import Delete, Intent
 from fairlead.model.kinds import Kind
 from fairlead.model.meta import ObjectMeta
 from fairlead.model.owners import as_json, patch_metadata, release
-from fairlead.tasks.spec import GROUP, KINDS, SHARE_CARRIER, VERSION, AppHttpHealthySpec, Task
+from fairlead.tasks.spec import GROUP, KINDS, SHARE_CARRIER, VERSION, AgentSpec, AppHttpHealthySpec, Task
 
 PREFIX: Final = "kdoctor-shared-"
 Sharer = tuple[str, Task]
@@ -32,6 +32,14 @@ def shared_carrier(task: Task) -> str:
         return ""
     encoded = msgspec.json.encode(agent, order="sorted").decode()
     return f"{PREFIX}{short_hash(encoded, *_copied(task.spec), length=10)}"
+
+
+def with_own_agents(task: Task) -> Task:
+    """The task as it is carried out: the shared agent has no copies, so one that needs some gets a carrier, too."""
+    if task.spec.agent_spec is not None or not any(_copied(task.spec)):
+        return task
+    spec = msgspec.structs.replace(task.spec, agent_spec=AgentSpec(termination_grace_period_minutes=0))
+    return msgspec.structs.replace(task, spec=spec)
 
 
 def _copied(spec: Any) -> list[str]:

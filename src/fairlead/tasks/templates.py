@@ -10,6 +10,8 @@ Json = dict[str, Any]
 
 COMPONENT: Final = "fairlead-agent"
 ACCOUNT: Final = "fairlead-agent"
+API_SERVICE: Final = "fairlead"
+"""The Service in front of the replicas' API (deploy/tasks/api.yaml)."""
 AUDIENCE: Final = "tasks.fairlead.io"
 """What the agents' tokens are issued for: Fairlead's API accepts reports with them, the API server nothing."""
 TOKEN_FOLDER: Final = "/var/run/secrets/tasks.fairlead.io"

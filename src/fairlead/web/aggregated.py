@@ -19,6 +19,7 @@ log = structlog.get_logger("fairlead.aggregated")
 
 AUTHENTICATION: Final = "extension-apiserver-authentication"
 MOST_NAMES: Final = 100
+_VERBS: Final = {"POST": "create", "PUT": "update"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +92,13 @@ class AggregatedApi:
 
     def routes(self) -> list[web.RouteDef]:
         base = "/apis/{group}/{version}"
+        several = (f"{base}/namespaces/{{namespace}}/{{resource}}", f"{base}/{{resource}}")
         return [
             web.get("/apis/{group}", self._guarded(self._group)),
             web.get(base, self._guarded(self._discover)),
-            web.get(f"{base}/namespaces/{{namespace}}/{{resource}}", self._guarded(self._list)),
-            web.get(f"{base}/namespaces/{{namespace}}/{{resource}}/{{name}}", self._guarded(self._get)),
-            web.get(f"{base}/{{resource}}", self._guarded(self._list)),
-            web.get(f"{base}/{{resource}}/{{name}}", self._guarded(self._get)),
+            *(web.get(path, self._guarded(self._list)) for path in several),
+            *(web.get(f"{path}/{{name}}", self._guarded(self._get)) for path in several),
+            *(web.route("*", path + rest, self._guarded(self._refuse)) for path in several for rest in ("", "/{name}")),
         ]
 
     def _guarded(
@@ -154,6 +155,8 @@ class AggregatedApi:
         resource = self._resource(request)
         if resource is None:
             return _status(404, "NotFound", "the server could not find the requested resource")
+        if request.query.get("watch", "").lower() in ("1", "true"):
+            return _unsupported("watch", resource.kind)
         items = await resource.list(self._call(request, user))
         kind = resource.kind
         return _json({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": {}, "items": list(items)})
@@ -167,6 +170,14 @@ class AggregatedApi:
         if found is None:
             return _status(404, "NotFound", f'{resource.kind.name} "{name}" not found')
         return _json({"kind": resource.kind.kind, "apiVersion": resource.kind.api_version, **found})
+
+    async def _refuse(self, request: web.Request, user: str) -> web.Response:
+        resource = self._resource(request)
+        if resource is None:
+            return _status(404, "NotFound", "the server could not find the requested resource")
+        verb = _VERBS.get(request.method, request.method.lower())
+        is_collection = verb == "delete" and "name" not in request.match_info
+        return _unsupported("deletecollection" if is_collection else verb, resource.kind)
 
     def _resource(self, request: web.Request) -> AggregatedResource | None:
         parts = request.match_info
@@ -186,9 +197,15 @@ def _json(body: Any, status: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
 
 
-def _status(code: int, reason: str, message: str) -> web.Response:
+def _unsupported(verb: str, kind: Kind[Any]) -> web.Response:
+    """As a kube-apiserver refuses a verb that a resource does not have."""
+    message = f'{verb} is not supported on resources of kind "{kind.name}"'
+    return _status(405, "MethodNotAllowed", message, details={"group": kind.group, "kind": kind.plural})
+
+
+def _status(code: int, reason: str, message: str, **more: Any) -> web.Response:
     body = {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "code": code,
+        "message": message, "reason": reason, "code": code, **more,
     }  # fmt: skip
     return _json(body, code)

@@ -16,6 +16,7 @@ import structlog
 from fairlead.cluster.client import Client
 from fairlead.cluster.clock import Clock
 from fairlead.cluster.connector import connector
+from fairlead.cluster.errors import ClusterError
 from fairlead.model.kinds import Kind
 from fairlead.model.times import parse_time
 from fairlead.tasks.agent.dns_probe import DnsProbe, DnsTarget
@@ -34,6 +35,7 @@ from fairlead.tasks.agent.targets import (
 )
 from fairlead.tasks.agent.usage import Usage
 from fairlead.tasks.spec import (
+    KINDS,
     AppHttpHealthySpec,
     DnsRequest,
     Expectation,
@@ -213,13 +215,13 @@ class Worker:
                 "report": report,
             }
         )
-        wait_s = 0.2
+        wait_s, url = 0.2, self._options.api_url or task.status.report_url
         async with _api_session(self._options) as session:
             while True:
                 try:
-                    status = await self._send(session, body)
+                    status = await self._send(session, url, body)
                 except (aiohttp.ClientError, OSError, TimeoutError) as problem:
-                    log.info("report not sent", problem=type(problem).__name__, task=task.metadata.name)
+                    log.info("report not sent", problem=type(problem).__name__, url=url, task=task.metadata.name)
                     status = 0
                 if status and status < 500 and status not in (401, 408, 429):
                     log.info("report posted", status=status, task=task.metadata.name, round=report["roundNumber"])
@@ -229,13 +231,22 @@ class Worker:
                     return
                 await self._clock.sleep(wait_s)
                 wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+                url = self._options.api_url or await self._report_url(kind, task) or url
 
-    async def _send(self, session: aiohttp.ClientSession, body: bytes) -> int:
+    async def _report_url(self, kind: str, task: Task) -> str:
+        """Where the leader of now takes reports; empty where the task cannot be read."""
+        try:
+            found: Task | None = await self._client.find(KINDS[kind], task.metadata.name)
+        except ClusterError as problem:
+            log.info("task not read", problem=str(problem), task=task.metadata.name)
+            return ""
+        return found.status.report_url if found is not None else ""
+
+    async def _send(self, session: aiohttp.ClientSession, url: str, body: bytes) -> int:
         token = await asyncio.to_thread(self._options.token_file.read_text)
         headers = {"Authorization": f"Bearer {token.strip()}", "Content-Type": "application/json"}
         timeout = aiohttp.ClientTimeout(total=POST_S)
-        url = f"{self._options.api_url}/tasks/reports"
-        async with session.post(url, data=body, headers=headers, timeout=timeout) as answer:
+        async with session.post(f"{url}/tasks/reports", data=body, headers=headers, timeout=timeout) as answer:
             await answer.read()
             return answer.status
 
