@@ -14,6 +14,8 @@ form is tests/kube/test_data_soak.py.
 import asyncio
 import contextlib
 import json
+import os
+import resource
 import signal
 import ssl
 import subprocess
@@ -355,6 +357,17 @@ async def _prepare(client: Client, port: int) -> None:
     await client.create(MUTATING, body)
 
 
+def _cpu_seconds(pid: int) -> float:
+    """What a process has used, by the kernel's word."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _of_ended_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @click.command()
 @click.option("--seconds", default=300.0, show_default=True, help="At the most.")
 @click.option("--rate", default=200.0, show_default=True, help="Pods per second.")
@@ -365,7 +378,13 @@ def main(seconds: float, rate: float, renewals: int, kills: int) -> None:
         silent = Path(name) / "no-audit.yaml"
         silent.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: None}]\n")
         rig.start(apiserver_flags=[f"--audit-policy-file={silent}"])
+        began_s = _cpu_seconds(rig.pids()["kube-apiserver"])
         soak = asyncio.run(run(rig.kubeconfig(), Path(name), seconds, rate, renewals, kills))
+        server_s, replicas_s = _cpu_seconds(rig.pids()["kube-apiserver"]) - began_s, _of_ended_children()
+        click.echo(
+            f"CPU seconds: kube-apiserver {server_s:.1f}, replicas with all their starts {replicas_s:.1f}, "
+            f"callers and forwarder {time.process_time():.1f}"
+        )
         click.echo(f"{soak.per_second:.0f} pods per second for {soak.under_load_s:.0f} s")
         click.echo(f"{soak.certificates} certificates and {soak.authorities} authorities renewed")
         click.echo(f"kill -9: {soak.unpatched} pods in flight admitted as they were, {CALLERS} at once")
