@@ -82,15 +82,21 @@ async def serve(
             name: capability(await opener.under(lease_name(capability, settings)))
             for name, capability in classes.items()
         }
-        capabilities |= webhooks_of(
-            capabilities, await opener.under(lease_name(Webhooks, settings)), by_service(settings.namespace)
-        )
+        webhooks = await opener.under(webhooks_lease(capabilities, settings))
+        capabilities |= webhooks_of(capabilities, webhooks, by_service(settings.namespace))
         # Without any capability the process still takes the plain lease: it shows that it could lead.
-        names = [lease_name(type(each), settings) for each in capabilities.values()] or [settings.lease.name]
+        names = [each.runtime.lease.name for each in capabilities.values()] or [settings.lease.name]
         async with serving(capabilities, probes, routes) as drain_s:
             holders = [await opener.under(name) for name in dict.fromkeys(names)]
             await run_until_stopped(opener, capabilities, holders, drain_s)
     log.info("stopped")
+
+
+def webhooks_lease(capabilities: Mapping[str, Capability], settings: Settings) -> str:
+    """Deployments with other capabilities lead under a lease of their own: each keeps its own configurations."""
+    return "-".join(
+        [lease_name(Webhooks, settings), *sorted(name for name, each in capabilities.items() if each.webhooks())]
+    )
 
 
 def webhooks_of(capabilities: Mapping[str, Capability], runtime: Runtime, address: Address) -> dict[str, Capability]:

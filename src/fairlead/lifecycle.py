@@ -14,7 +14,7 @@ import structlog
 
 from fairlead.cluster.recorder import Recorder
 from fairlead.cluster.waits import started
-from fairlead.runtime import Capability, Opener, Runtime, lease_name, member_lease
+from fairlead.runtime import Capability, Opener, Runtime, member_lease
 
 log = structlog.get_logger("fairlead")
 
@@ -54,11 +54,7 @@ async def run_until_stopped(
 
 
 def _leads_of(runtime: Runtime, capabilities: Mapping[str, Capability]) -> dict[str, Callable[[], Awaitable[None]]]:
-    return {
-        name: each.lead
-        for name, each in capabilities.items()
-        if lease_name(type(each), runtime.settings) == runtime.lease.name
-    }
+    return {name: each.lead for name, each in capabilities.items() if each.runtime.lease.name == runtime.lease.name}
 
 
 def _work_of(capability: Capability, member: Runtime) -> Callable[[], Awaitable[None]]:

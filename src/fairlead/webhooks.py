@@ -2,7 +2,8 @@
 
 A capability of its own, added by the composition root when another has webhooks: every replica serves, leader or not;
 the leader issues certificates into a Secret, renews them and keeps the caBundle of our configurations current. Where
-the certificate comes from files, it writes neither.
+the certificate comes from files, it writes neither. Deployments with different capabilities in one namespace share the
+Secret: each has a leader (`app.webhooks_lease`), who writes by resourceVersion and leaves the others' names in it.
 """
 
 import asyncio

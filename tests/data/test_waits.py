@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.data.draft import PREFERRED
 from fairlead.data.plugin import LocalityOptions
 from fairlead.data.spec import DataLoad, ReaderPod
 from fairlead.data.waits import (
@@ -15,10 +16,13 @@ from fairlead.data.waits import (
     PREFETCH,
     PREFETCH_DEADLINE,
     PREFETCH_GATE,
+    Load,
     WaitInput,
+    load_body,
     load_name,
     mark,
     next_load,
+    nodes_of_load,
     parse_prefetch,
     plan,
 )
@@ -175,7 +179,7 @@ def test_s46_a_gate_without_a_deadline_is_removed_at_once() -> None:
 
 def test_s52_the_same_prefetch_is_one_load() -> None:
     step = plan(waiting(LOADING))
-    assert step.loads == ((KEY, ("/b", "/a")),)
+    assert step.loads == (Load(KEY, ("/b", "/a")),)
     assert load_name(KEY, ["/b", "/a"]) == load_name(KEY, ["/a", "/b"]) != load_name(KEY, ["/a"])
 
 
@@ -188,7 +192,7 @@ def test_data_is_loaded_again_for_a_pod_that_comes_after_a_load_ended() -> None:
     before, created = NOW - timedelta(hours=1), rfc3339(NOW)
 
     def following(*loads: DataLoad, running: str = "") -> str:
-        body = next_load(loads, KEY, ["/a"], created, running)
+        body = next_load(loads, Load(KEY, ("/a",)), created, running)
         return str(body["metadata"]["name"]) if body is not None else ""
 
     name = load_name(KEY, ["/a"])
@@ -198,6 +202,36 @@ def test_data_is_loaded_again_for_a_pod_that_comes_after_a_load_ended() -> None:
     assert following(load("Failed", NOW)) == "", "once for a pod"
     assert following(running="somebody-elses") == "", "Fluid loads one at a time"
     assert following(load("Complete", before), running=name) == f"{name}-2"
+
+
+def test_s52_the_nodes_of_a_load_are_chosen_first_and_the_pod_follows_it_there() -> None:
+    other = "default/imgs"
+    datasets = {
+        KEY: DatasetCache(100.0, 0.0, {name: NodeCache(size, size) for name, size in
+                                       {"n1": 90.0, "n2": 10.0, "n3": 50.0, "full": 99.0}.items()}),
+        other: DatasetCache(100.0, 0.0, {"n2": NodeCache(5.0, 5.0), "gone": NodeCache(9.0, 9.0, is_draining=True)}),
+    }  # fmt: skip
+    seen = msgspec.structs.replace(
+        waiting(LOADING, 0, ("n1", "n2", "n3", "gone")),
+        cache=CacheMap(datasets, {}), readings=(Reading(KEY), Reading(other)),
+    )  # fmt: skip
+    first, second = plan(seen).loads
+    assert (first.nodes, second.nodes) == (("n2", "n1", "n3"), ("n2",)), "both datasets, then most of one; no drain"
+    stored = msgspec.convert(load_body(first), DataLoad)
+    assert nodes_of_load(stored) == ["n2", "n1", "n3"]
+    assert "affinity" not in load_body(Load(KEY, ("/a",)))["spec"], "no worker has room: anywhere"
+    done = msgspec.structs.replace(seen, loaded={KEY: 1.0, other: 1.0}, targets=("n2", "n1"))
+    (patch,) = plan(done).intents
+    assert isinstance(patch, Patch)
+    *_, term = patch.patch["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["preference"]["matchExpressions"] == [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2", "n1"]}
+    ]
+
+
+@pytest.mark.parametrize("affinity", [{}, {"nodeAffinity": 5}, {"nodeAffinity": {PREFERRED: [{"weight": 1}]}}])
+def test_the_affinity_of_a_load_that_somebody_else_wrote_names_no_nodes(affinity: Any) -> None:
+    assert nodes_of_load(msgspec.convert({"spec": {"affinity": affinity}}, DataLoad)) == []
 
 
 def test_loaded_data_lets_the_pod_go() -> None:

@@ -268,6 +268,33 @@ def test_policies_are_by_role() -> None:
     assert places == {"default/leader": "b", "default/w0": "b", "default/w1": "b"}
 
 
+@pytest.mark.parametrize(("caches", "beside"), [(1, {"a"}), (2, {"a", "b"})])
+def test_a_cache_takes_room_beside_its_readers_before_these_fill_the_node(caches: int, beside: set[str]) -> None:
+    """Readers first would fill node a, and leave the cache a node without any."""
+    table = a_table([a_node("a", cpu=8), a_node("b", cpu=5)])
+    first = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}]}
+    liked = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": first}]}
+    readers = tuple(Member(worker(f"r{i}", "4", affinity={"nodeAffinity": liked})) for i in range(2))
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"cache": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+            ]
+        }
+    }
+    cache = tuple(
+        Member(a_pod(f"c{i}", cpu="1", labels={JOB: "train", "cache": "x"}, affinity=apart), "cache")
+        for i in range(caches)
+    )
+    unit = Unit("job", (*readers, *cache), policies={"cache": "JobAffinity"}, beside="cache", job_label=JOB)
+    outcome, statement = decide(table, unit)
+    assert isinstance(outcome, UnitPlaced)
+    places = {placed.pod: placed.node for placed in outcome.placed}
+    assert {places[f"default/c{i}"] for i in range(caches)} == beside
+    assert [places[f"default/r{i}"] in beside for i in range(2)].count(True) == caches
+    assert len(statement.placed) == 2 + caches, "what was only tried is undone"
+
+
 def test_a_held_place_is_taken_by_the_pod_when_it_comes() -> None:
     table = a_table([a_node("a", cpu=2)])
     planned = worker("w0")

@@ -137,7 +137,7 @@ async def test_a_certificate_from_files_is_served_and_nothing_is_written(tmp_pat
                 ball = await eventually(lambda: client.create(TOYS, toy, "default"))
                 assert ball.spec.colour == "red", "the webhook filled it in"
                 # The leader of webhooks, which would write both, is at work.
-                assert await eventually(lambda: client.find(LEASES, "fairlead-webhooks", NAMESPACE))
+                assert await eventually(lambda: client.find(LEASES, "fairlead-webhooks-toy", NAMESPACE))
                 assert await client.find(SECRETS, SECRET, NAMESPACE) is None
                 found = await client.find(MUTATING, configuration.name)
                 assert found is not None

@@ -52,6 +52,19 @@ def test_names_that_change_get_a_new_leaf_of_the_same_authority() -> None:
     assert (other.authorities, other.leaf != material.leaf) == (material.authorities, True)
 
 
+def test_two_deployments_that_share_the_secret_do_not_replace_each_others_leaf_for_ever() -> None:
+    first, second, at = ("a.ns.svc", "127.0.0.1"), ("b.ns.svc",), NOW
+    material = renewed(renewed(None, first, LIVES, at), second, LIVES, at)
+    for names in (first, second, first):
+        assert renewed(material, names, LIVES, at) is material
+    leaf = x509.load_pem_x509_certificate(material.leaf)
+    found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {str(each.value) for each in found} == {*first, *second}
+    later = renewed(material, second, LIVES, at + LIVES.leaf * 0.7)
+    assert later.leaf != material.leaf
+    assert renewed(later, first, LIVES, at + LIVES.leaf * 0.7) is later
+
+
 @pytest.mark.parametrize("part", ["authorities", "authority_key", "leaf", "leaf_key"])
 @pytest.mark.parametrize("text", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
 def test_a_secret_that_somebody_edited_is_made_anew(part: str, text: bytes) -> None:

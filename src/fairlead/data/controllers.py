@@ -15,7 +15,7 @@ from fairlead.data.names import DatasetName, NoSuchKey
 from fairlead.data.objects import DATASETS, RUNTIMES, Dataset
 from fairlead.data.spec import DATA_LOADS, CacheNode, DataLoad, ReaderPod
 from fairlead.data.view import ClusterView
-from fairlead.engine.locality import readings_of
+from fairlead.engine.locality import Reading, readings_of
 from fairlead.engine.locality_wait import LOCALITY_WAIT, BadWait
 from fairlead.model.intents import Create, Intent, WakeAfter, event
 from fairlead.model.kinds import split_key
@@ -212,23 +212,34 @@ class Waits:
                 pod,
                 cache,
                 readings,
-                self._view.fitting(pod) if pod.is_gated(waits.LOCALITY_GATE) else frozenset(),
+                self._view.fitting(pod),
                 {each.dataset: self._cached_share(each.dataset) for each in readings},
                 frozenset(each.dataset for each in readings if self._has_failed(pod, each.dataset)),
                 self._runtime.clock.now(),
                 self._view.zones() if pod.is_gated(waits.LOCALITY_GATE) else {},
+                self._targets(pod, readings),
             )
         )
         await carry_out(self._runtime, [*self._loads(step.loads, pod), *step.intents])
         return WakeAfter(seconds=step.wake_s) if step.wake_s is not None else None
 
     def _has_failed(self, pod: ReaderPod, dataset: str) -> bool:
+        load = self._last_load(pod, dataset)
+        return load is not None and load.status.phase == "Failed"
+
+    def _targets(self, pod: ReaderPod, readings: Sequence[Reading]) -> tuple[str, ...]:
+        """Where the pod's data was sent; a scheduler that scores cached bytes finds it by itself."""
+        if pod.spec.scheduler_name in self._runtime.offers.locality_schedulers:
+            return ()
+        loads = [self._last_load(pod, each.dataset) for each in readings]
+        return tuple(dict.fromkeys(node for load in loads if load is not None for node in waits.nodes_of_load(load)))
+
+    def _last_load(self, pod: ReaderPod, dataset: str) -> DataLoad | None:
         try:
             paths = waits.parse_prefetch(pod.metadata.annotations.get(waits.PREFETCH, "")).paths
         except BadWait:
-            return False
-        loads = self._loads_of(dataset, paths)
-        return bool(loads) and loads[-1].status.phase == "Failed"
+            return None
+        return next(iter(self._loads_of(dataset, paths)[-1:]), None)
 
     def _loads_of(self, dataset: str, paths: Sequence[str]) -> list[DataLoad]:
         """The DataLoads of the same data, oldest first."""
@@ -254,13 +265,14 @@ class Waits:
             cached = sum(node.cached_bytes for node in of_dataset.nodes.values()) if of_dataset is not None else 0.0
             return min(1.0, cached / total) if total else 0.0
 
-    def _loads(self, loads: Sequence[tuple[str, tuple[str, ...]]], pod: ReaderPod) -> list[Intent]:
+    def _loads(self, loads: Sequence[waits.Load], pod: ReaderPod) -> list[Intent]:
         found: list[Intent] = []
-        for key, paths in loads:
+        for load in loads:
+            key = load.dataset
             dataset: Dataset | None = self._view.objects[DATASETS.name].get(key)
             running = ((dataset.status.operation_ref if dataset is not None else None) or {}).get("DataLoad", "")
             created = pod.metadata.creation_timestamp or ""
-            body = waits.next_load(self._loads_of(key, paths), key, paths, created, running)
+            body = waits.next_load(self._loads_of(key, load.paths), load, created, running)
             if body is not None:
                 found.append(Create(kind=DATA_LOADS, namespace=split_key(key)[0], body=body))
         return found

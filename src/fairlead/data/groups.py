@@ -151,6 +151,7 @@ def unit_of_group(
         # Of a group that was placed before, some may have ended.
         minimum=min(group.spec.pods, len(members)) + len(to_come),
         policies={WORKER: "JobAffinity"},
+        beside=WORKER,
         job_label=GROUP_LABEL,
         hold_s=float(group.spec.timeout_seconds),
     )

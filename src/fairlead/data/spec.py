@@ -174,8 +174,13 @@ class DataLoadStatus(ApiStruct, frozen=True):
     phase: str = ""
 
 
+class DataLoadSpec(ApiStruct, frozen=True):
+    affinity: dict[str, Any] | None = None
+
+
 class DataLoad(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
+    spec: DataLoadSpec = DataLoadSpec()
     status: DataLoadStatus = DataLoadStatus()
 
 

@@ -38,6 +38,7 @@ LONGEST_PREFETCH_S: Final = 3600.0
 KEPT_S: Final = 3600
 """A finished DataLoad is deleted by Fluid after that."""
 MOST_LOADS: Final = 100
+MOST_TARGETS: Final = 8
 LOOK_S: Final = 1.0
 HOST: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -86,13 +87,22 @@ class WaitInput(msgspec.Struct, frozen=True):
     now: datetime
     zones: Mapping[str, str] = {}
     """By node."""
+    targets: tuple[str, ...] = ()
+    """Nodes that the data of the pod's loads was sent to."""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """Paths of a dataset that are to be loaded, and the nodes where the pod will find them."""
+
+    dataset: str
+    paths: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
 
 
 class WaitStep(msgspec.Struct, frozen=True):
     intents: tuple[Intent, ...] = ()
     wake_s: float | None = None
-    loads: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(dataset, paths) that are to be loaded."""
+    loads: tuple[Load, ...] = ()
 
 
 def plan(seen: WaitInput) -> WaitStep:
@@ -156,7 +166,7 @@ def _plan_prefetch(seen: WaitInput) -> WaitStep:
     left_s = _left_s(seen, PREFETCH_DEADLINE, LONGEST_PREFETCH_S)
     datasets = [each.dataset for each in seen.readings]
     if all(seen.loaded.get(each, 0.0) >= prefetch.until for each in datasets):
-        return WaitStep((_release(seen.pod, PREFETCH_GATE),))
+        return WaitStep((_loaded(seen),))
     if left_s <= 0:
         failed = sorted(seen.failed_loads & set(datasets))
         why = f"loading {', '.join(failed)} failed" if failed else "the data was not loaded in time"
@@ -164,9 +174,36 @@ def _plan_prefetch(seen: WaitInput) -> WaitStep:
             PODS, seen.pod.metadata, "PrefetchMissed", f"{why}; the pod starts cold", warning=True,
             reporter="fairlead-data",
         )  # fmt: skip
-        return WaitStep((_release(seen.pod, PREFETCH_GATE), timeout_event))
-    loads = tuple((each, prefetch.paths) for each in datasets if seen.loaded.get(each, 0.0) < prefetch.until)
+        return WaitStep((_loaded(seen), timeout_event))
+    loads = tuple(
+        Load(each, prefetch.paths, target_nodes(seen, each))
+        for each in datasets
+        if seen.loaded.get(each, 0.0) < prefetch.until
+    )
     return WaitStep(wake_s=min(left_s, LOOK_S), loads=loads)
+
+
+def target_nodes(seen: WaitInput, dataset: str) -> tuple[str, ...]:
+    """The dataset's nodes where the pod has room now: first those with most of its datasets, then by what they hold."""
+    values = local_values(seen.cache, seen.readings)
+    workers = {each.dataset: _workers(seen.cache, each.dataset) for each in seen.readings}
+
+    def worth(node: str) -> tuple[int, float, str]:
+        return -sum(node in nodes for nodes in workers.values()), -values.get(node, 0.0), node
+
+    return tuple(sorted(workers.get(dataset, frozenset()) & seen.fitting, key=worth)[:MOST_TARGETS])
+
+
+def _workers(cache: CacheMap, dataset: str) -> frozenset[str]:
+    of_dataset = cache.datasets.get(dataset)
+    nodes = of_dataset.nodes.items() if of_dataset is not None else ()
+    return frozenset(name for name, node in nodes if not node.is_draining)
+
+
+def _loaded(seen: WaitInput) -> Patch:
+    """The pod goes, by preference, where its data was loaded."""
+    term = _preferred(100, HOST, seen.targets) if seen.targets else None
+    return _release(seen.pod, PREFETCH_GATE, term=term)
 
 
 def _left_s(seen: WaitInput, annotation: str, longest_s: float) -> float:
@@ -197,9 +234,7 @@ def load_name(dataset: str, paths: Sequence[str], number: int = 1) -> str:
     return name if number == 1 else f"{name}-{number}"
 
 
-def next_load(
-    loads: Sequence[DataLoad], dataset: str, paths: Sequence[str], pod_created: str, running: str
-) -> dict[str, Any] | None:
+def next_load(loads: Sequence[DataLoad], load: Load, pod_created: str, running: str) -> dict[str, Any] | None:
     """The DataLoad to create for a pod, if any.
 
     `loads` are those of the same data, oldest first; `running` is what the dataset says it is loading now: Fluid loads
@@ -212,21 +247,35 @@ def next_load(
             return None
     if running and all(running != each.metadata.name for each in loads):
         return None
-    return load_body(dataset, paths, len(loads) + 1)
+    return load_body(load, len(loads) + 1)
 
 
-def load_body(dataset: str, paths: Sequence[str], number: int = 1) -> dict[str, Any]:
-    namespace, _, name = dataset.partition("/")
+def nodes_of_load(load: DataLoad) -> list[str]:
+    """The nodes that a DataLoad of ours was sent to; none of one that somebody else wrote in another form."""
+    try:
+        (term,) = (load.spec.affinity or {})["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        (expression,) = term["preference"]["matchExpressions"]
+        names = expression["values"] if expression["key"] == HOST else []
+    except (KeyError, TypeError, ValueError):
+        return []
+    return [each for each in names if isinstance(each, str)][:MOST_TARGETS]
+
+
+def load_body(load: Load, number: int = 1) -> dict[str, Any]:
+    namespace, _, name = load.dataset.partition("/")
+    terms = [_preferred(100, HOST, load.nodes)] if load.nodes else []
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
     return {
         "apiVersion": "data.fluid.io/v1alpha1",
         "kind": "DataLoad",
         "metadata": {
-            "name": load_name(dataset, paths, number),
+            "name": load_name(load.dataset, load.paths, number),
             "labels": {"app.kubernetes.io/managed-by": "fairlead"},
         },
         "spec": {
             "dataset": {"name": name, "namespace": namespace},
-            "target": [{"path": path} for path in sorted(paths)],
+            "target": [{"path": path} for path in sorted(load.paths)],
+            **({"affinity": affinity} if terms else {}),
             "ttlSecondsAfterFinished": KEPT_S,
         },
     }

@@ -54,11 +54,42 @@ class Gangs:
     def fit(self, unit: Unit, statement: Statement, nominated: Sequence[SchedulerPod] = ()) -> tuple[list[Placed], str]:
         """The places it would get, in the statement, and their domain; none where the minimum does not fit."""
         for within_N, domain in self._domains(unit):
-            for members in orders(unit, self._table.request):
-                placed = self._try(unit, members, statement, within_N, nominated)
+            for way, members in self._ways(unit, statement, within_N, nominated):
+                placed = self._try(way, members, statement, within_N, nominated)
                 if placed:
                     return placed, domain
         return [], ""
+
+    def _ways(
+        self, unit: Unit, statement: Statement, within_N: Bools | None, nominated: Sequence[SchedulerPod]
+    ) -> list[tuple[Unit, tuple[Member, ...]]]:
+        """The orders to place members in, and by which policies; of a unit with a role `beside`, the best first."""
+        ways = [(unit, members) for members in orders(unit, self._table.request)]
+        if not unit.beside:
+            return ways
+        first = tuple(member for member in unit.waiting if member.role == unit.beside)
+        rest = tuple(member for member in unit.waiting if member.role != unit.beside)
+        policies = {**unit.policies, "": unit.policies.get(unit.beside, ""), unit.beside: ""}
+        ways.append((msgspec.structs.replace(unit, policies=policies), (*first, *rest)))
+        worth: list[float] = []
+        for way, members in ways:
+            start = statement.checkpoint()
+            worth.append(self._near(unit, self._try(way, members, statement, within_N, nominated)))
+            statement.rollback(start)
+            if worth[-1] >= len(rest):
+                break
+        return [ways[i] for i in sorted(range(len(worth)), key=lambda i: -worth[i])]
+
+    def _near(self, unit: Unit, placed: Sequence[Placed]) -> float:
+        """How many of the others are beside a member of the role, or read what their node has cached; -1: none fits."""
+        if not placed:
+            return -1.0
+        nodes = {member.pod.key: member.node for member in unit.members} | {each.pod: each.node for each in placed}
+        beside = {nodes[member.pod.key] for member in unit.members if member.role == unit.beside} - {""}
+        others = [member.pod for member in unit.waiting if member.role != unit.beside]
+        return sum(
+            1.0 if nodes[pod.key] in beside else self._local_values(pod).get(nodes[pod.key], 0.0) for pod in others
+        )
 
     def may_fit(self, unit: Unit) -> bool:
         """False where there is no room for the minimum, whatever the rules: a quick look before a long one."""
@@ -161,15 +192,19 @@ class Gangs:
         """How much of the members' data each row has, all members together."""
         table = self._table
         cached_N = np.zeros(table.size)
-        cache = table.catalog.cache
-        for member in unit.members if not cache.is_empty else ():
-            request = table.request(member.pod)
-            annotations = member.pod.metadata.annotations or {}
-            readings = readings_of(cache, request.namespace, request.claims_for_pod, annotations)
-            for name, share in local_values(cache, readings).items():
+        for member in unit.members:
+            for name, share in self._local_values(member.pod).items():
                 if name in table.row_of:
                     cached_N[table.row_of[name]] += share
         return cached_N
+
+    def _local_values(self, pod: SchedulerPod) -> dict[str, float]:
+        cache = self._table.catalog.cache
+        if cache.is_empty:
+            return {}
+        request = self._table.request(pod)
+        readings = readings_of(cache, request.namespace, request.claims_for_pod, pod.metadata.annotations or {})
+        return local_values(cache, readings)
 
     def _room(self, unit: Unit) -> Ints:
         """An upper bound per row of how many members it could take now, whichever they are."""

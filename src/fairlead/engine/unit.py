@@ -66,6 +66,9 @@ class Unit(msgspec.Struct, frozen=True):
     domains: Domains | None = None
     # Job-level policy per role ("" for all others); the profile's own scores where there is none.
     policies: Mapping[str, str] = {}
+    # A role whose members belong beside the others, such as the workers of a cache beside its readers: they are placed
+    # after the others and before them, and the way with more of the others near their data is taken.
+    beside: str = ""
     # The label that members share, by which a policy knows them.
     job_label: str = ""
     # Places beyond the minimum in one decision; None: as many as fit. With 0, and then 1 once it has the minimum,

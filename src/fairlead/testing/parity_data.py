@@ -15,7 +15,15 @@ import msgspec
 import yaml
 
 from fairlead.data.draft import PREFERRED, REQUIRED
-from fairlead.data.facts import DATASET_PREFIX, REFERRING_NAME, REFERRING_NAMESPACE, Missing, Ref, Sources
+from fairlead.data.facts import (
+    DATASET_PREFIX,
+    MANAGED_BY,
+    REFERRING_NAME,
+    REFERRING_NAMESPACE,
+    Missing,
+    Ref,
+    Sources,
+)
 from fairlead.data.mutate import MutateOptions, Mutation, PodReview, mutate
 from fairlead.data.names import DATASET_NUM, EXCLUSIVE_KEYS, LONGEST_NAME, DatasetName, NoSuchKey
 from fairlead.data.objects import CLAIMS, DAEMON_SETS, DATASETS, RUNTIMES, VOLUMES
@@ -214,12 +222,7 @@ def _compare(vector: Vector, answer: Mutation, marks: set[str]) -> Iterator[str]
     ours, recorded = _canonical(answer.pod), copy.deepcopy(vector["expect"]["pod"])
     if "field_stripping" in marks:
         recorded = _with_unknown(recorded, given)
-    keys = {
-        _virtual_key(given, each): target.common_key()
-        for each in given.get("pvcs") or ()
-        if (target := _target(each)) is not None
-    }
-    keys |= {virtual.replace("/s-", "/f-"): physical.replace("/s-", "/f-") for virtual, physical in keys.items()}
+    keys = dict(_keys_of_references(given))
     if "reference_virtual_key" in marks:
         recorded = _physical_keys(recorded, keys)
     recorded = _canonical(recorded)
@@ -273,16 +276,25 @@ def _contains(term: Vector, own: Vector) -> bool:
 # -- the original's keys ---------------------------------------------------------------------------------------------
 
 
-def _target(claim: Vector) -> DatasetName | None:
-    labels = claim["metadata"].get("labels") or {}
-    return DatasetName(labels[REFERRING_NAMESPACE], labels[REFERRING_NAME]) if REFERRING_NAME in labels else None
-
-
-def _virtual_key(given: Vector, claim: Vector) -> str:
-    metadata = claim["metadata"]
-    uid = next((each["metadata"].get("uid", "") for each in given.get("datasets") or ()
-                if each["metadata"]["name"] == metadata["name"]), "")  # fmt: skip
-    return DatasetName(metadata["namespace"], metadata["name"], uid).common_key()
+def _keys_of_references(given: Vector) -> Iterator[tuple[str, str]]:
+    """The original's key of each dataset that only refers to another, and the other's."""
+    uids = {
+        (each["metadata"].get("namespace", ""), each["metadata"]["name"]): each["metadata"].get("uid", "")
+        for each in given.get("datasets") or ()
+    }
+    for each in given.get("pvcs") or ():
+        metadata = each["metadata"]
+        labels = metadata.get("labels") or {}
+        own = (metadata["namespace"], next((labels[key] for key in MANAGED_BY if labels.get(key)), metadata["name"]))
+        target = (labels.get(REFERRING_NAMESPACE, ""), labels.get(REFERRING_NAME, ""))
+        if not all(target):
+            continue
+        names = [DatasetName(*name, uids.get(name, "")) for name in (own, target)]
+        try:
+            yield names[0].common_key(), names[1].common_key()
+            yield names[0].fuse_key(), names[1].fuse_key()
+        except NoSuchKey:
+            continue  # there is no legal one to compare with
 
 
 def _physical_keys(tree: Any, keys: dict[str, str]) -> Any:

@@ -22,6 +22,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 BACKDATED: Final = timedelta(hours=1)
 # Renewed when this share of its life is over.
 RENEW_AT: Final = 2 / 3
+# Of one leaf, for all deployments that share it.
+MOST_NAMES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,11 @@ class Material(msgspec.Struct, frozen=True):
 
 
 def renewed(material: Material | None, names: Sequence[str], lives: Lives, now: datetime) -> Material:
-    """What there should be now; the same object when nothing is due."""
+    """What there should be now; the same object when nothing is due.
+
+    A leaf keeps the names it has: two deployments that share it, each with names of its own, both find theirs in it
+    and do not replace each other's for ever.
+    """
     if material is None or not is_usable(material, now):
         return _fresh(names, lives, now)
     newest = x509.load_pem_x509_certificate(material.authorities[0])
@@ -58,8 +64,9 @@ def renewed(material: Material | None, names: Sequence[str], lives: Lives, now: 
             material, authorities=(certificate, *material.authorities[:1]), authority_key=key
         )
     is_trusted = len(material.authorities) == 1 or _issued_at(newest) + lives.overlap <= now
-    if is_trusted and (_is_due(leaf, now) or not _signed_by(leaf, newest) or _names(leaf) != set(names)):
-        certificate, key = issue_leaf(material, names, lives.leaf, now)
+    others = sorted(_names(leaf) - set(names))[: MOST_NAMES - len(names)]
+    if is_trusted and (_is_due(leaf, now) or not _signed_by(leaf, newest) or not _names(leaf) >= set(names)):
+        certificate, key = issue_leaf(material, (*names, *others), lives.leaf, now)
         return msgspec.structs.replace(material, leaf=certificate, leaf_key=key)
     if len(material.authorities) > 1 and _signed_by(leaf, newest) and _issued_at(leaf) + lives.overlap <= now:
         return msgspec.structs.replace(material, authorities=material.authorities[:1])
