@@ -6,7 +6,7 @@ server were asked.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 
 from fairlead.cluster.writer import Writer
-from fairlead.model.intents import Create, Delete, Evict, Patch, Replace
+from fairlead.model.intents import Create, Delete, Evict, Patch, PatchStatus, Replace
 from fairlead.model.kinds import LEASES
 from fairlead.modules.client import ArkletClient
 from fairlead.modules.healing import GRANT, STATE, read_state
+from fairlead.modules.names import LEDGER
+from fairlead.nodes.spec import PODS
 
 COMMANDS = ("installBiz", "uninstallBiz")
+CALLS = (*COMMANDS, "queryAllBiz", "queryBizOps")
 
 
 @dataclass(slots=True)
@@ -32,6 +35,8 @@ class Crashes:
     sent: list[tuple[str, str]] = field(default_factory=list)
     """Every write and command that left, in order: the replica, and the call."""
     crashed: asyncio.Event = field(default_factory=asyncio.Event)
+    is_point: Callable[[str], bool] = lambda call: True
+    """Which calls are crash points."""
 
     def restart(self) -> None:
         self.dead = ""
@@ -45,7 +50,7 @@ class Crashes:
         return answer
 
     async def _point(self, who: str, call: str, when: str) -> None:
-        if self.is_armed and not self.dead and (call, when) not in self.points:
+        if self.is_armed and not self.dead and (call, when) not in self.points and self.is_point(call):
             self.points.add((call, when))
             self.dead = who
             self.crashed.set()
@@ -66,6 +71,9 @@ def name_of(intent: Any) -> str:
         detail += " ended" if STATE in notes and state is None else ""
         detail += " grant" if notes.get(GRANT) else ""
         detail += " taints" if "spec" in intent.patch else ""
+        detail += f" ledger={notes[LEDGER]}" if LEDGER in notes else ""
+    if isinstance(intent, PatchStatus) and kind is PODS:
+        detail += f" {intent.status.get('phase', '')} {_states(intent.status)}"
     if isinstance(intent, Delete | Evict):
         detail += f" {intent.uid[:8]}"
     if isinstance(intent, Replace | Create) and kind is LEASES:
@@ -73,8 +81,14 @@ def name_of(intent: Any) -> str:
     return " ".join(f"{what} {name} {detail}".split())
 
 
+def _states(status: Any) -> str:
+    """What a pod's status says of its containers, without moments."""
+    states = [each.get("state", {}) for each in status.get("containerStatuses") or ()]
+    return " ".join(f"{name}:{state.get('reason', '')}" for each in states for name, state in each.items())
+
+
 @contextmanager
-def crashing() -> Iterator[Crashes]:
+def crashing(commands: Collection[str] = COMMANDS) -> Iterator[Crashes]:
     """Every replica's writes and commands pass through, while the block runs."""
     crashes = Crashes()
     send, call = Writer._send, ArkletClient.call
@@ -83,7 +97,7 @@ def crashing() -> Iterator[Crashes]:
         return await crashes.pass_through(self._recorder._instance, name_of(intent), lambda: send(self, intent))
 
     async def call_or_crash(self: ArkletClient, address: Any, command: str, body: Any, timeout_s: float = 5.0) -> Any:
-        if command not in COMMANDS:
+        if command not in commands:
             return await call(self, address, command, body, timeout_s)
         name = f"{command} {body.get('bizName')}:{body.get('bizVersion')} at {address[1]}"
         return await crashes.pass_through(self._sender, name, lambda: call(self, address, command, body, timeout_s))

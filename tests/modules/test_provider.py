@@ -14,7 +14,7 @@ from fairlead.cluster.clock import RealClock
 from fairlead.modules import client as calls
 from fairlead.modules import reports
 from fairlead.modules.client import ArkletClient, connections
-from fairlead.modules.provider import ArkletProvider
+from fairlead.modules.provider import ArkletProvider, operation_wait_s
 from fairlead.modules.spec import ModuleState
 from fairlead.modules.sweep import Sweeper
 from fairlead.modules.traces import parent_of
@@ -439,3 +439,24 @@ async def test_k36_a_removal_that_fails_is_given_up_at_the_deadline_and_left_to_
     assert rig.base.count("uninstallBiz", "cart:1") >= 3
     assert rig.base.modules == {"cart:1": "activated"}
     assert "cart:1" in rig.provider.ledger("node")
+
+
+async def test_k19_what_an_install_before_us_brought_instead_goes_and_what_was_there_before_stays(rig: Rig) -> None:
+    rig.base.modules = {"cart:0": "activated", "cart:1.other": "activated"}
+    begun = {"cart:1": ("cart:0",)}
+    rig.provider.leave("node")
+    rig.provider.serve("node", ("127.0.0.1", rig.base.port), lambda: None, ledger=["cart:1"], begun=begun)
+    await rig.start(cart())
+    await rig.until(cart())
+    assert sorted(rig.base.modules) == ["cart:0", "cart:1"]
+    assert rig.base.removed == ["cart:1.other"]
+    # Seen to its end: what somebody else brings later is theirs.
+    rig.base.modules = {"cart:0": "activated", "cart:3": "activated"}
+    await rig.provider.poll("node", "python")
+    await rig.until(cart())
+    assert sorted(rig.base.modules) == ["cart:0", "cart:1", "cart:3"]
+
+
+@pytest.mark.parametrize(("waited_s", "wait_s"), [(0.0, 0.2), (2.0, 0.2), (10.0, 1.0), (20.0, 2.0), (500.0, 2.0)])
+def test_an_install_that_takes_long_is_asked_about_less_often(waited_s: float, wait_s: float) -> None:
+    assert operation_wait_s(waited_s) == pytest.approx(wait_s)

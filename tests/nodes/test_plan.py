@@ -379,9 +379,14 @@ def test_a_new_image_restarts_the_container_whatever_the_policy() -> None:
     changed = msgspec.structs.replace(stage.pod.spec.containers[0], image="python:4")
     spec = msgspec.structs.replace(stage.pod.spec, containers=(changed,))
     stage.pod = msgspec.structs.replace(stage.pod, spec=spec)
-    assert stopping(stage.look(1)) == ["main"]
+    plan = stage.look(1)
+    assert stopping(plan) == ["main"]
+    # The old one still runs, and whoever comes after us must know that.
+    assert status(plan).image == "python:3"
     stage.exits(code=143, second=2)
-    assert ordered(stage.look(2)) == [("main", 1)]
+    plan = stage.look(2)
+    assert ordered(plan) == [("main", 1)]
+    assert status(plan).image == "python:4"
 
 
 # --- coming back ------------------------------------------------------------------------------------------

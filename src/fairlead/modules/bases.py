@@ -8,8 +8,9 @@ import asyncio
 import hmac
 import ipaddress
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import msgspec
 import structlog
@@ -26,7 +27,7 @@ from fairlead.modules.base_pods import BasePods, beat_of
 from fairlead.modules.client import ArkletClient, TlsAddress, TunnelAddress
 from fairlead.modules.healer import Healer
 from fairlead.modules.heartbeats import JAVA, Heartbeat, merged
-from fairlead.modules.names import BASE_NAME, LEDGER
+from fairlead.modules.names import BASE_NAME, BEGUN, LEDGER
 from fairlead.modules.provider import ArkletProvider
 from fairlead.nodes.kubelet import VirtualKubelet
 from fairlead.nodes.node import Profile
@@ -87,6 +88,14 @@ def read_ledger(text: str) -> frozenset[str]:
         return frozenset(msgspec.json.decode(text, type=list[str])[:MOST_LEDGER]) if text else frozenset()
     except msgspec.DecodeError:
         return frozenset()
+
+
+def read_begun(text: str) -> dict[str, tuple[str, ...]]:
+    """The installs that a node says were begun; what cannot be read names none."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, tuple[str, ...]]) if text else {}
+    except msgspec.DecodeError:
+        return {}
 
 
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
@@ -216,7 +225,7 @@ class Bases:
             self._names[beat.metadata.identity] = node.name
             now_s = self._clock.elapsed_s()
             base = Base(node.name, beat, now_s, is_active=True, direct_s=now_s if beat.port else -math.inf)
-            self._add(base, read_ledger(node.metadata.annotations.get(LEDGER, "")), node.metadata.annotations)
+            self._add(base, node.metadata.annotations)
         return True
 
     async def release(self, name: str) -> None:
@@ -349,11 +358,13 @@ class Bases:
                 raise Refused(f"IdentityConflict: node {name} is the base at {base.beat.ip}:{base.beat.arklet_port}")
         return base
 
-    def _add(self, base: Base, ledger: Iterable[str] = (), annotations: dict[str, str] | None = None) -> None:
+    def _add(self, base: Base, annotations: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`annotations`: of the node that there is already."""
         self._bases[base.name] = base
         if self._healer is not None:
-            self._healer.add(base.name, annotations or {})
-        self._provider.serve(base.name, base.address, base.wakeup.set, ledger)
+            self._healer.add(base.name, annotations)
+        ledger, begun = read_ledger(annotations.get(LEDGER, "")), read_begun(annotations.get(BEGUN, ""))
+        self._provider.serve(base.name, base.address, base.wakeup.set, ledger, begun)
         self._kubelet.add(self._profile(base), self._provider)
         if self._tasks is not None:
             base.task = self._tasks.create_task(self._follow(base), name=f"base {base.name}")
@@ -476,7 +487,11 @@ class Bases:
 
     def _profile(self, base: Base) -> Profile:
         standing = self._standing(base)
-        notes = {LEDGER: msgspec.json.encode(sorted(self._provider.ledger(base.name))[:MOST_LEDGER]).decode()}
+        ledger, begun = sorted(self._provider.ledger(base.name)), sorted(self._provider.begun(base.name).items())
+        notes = {
+            LEDGER: msgspec.json.encode(ledger[:MOST_LEDGER]).decode(),
+            BEGUN: msgspec.json.encode(dict(begun[:MOST_LEDGER])).decode(),
+        }
         if self._healer is None:
             return node_profile(base.name, base.beat, base.health, standing, self._options, notes)
         notes |= self._healer.annotations(base.name)

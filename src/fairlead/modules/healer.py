@@ -5,7 +5,7 @@ too. Called by `modules.bases` after each poll, and run beside it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -105,7 +105,7 @@ class Healer:
 
     # -- for the bases --------------------------------------------------------------------------------------
 
-    def add(self, name: str, annotations: dict[str, str]) -> None:
+    def add(self, name: str, annotations: Mapping[str, str]) -> None:
         """A base that is served from now on, with what its node says of its healing."""
         self._patients[name] = Patient(healing.read_state(annotations.get(healing.STATE, "")))
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -50,6 +51,8 @@ MOST_MEASURED: Final = 10_000
 MOST_BACKOFF_S: Final = 300.0
 BUSY_S: Final = 1.0
 OPERATION_S: Final = 0.2
+OPERATION_SHARE: Final = 0.1
+MOST_OPERATION_WAIT_S: Final = 2.0
 MOST_OPERATION_S: Final = 600.0
 AWAY_S: Final = 2.0
 
@@ -80,6 +83,10 @@ class Served:
     usage: dict[str, Usage] = field(default_factory=dict)
     ledger: set[str] = field(default_factory=set)
     """What was installed through us, whether or not its pod still is."""
+    begun: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Installs that were not seen to their end, with the other versions that were there before."""
+    begun_on_node: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The same as the node tells it: with ends it has not heard of, which would be a write each."""
     is_stopping: bool = False
     """The base said goodbye: what still runs there serves nobody new."""
     stack: str = ""
@@ -167,11 +174,20 @@ class ArkletProvider:
 
     # -- bases ----------------------------------------------------------------------------------------------
 
-    def serve(self, node: str, address: tuple[str, int], wake: Callable[[], None], ledger: Iterable[str] = ()) -> None:
-        """The node's base is at this address; `wake` asks for a poll soon; `ledger`: what was installed before us."""
+    def serve(
+        self,
+        node: str,
+        address: tuple[str, int],
+        wake: Callable[[], None],
+        ledger: Iterable[str] = (),
+        begun: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    ) -> None:
+        """The node's base is at this address; `wake` asks for a poll soon; `ledger`: what was installed before us,
+        `begun`: what was begun."""
         known = self._bases.get(node)
         if known is None:
-            self._bases[node] = Served(address, wake, ledger=set(ledger))
+            made = Served(address, wake, ledger=set(ledger), begun=dict(begun), begun_on_node=dict(begun))
+            self._bases[node] = made
         elif known.address != address:
             known.address = address
             for uid, work in self._pods.items():
@@ -202,6 +218,11 @@ class ArkletProvider:
     def ledger(self, node: str) -> frozenset[str]:
         base = self._bases.get(node)
         return frozenset(base.ledger) if base is not None else frozenset()
+
+    def begun(self, node: str) -> Mapping[str, tuple[str, ...]]:
+        """Installs whose end the ledger does not know: with the other versions that the base had before."""
+        base = self._bases.get(node)
+        return base.begun_on_node if base is not None else {}
 
     def is_exhausted(self, node: str) -> bool:
         """Whether an install on the base fails for want of memory."""
@@ -300,6 +321,7 @@ class ArkletProvider:
             ip = base.address[0]
             if state is not None and container in begun and base.owners.setdefault(module.key, pod.uid) == pod.uid:
                 work.runs[container] = reports.run_report(state, module, ip, attempt, self._clock.now())
+                base.begun.pop(module.key, None)
             elif container in begun:
                 missing = RunReport(attempt, RunPhase.WAITING, id=reports.run_id(ip, module))
                 work.runs[container] = reports.waiting(missing, reports.LOST, "the base does not have the module")
@@ -470,22 +492,42 @@ class ArkletProvider:
             self._set(work, container, reports.waiting(run, reports.CONFLICT, message))
             return AWAY_S
         state = next((each for each in states if each.key == module.key), None)
+        strangers = await self._remove_strangers(base, module, states)
+        if strangers and state is None:
+            return self._mismatch(work, container, run, module, strangers)
         if state is not None and state.state.upper() == BROKEN:
             await self._command(base, arklet.UNINSTALL, module)
             state = None
         if state is not None:
-            report = reports.run_report(state, module, base.address[0], run.attempt, self._clock.now())
-            self._set(work, container, report)
-            base.wake()  # other versions of the module may have stepped back
-            return None if report.phase is RunPhase.RUNNING else BUSY_S
+            return self._report_present(base, work, container, module, run, states)
         self._set(work, container, reports.waiting(run, reports.INSTALLING))
         base.ledger.add(module.key)
+        base.begun.setdefault(module.key, tuple(each.key for each in states if each.name == module.name))
+        base.begun_on_node = dict(base.begun)
         # First that it is ours, then that it is there: a crash in between must not leave a module of nobody.
         if not await self._write_ledger(work.pod.spec.node_name):
             return AWAY_S
-        before = {each.key for each in states}
         answer = await self._install_once(base, work, container, module, run)
-        return await self._after_install(base, work, container, module, run, answer, before)
+        return await self._after_install(base, work, container, module, run, answer)
+
+    def _report_present(
+        self,
+        base: Served,
+        work: PodWork,
+        container: str,
+        module: Module,
+        run: RunReport,
+        states: Iterable[ModuleState],
+    ) -> float | None:
+        """The base has the module: it is as the base says."""
+        state = next(each for each in states if each.key == module.key)
+        report = reports.run_report(state, module, base.address[0], run.attempt, self._clock.now())
+        self._set(work, container, report)
+        base.begun.pop(module.key, None)
+        has_others = any(each.name == module.name and each.key != module.key for each in states)
+        if has_others or base.stack != JAVA:
+            base.wake()  # other versions may have stepped back, and health is asked for module by module
+        return None if report.phase is RunPhase.RUNNING else BUSY_S
 
     def _waits_for_another(self, work: PodWork, container: str) -> bool:
         """A group is installed in the pod's order; one that fails does not hold up those after it."""
@@ -511,7 +553,7 @@ class ArkletProvider:
         while outcome_of(arklet.INSTALL, answer) is Outcome.RUNNING:
             if self._clock.elapsed_s() - started_s > MOST_OPERATION_S:
                 return Answer(problem="the install does not end")
-            await self._clock.sleep(OPERATION_S)
+            await self._clock.sleep(operation_wait_s(self._clock.elapsed_s() - started_s))
             answer = await self._client.call(base.address, arklet.QUERY_OPS, {"requestId": request_id})
         return answer
 
@@ -533,7 +575,6 @@ class ArkletProvider:
         module: Module,
         run: RunReport,
         answer: Answer,
-        before: set[str],
     ) -> float | None:
         outcome = outcome_of(arklet.INSTALL, answer)
         if outcome is Outcome.BUSY:
@@ -543,13 +584,30 @@ class ArkletProvider:
         if outcome is not Outcome.DONE:
             return self._fail(work, container, run, reports.BACK_OFF, sentence_of(answer))
         states = await self._client.modules(base.address)
-        if states is None or any(each.key == module.key for each in states):
+        if states is None:
             return None
-        strangers = [each for each in states if each.key not in before and each.name == module.name]
+        if any(each.key == module.key and each.state.upper() != BROKEN for each in states):
+            return self._report_present(base, work, container, module, run, states)
+        if any(each.key == module.key for each in states):
+            return None
+        strangers = await self._remove_strangers(base, module, states)
+        return self._mismatch(work, container, run, module, strangers)
+
+    async def _remove_strangers(self, base: Served, module: Module, states: Iterable[ModuleState]) -> list[str]:
+        """What an install that was begun, by us or before us, has brought instead of the module."""
+        before = base.begun.get(module.key)
+        if before is None:
+            return []
+        known = {module.key, *before, *base.owners, *base.ledger}
+        strangers = [each for each in states if each.name == module.name and each.key not in known]
         for stranger in strangers:
-            wrong = Module(stranger.name, stranger.version, module.url)
-            await self._command(base, arklet.UNINSTALL, wrong)
-        names = ", ".join(each.key for each in strangers) or "something else"
+            await self._command(base, arklet.UNINSTALL, Module(stranger.name, stranger.version, module.url))
+        return [each.key for each in strangers]
+
+    def _mismatch(
+        self, work: PodWork, container: str, run: RunReport, module: Module, strangers: Iterable[str]
+    ) -> float:
+        names = ", ".join(strangers) or "something else"
         return self._fail(work, container, run, reports.MISMATCH, f"the artefact is {names}, not {module.key}")
 
     def _fail(self, work: PodWork, container: str, run: RunReport, reason: str, message: str) -> float:
@@ -587,6 +645,8 @@ class ArkletProvider:
         base.owners.pop(module.key, None)
         if outcome in (Outcome.DONE, Outcome.ALREADY):
             base.ledger.discard(module.key)
+            base.begun.pop(module.key, None)
+            base.begun_on_node = dict(base.begun)
         base.wake()
         self._set(work, container, _ended(run, self._clock.now()))
         return None
@@ -607,3 +667,8 @@ class ArkletProvider:
 
 def _ended(run: RunReport, now: datetime) -> RunReport:
     return RunReport(run.attempt, RunPhase.EXITED, run.started_at or now, now, 0, reason="Uninstalled", id=run.id)
+
+
+def operation_wait_s(waited_s: float) -> float:
+    """Until an install under way is asked about again: the longer it takes, the less a moment matters."""
+    return min(MOST_OPERATION_WAIT_S, max(OPERATION_S, waited_s * OPERATION_SHARE))

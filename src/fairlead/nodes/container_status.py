@@ -58,7 +58,8 @@ def _status(
     run_id = run.id if run is not None and run.attempt == life.attempt else ""
     if not run_id and state.terminated is not None:
         run_id = state.terminated.container_id
-    image = container.image
+    # While the old one runs, a new image in the spec is not here yet: whoever comes after us must know.
+    image = life.image or container.image
     return ContainerStatus(
         name=container.name,
         state=state,

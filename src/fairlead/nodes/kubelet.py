@@ -102,7 +102,9 @@ class VirtualKubelet:
         self._nodes: dict[str, tuple[Profile, Provider]] = {}
         self._uids: dict[str, str] = {}
         self._reported: dict[str, Profile] = {}
-        self._written: dict[str, Profile] = {}
+        # How often each node was described otherwise, and which of these the server has.
+        self._versions: dict[str, int] = {}
+        self._written: dict[str, int] = {}
         self._writes: dict[str, asyncio.Event] = {}
         self._to_adopt: set[str] = set()
         self._registered: dict[str, asyncio.Event] = {}
@@ -159,6 +161,7 @@ class VirtualKubelet:
         if known is None or known[0] == profile:
             return
         self._nodes[profile.name] = (profile, known[1])
+        self._versions[profile.name] = self._versions.get(profile.name, 0) + 1
         self.pods.change(profile)
         self._keeping.queue.add(profile.name)
 
@@ -223,6 +226,7 @@ class VirtualKubelet:
         if entry is None:
             return None
         profile, _ = entry
+        version = self._versions.get(name, 0)
         if name in self._to_adopt:
             await self._adopt(name)
         seen = self._node_mirror.get(name)
@@ -238,7 +242,7 @@ class VirtualKubelet:
             if isinstance(result.answer, Node):
                 self._uids[name] = result.answer.metadata.uid
         self._reported[name] = _for_status(profile)
-        self._note_written(name, profile)
+        self._note_written(name, version)
         registered = self._registered.get(name)
         if registered is not None and not registered.is_set():
             is_first = seen is None and self._leases is None
@@ -249,19 +253,21 @@ class VirtualKubelet:
                 log.debug("node registered", node=name)
         return WakeAfter(seconds=HEARTBEAT_S)
 
-    def _note_written(self, name: str, profile: Profile | None) -> None:
-        if profile is None:
+    def _note_written(self, name: str, version: int | None) -> None:
+        if version is None:
             self._written.pop(name, None)
         else:
-            self._written[name] = profile
+            self._written[name] = version
         if (event := self._writes.pop(name, None)) is not None:
             event.set()
 
     async def wait_written(self, name: str, timeout_s: float) -> bool:
-        """Until the server has the node as it is described now; False where that takes longer, or it is not ours."""
+        """Until the server has the node as it is described now, or later; False where that takes longer, or it is not
+        ours. Many may wait for one write."""
+        version = self._versions.get(name, 0)
         try:
             async with asyncio.timeout(timeout_s):
-                while name in self._nodes and self._written.get(name) is not self._nodes[name][0]:
+                while name in self._nodes and self._written.get(name, -1) < version:
                     await self._writes.setdefault(name, asyncio.Event()).wait()
         except TimeoutError:
             return False

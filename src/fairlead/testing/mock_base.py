@@ -27,6 +27,8 @@ class Fault(Enum):
     HALF_REPLY = "carries it out and sends half of the answer"
     ANSWER_500 = "does nothing and answers 500"
     NO_JSON = "carries it out and answers nonsense"
+    TWICE = "carries it out and sends the answer twice"
+    OTHER = "installs another version than it was asked for, and says that it is done"
     BUSY = "another command is at work on the module"
 
 
@@ -40,6 +42,8 @@ class MockBase:
     """Every command that changes something: when it came, from which replica, what it was."""
     urls: list[str] = field(default_factory=list)
     """The artefacts that were installed, in order."""
+    removed: list[str] = field(default_factory=list)
+    """The modules that were there and removed, in order."""
     installs: list[dict[str, Any]] = field(default_factory=list)
     """The bodies of install commands."""
     traces: set[str] = field(default_factory=set)
@@ -94,6 +98,8 @@ class MockBase:
         is_busy = key in self.at_work and command in ("installBiz", "uninstallBiz", "switchBiz")
         if fault is Fault.BUSY or is_busy:
             return _json({"code": "FAILED", "message": "conflict, exist unfinished command(installBiz) for this biz"})
+        if fault is Fault.OTHER and "bizUrl" in body:
+            body = {**body, "bizUrl": body["bizUrl"].removesuffix(".zip") + ".other.zip"}
         reply = await self._carry_out(command, body)
         match fault:
             case Fault.NO_REPLY:
@@ -104,6 +110,8 @@ class MockBase:
                 return web.Response(body=text[: len(text) // 2])
             case Fault.NO_JSON:
                 return web.Response(text="<html>")
+            case Fault.TWICE:
+                return web.Response(body=msgspec.json.encode(reply) * 2)
         return _json(reply)
 
     async def _carry_out(self, command: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -160,6 +168,7 @@ class MockBase:
         key = f"{body.get('bizName')}:{body.get('bizVersion')}"
         if self.modules.pop(key, None) is None:
             return _failure("NOT_FOUND_BIZ", f"Uninstall biz: {key} not found.")
+        self.removed.append(key)
         return _success({"code": "SUCCESS", "message": f"Uninstall biz: {key} success."})
 
     def _operation(self, body: dict[str, Any]) -> dict[str, Any]:
