@@ -34,6 +34,7 @@ from fairlead.model.outcome import Placed
 from fairlead.model.pod import SchedulerPod
 from fairlead.model.workloads import Service, ServiceSpec
 from fairlead.placement.loop import MOST_EVENTS, Loop, NotLeading
+from fairlead.placement.places import with_nodes
 from fairlead.placement.reservations import Reservation
 from fairlead.placement.table_handle import TableHandle
 from fairlead.testing.builders import a_node, a_pod
@@ -733,13 +734,15 @@ async def test_places_are_held_for_members_that_do_not_exist_yet() -> None:
         source.offers.append(gang("g", *planned))
         server.loop.wake()
         await settle()
-        assert isinstance(source.outcomes[-1], UnitPlaced)
+        placed = source.outcomes[-1]
+        assert isinstance(placed, UnitPlaced)
         assert (server.writes.bindings, len(server.loop.reservations)) == ({}, 2)
+        source.offers.append(("g", with_nodes(gang("g", *planned)[1], placed)))
         server.put(wanting("other", cpu="3"))
         real = wanting("real", cpu="3", labels={"gang": "g"}, annotations={"member": planned[1].key})
         server.put(real)
         await clock.advance(1.0)
-        assert server.writes.bindings == {"real": source.outcomes[-1].placed[1].node}
+        assert server.writes.bindings == {"real": placed.placed[1].node}
         # The second never comes: its room is free again in the end.
         await clock.advance(300.0 + 2.0)
         assert "other" in server.writes.bindings
