@@ -125,7 +125,7 @@ def up(
     async def run(stop: asyncio.Event) -> None:
         from fairlead.cluster.clock import RealClock
 
-        await up_module.up(settings, options, clock=RealClock(), rng=random.random, stop=stop, say=click.echo)
+        await up_module.up(settings, options, clock=RealClock(), rng=random.random, stop=stop, echo=click.echo)
 
     _run(settings, run)
 

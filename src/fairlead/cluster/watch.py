@@ -159,10 +159,10 @@ class Watch(Generic[T]):
                 continue  # the server ended the watch in its own good time
             cause = type(problem).__name__ if problem else "Ended"
             self._metrics.mirror_breaks.labels(self._kind.name, cause).inc()
-            asked_s = (
+            retry_after_s = (
                 min(problem.retry_after_s or 0.0, self.MOST_RETRY_AFTER_S) if isinstance(problem, Temporary) else None
             )
-            delay_s = self._backoff.next_s(asked_s)
+            delay_s = self._backoff.next_s(retry_after_s)
             if problem is not None:
                 sink.trouble(problem)
                 self._log(problem, delay_s)
