@@ -46,7 +46,7 @@ def scale_of(resource: Resource, thing: JsonObject) -> JsonObject:
     else:
         replicas = thing["spec"].get("replicas", 0)
         current = (thing.get("status") or {}).get("replicas", 0)
-        text = selector_text(thing["spec"].get("selector"), is_map=resource.kind == "ReplicationController")
+        text = selector_text(thing["spec"].get("selector"), is_map=resource.strategy.selector_is_map)
     spec = {"replicas": replicas} if replicas else {}
     status: JsonObject = {"replicas": current or 0}
     if text:

@@ -45,6 +45,8 @@ class Strategy:
     """Where etcd has the kind, in a message about a precondition; "" for under its plural."""
     unknown_field = "field label not supported: {key}"
     """What a field selector by a field it does not offer is answered with."""
+    selector_is_map = False
+    """Whether its spec.selector is a map of labels, not a LabelSelector."""
     allocates = False
     """Whether its objects hold something there is only one of, such as an address: see `allocate`."""
 
@@ -412,6 +414,7 @@ class ControllerRevisions(Strategy):
 
 class ReplicationControllers(Strategy):
     has_generation = True
+    selector_is_map = True
     usual_propagation = "Orphan"
     field_names = frozenset({"status.replicas"})
 

@@ -99,14 +99,6 @@ class Facts:
             found.setdefault((resource.group, resource.version, resource.kind), resource)
         return found
 
-    @cached_property
-    def by_plural(self) -> dict[tuple[str, str, str], Resource]:
-        return {(resource.group, resource.version, resource.plural): resource for resource in self.resources}
-
-    @cached_property
-    def group_versions(self) -> tuple[tuple[str, str], ...]:
-        return tuple(dict.fromkeys((resource.group, resource.version) for resource in self.resources))
-
     def type_name(self, group: str, version: str, kind: str) -> str | None:
         """`core.v1.Pod` for a pod; None where no such type is known."""
         return self._names.get((group, version, kind))
