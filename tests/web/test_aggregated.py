@@ -67,7 +67,7 @@ async def get(url: str, tls: ssl.SSLContext, user: str = "ann") -> tuple[int, An
         ("/apis/toys.test/v1/dolls", 404, "could not find the requested resource"),
         ("/apis/toys.test/v2", 404, "could not find the requested resource"),
         ("/apis/toys.test/v1/toys?labelSelector=bad", 400, "wanted something else"),
-        ("/apis/toys.test/v1/toys?labelSelector=bug", 500, "it is in Fairlead's log"),
+        ("/apis/toys.test/v1/toys?labelSelector=bug", 500, "the reason is in Fairlead's log"),
     ],
 )
 async def test_what_the_front_proxy_is_answered(

@@ -185,7 +185,12 @@ class Watch(Generic[T]):
         if type(problem).__name__ != self._refusal:
             self._refusal = type(problem).__name__
             write = log.info if self._optional and isinstance(problem, NotFound) else log.warning
-            write("not followed, asking again quietly", kind=self._kind.name, problem=str(problem), hint=self._hint)
+            write(
+                "not followed, retrying without further logs",
+                kind=self._kind.name,
+                problem=str(problem),
+                hint=self._hint,
+            )
 
     def _well(self, sink: Sink[T]) -> None:
         sink.trouble(None)

@@ -149,7 +149,7 @@ def _plan_new(seen: ClaimInput) -> list[Intent]:
         return []
     if found.provisioner == PROVISIONER and seen.folder is not None:
         if (claim.spec.volume_mode or "Filesystem") != "Filesystem":
-            note = f"class {found.metadata.name} makes folders: volumeMode has to be Filesystem"
+            note = f"class {found.metadata.name} provisions folders: volumeMode must be Filesystem"
             return [_event(claim, "ProvisioningFailed", note, warning=True)]
         body = new_volume(claim, found, seen.folder)
         made = f"Successfully provisioned volume {body['metadata']['name']}"

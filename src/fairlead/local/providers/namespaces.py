@@ -456,7 +456,7 @@ def _problem_with(way: str, folder: str) -> str:
             order = {"root": folder, "hidden": [parent], "mounts": [(own, "", "/fairlead-try/deep", False, True)]}
             live_in(order, way)
             if os.listdir("/fairlead-try/deep") != ["there"] or os.listdir(parent):
-                raise OSError(1, "what is to be hidden can be seen")
+                raise OSError(1, "the data folder can still be read")
         except BaseException as problem:
             os.write(write, (str(problem) or repr(problem)).encode()[:1000])
         os._exit(0)

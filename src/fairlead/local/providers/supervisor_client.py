@@ -130,7 +130,7 @@ class SupervisorClient:
                 if event["event"] in (until, "failed") and answered is not None and not answered.done():
                     answered.set_result(event)
         except (OSError, ValueError) as problem:
-            log.error("the supervisor is not understood", problem=str(problem))
+            log.error("message of the supervisor not readable", problem=str(problem))
         self.is_gone = True
         if not self._is_closing:
             log.warning("the supervisor is gone", pid=self.pid)
